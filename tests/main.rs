@@ -59,20 +59,24 @@ mod http {
     mod crowd;
     mod eras;
     pub(crate) mod fixture;
+    mod negotiation;
     mod policy_reload;
     mod resume;
     mod revocation;
 }
 mod mcp {
     mod bridge_clients;
+    mod bridge_foreign;
     mod bridge_hostile;
     mod bridge_http;
+    mod bridge_sessions;
     mod bridge_stdio;
     mod running_host;
     mod tasks;
 }
 mod openapi {
     mod documents;
+    mod foreign;
     mod peer;
     mod policy;
     mod services;
@@ -96,6 +100,7 @@ mod plugins {
     mod registry;
     mod script;
     mod trust;
+    mod unload;
     mod wasi_async;
     mod wasi_interfaces;
     mod web;

@@ -1,10 +1,11 @@
 //! Puts the sources of the SDKs into the program, because `toolbay new` works without a network and no SDK is
-//! published: for each SDK a list of its files, path and text.
+//! published: for each SDK a list of its files, path and text. It also names the commit of the workspace, if Git knows it.
 //!
 //! A published package has no workspace around it. Links in `sources` put the same files into it.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::{env, fs, io};
 
 /// The name of the list, the folder in the workspace, and what is taken of it.
@@ -41,6 +42,7 @@ fn main() -> io::Result<()> {
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or_else(missing)?);
     let here = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").ok_or_else(missing)?);
     let root = sources(&here)?;
+    name_commit(&here);
     let mut source = String::new();
     for (name, folder, parts) in SDKS {
         let folder = root.join(folder);
@@ -60,6 +62,33 @@ fn main() -> io::Result<()> {
         source.push_str("];\n");
     }
     fs::write(out.join("sdk.rs"), source)
+}
+
+/// Names the commit for `toolbay --version`, unless the environment does. A package lies in no checkout of this workspace,
+/// whatever repository surrounds it.
+fn name_commit(package: &Path) {
+    println!("cargo:rerun-if-env-changed=TOOLBAY_COMMIT");
+    let workspace = package.join("../..");
+    if env::var_os("TOOLBAY_COMMIT").is_some() || !workspace.join(".git").exists() {
+        return;
+    }
+    let Some(commit) = git(&workspace, &["rev-parse", "HEAD"]) else { return };
+    println!("cargo:rustc-env=TOOLBAY_COMMIT={commit}");
+    let branch = git(&workspace, &["symbolic-ref", "--quiet", "HEAD"]);
+    for name in [Some("HEAD".to_owned()), branch, Some("packed-refs".to_owned())].into_iter().flatten() {
+        let file = git(&workspace, &["rev-parse", "--git-path", &name]).map(|file| workspace.join(file));
+        // Cargo would build again each time for a file that does not exist.
+        if let Some(file) = file.filter(|file| file.exists()) {
+            println!("cargo:rerun-if-changed={}", file.display());
+        }
+    }
+}
+
+/// The output of Git; `None` if it fails or is not installed.
+fn git(workspace: &Path, args: &[&str]) -> Option<String> {
+    let output = Command::new("git").arg("-C").arg(workspace).args(args).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then(|| text.trim().to_owned()).filter(|text| !text.is_empty())
 }
 
 /// The folder with the SDKs: the workspace, or what the package has of it.

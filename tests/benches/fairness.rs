@@ -1,16 +1,21 @@
-//! How much a quiet plugin is delayed by a busy one, and the cost of an unused grant, as ratios in one run.
+//! How much a quiet plugin is delayed by a busy one and by the host's own work for others, and the cost of an unused grant,
+//! as ratios in one run.
 //!
 //! `cargo bench --bench all -- fairness`. Two workers on any machine. Targets: the quiet plugin's p99 beside 64 spinning
 //! calls is within ten times its p99 alone, and no call takes a second; the p99 of a fifth plugin beside 100 sleeping calls on
-//! four plugins is below a second under the default limits; a plugin with every grant costs at most 1.15 times a plugin
+//! four plugins is below a second under the default limits; its p99 beside unknown names and long results of others is below
+//! 250 ms; a plugin with every grant costs at most 1.15 times a plugin
 //! without grants.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::figures::{keep, rounds};
+use crate::registry::tool;
 use tokio::runtime::Runtime;
-use toolbay::{Filter, Host, PluginId, Policy, ToolCall, TurnContext, View};
+use toolbay::core::tool::content::ToolOutput;
+use toolbay::{Filter, Host, PluginId, Policy, ToolCall, TurnContext, View, native_tool};
 
 const CALLS: usize = 2000;
 const ROUNDS: usize = 15;
@@ -36,6 +41,7 @@ pub(crate) fn run() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     neighbours(&runtime);
     sleepers(&runtime);
+    host_work(&runtime);
     grants(&runtime);
 }
 
@@ -158,6 +164,49 @@ fn sleepers(runtime: &Runtime) {
             keep("sleep100_fifth_p99_us", p99);
             assert!(p99 < 1e6, "the fifth plugin waits for those that sleep");
         }
+    }
+}
+
+/// Work that the host does around the calls of others: suggestions for unknown names among 1,850 tools, and long results that
+/// are marked.
+fn host_work(runtime: &Runtime) {
+    const LONG: usize = 15 << 20;
+    let (host, _) = host(runtime, "", &[("quiet", guest_artifacts::BENCH_ECHO)], Path::new("/"));
+    let mut brackets = native_tool("brackets")
+        .description("Returns brackets.")
+        .run(|_, _| async { Ok(ToolOutput::text("[".repeat(LONG))) })
+        .unwrap();
+    Arc::make_mut(&mut brackets.def).traits.untrusted_output = true;
+    host.register((0..1850).map(tool).chain([brackets]).collect::<Vec<_>>()).unwrap();
+    let view = host.view(Filter::default());
+    println!("\n| work of the host | quiet p50 µs | p99 µs | most µs |\n|---|---|---|---|");
+    for (what, tool, count, keeps) in [
+        ("64 unknown names", "space7__toool_0021", 64, "unknown64_quiet_p99_us"),
+        ("250 unknown names", "space7__toool_0021", 250, "unknown250_quiet_p99_us"),
+        ("4 results of 15 MB of brackets", "brackets", 4, "marking_quiet_p99_us"),
+    ] {
+        let busy: Vec<_> = (0..count)
+            .map(|n| {
+                let (host, view) = (host.clone(), view.clone());
+                let call = ToolCall::new(n.to_string(), tool, "{}");
+                runtime.spawn(async move { host.call_all(&view, vec![call], TurnContext::default()).await })
+            })
+            .collect();
+        let (quiet_host, quiet_view) = (host.clone(), view.clone());
+        let quiet = runtime.spawn(async move {
+            let mut times = Vec::new();
+            while times.len() < CALLS / 10 || busy.iter().any(|task| !task.is_finished()) {
+                times.push(call(&quiet_host, &quiet_view, "quiet__echo").await);
+            }
+            times
+        });
+        let mut times = runtime.block_on(quiet).unwrap();
+        times.sort_by(f64::total_cmp);
+        let (p50, p99, most) =
+            (times[times.len() / 2], times[times.len() * 99 / 100], times[times.len() - 1]);
+        println!("| {what} | {p50:.0} | {p99:.0} | {most:.0} |");
+        keep(keeps, p99);
+        assert!(p99 < 250e3, "the quiet plugin waits for the host's work");
     }
 }
 

@@ -24,6 +24,7 @@ mod fairness;
 mod figures;
 mod files;
 mod floor;
+mod growth;
 mod http;
 mod kv;
 mod large;
@@ -69,6 +70,7 @@ const ALL: &[(&str, fn())] = &[
     ("distribution", distribution::run),
     ("protocol", protocol::run),
     ("scale", scale::run),
+    ("growth", growth::run),
     ("memory", memory::run),
     ("unread_results", unread_results::run),
     ("curves", curves::run),

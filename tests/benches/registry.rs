@@ -43,7 +43,7 @@ pub(crate) fn run() {
 }
 
 /// A typical tool: five parameters, each with a description.
-fn tool(number: usize) -> ToolEntry {
+pub(crate) fn tool(number: usize) -> ToolEntry {
     let parameters: serde_json::Map<_, _> = ["path", "pattern", "limit", "offset", "format"]
         .map(|name| (name.to_owned(), json!({"type": ["string", "integer"], "description": format!("The {name} to use, as the service of this tool knows it.")})))
         .into_iter()

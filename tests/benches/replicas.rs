@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use async_nats::jetstream;
 use futures_util::future::BoxFuture;
 use tokio::runtime::Runtime;
+use tokio_util::sync::CancellationToken;
 use toolbay::core::session::kv::{Bucket, KvStore, Quota};
 use toolbay::policy::capability::kv::KvScope;
 use toolbay::{PluginId, Session, ToolCall, TurnContext};
@@ -104,7 +105,7 @@ impl ContactObserver for NoEpochs {
         None
     }
 
-    fn apply(&self, _: Epoch) -> BoxFuture<'_, Result<(), String>> {
+    fn apply(&self, _: Epoch, _: CancellationToken) -> BoxFuture<'_, Result<(), String>> {
         Box::pin(std::future::ready(Ok(())))
     }
 

@@ -94,7 +94,7 @@ async fn the_record_names_the_rule_that_decided() {
     }
     let asked = person.1.lock().unwrap().clone();
     assert_eq!(
-        (asked.len(), asked[0].source.as_str(), &asked[0].args),
+        (asked.len(), asked[0].source.as_str(), &*asked[0].args),
         (1, "plugin:e", &json!({"path": "/tmp"}))
     );
     assert!(matches!(events.recv().await, Ok(HostEvent::PermissionAsked { .. })));

@@ -9,9 +9,9 @@ use integration_tests::{
 use serde_json::{Value, json};
 use toolbay::core::call::fault::FaultKind;
 use toolbay::core::session::Session;
-use toolbay::core::tool::content::ErrorCode;
+use toolbay::core::tool::content::{ErrorCode, ToolOutput};
 use toolbay::policy::session::SessionLimits;
-use toolbay::{Filter, Policy, ToolCall, TurnContext};
+use toolbay::{Filter, Policy, ToolCall, TurnContext, native_tool};
 
 use crate::sandbox::compile_bombs::soon;
 
@@ -101,7 +101,10 @@ async fn a_nested_call_needs_the_grant_and_the_permission_of_its_caller() {
     assert_eq!(none.ask("caller__list", json!({})).await["names"], json!([]));
     let whole = none.ask("caller__invoke", json!({"calls": [["neighbour__echo", {}]]})).await;
     let text = denied(&whole);
-    assert!(text.ends_with("the operator can allow it with `toolbay explain caller__invoke`"), "{text}");
+    assert!(
+        text.ends_with("`toolbay explain caller__invoke` tells the operator what would allow it"),
+        "{text}"
+    );
     let told = none.call("caller__invoke", json!({"calls": [["neighbour__echo", {}]]})).await;
     let lines = "[plugins.caller.grant]\ninvoke = [\"neighbour__echo\"]";
     assert!(hints(&told).contains(lines), "{told:?}");
@@ -118,7 +121,7 @@ async fn a_nested_call_needs_the_grant_and_the_permission_of_its_caller() {
     );
     assert_eq!(answer(&some, "neighbour__echo", json!({})).await["value"], "{}");
     let text = denied(&answer(&some, "neighbour__long", json!({})).await);
-    assert!(text.ends_with("`toolbay explain caller__invoke`"), "{text}");
+    assert!(text.contains("`toolbay explain caller__invoke`"), "{text}");
     let told = some.call("caller__invoke", json!({"calls": [["neighbour__long", {}]]})).await;
     assert!(hints(&told).contains(r#""neighbour__e*", "nobody__knows", "neighbour__long""#), "{told:?}");
     // The error does not say whether an ungranted tool exists.
@@ -145,12 +148,10 @@ async fn a_tool_hidden_from_the_caller_cannot_be_called() {
     };
     let message = |answer: Value| answer["error"]["message"].as_str().unwrap_or_default().to_owned();
     let excluded = Filter { exclude_tools: ["neighbour__echo".to_owned()].into(), ..Filter::default() };
-    assert!(
-        message(under(excluded, "neighbour__echo", "{}").await).contains("not available on this surface")
-    );
+    assert!(message(under(excluded, "neighbour__echo", "{}").await).starts_with("Unknown tool"));
     let policy = host.host.policy();
     let profile = Filter { profile: policy.profile("reader").cloned(), ..Filter::default() };
-    assert!(message(under(profile, "neighbour__echo", "{}").await).contains("not in the profile"));
+    assert!(message(under(profile, "neighbour__echo", "{}").await).starts_with("Unknown tool"));
     let said = message(under(Filter::default(), "neighbour__meta", r#"{"n": "1"}"#).await);
     assert!(said.contains("denied by permission policy"), "{said}");
     assert_eq!(under(Filter::default(), "neighbour__meta", r#"{"n": "2"}"#).await["value"], "meta");
@@ -304,6 +305,27 @@ fn a_tool_that_calls_others_has_no_serial_queue() {
             Policy::parse(&format!("version = 1\n{lines}"), std::path::Path::new("/"), None).unwrap_err();
         assert!(error.to_string().contains("`invoke` and `serial` exclude each other"), "{error}");
     }
+}
+
+/// A suggestion compares an unknown name with all names, which is work of the host.
+#[tokio::test(flavor = "multi_thread")]
+async fn unknown_names_of_a_guest_get_suggestions_within_its_limits() {
+    let limits = "[plugins.caller.limits]\ninvocations = 200\n\
+                  [plugins.hasty.limits]\ninvocations = 1_000_000\ntimeout = \"300ms\"\nfuel = 1_000_000_000_000\n\
+                  [plugins.hasty.grant]\ninvoke = [\"*\"]\n";
+    let host = host_with(&format!("{GRANTED}{limits}"), &[("hasty", guest_artifacts::CAP_INVOKE)]).await;
+    let tool = |n: usize| {
+        let tool = native_tool(format!("list_issues_{n}")).namespace("tracker").description("Lists issues.");
+        tool.run(|_, _| async { Ok(ToolOutput::text("none")) }).unwrap()
+    };
+    host.host.register((0..1850).map(tool).collect::<Vec<_>>()).unwrap();
+    let unknown = |times: u64| json!({"tool": "tracker__list_isues_7", "times": times});
+    let told = structured(&host.provoke("caller__many", unknown(200), Duration::from_secs(30)).await);
+    let first = told["first"]["error"]["message"].as_str().unwrap();
+    assert!(first.contains("`tracker__list_issues_7`"), "{told}");
+    // The work counts for the time of the caller.
+    let ended = host.provoke("hasty__again", unknown(1_000_000), Duration::from_secs(20)).await;
+    assert_eq!(fault(&ended).kind, FaultKind::Deadline);
 }
 
 #[tokio::test(flavor = "multi_thread")]

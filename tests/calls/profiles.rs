@@ -172,8 +172,8 @@ async fn a_listed_tool_is_a_callable_tool() {
     );
     assert!(names(&host, &profile(&host, "f-only")).iter().all(|name| name.starts_with("f__")));
     let refused = call(&host, Some(profile(&host, "f-only")), "c__plain", "").await;
-    let text = refused.result.unwrap_err().to_string();
-    assert_eq!(text, "Tool c__plain is not in the profile `f-only`");
+    assert_eq!(refused.hints.lines, ["`c__plain` exists, and is not in the profile `f-only`"]);
+    assert!(refused.result.unwrap_err().to_string().starts_with("Unknown tool: c__plain"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use integration_tests::{TestHost, refusal, structured, value};
 use serde_json::{Value, json};
+use toolbay::core::call::compute::{ComputePool, ComputeQueue};
 use toolbay::core::call::fault::FaultKind;
 use toolbay::core::call::invoke::{BoxFuture, Failure, Invoke, ToolOutcome};
 use toolbay::core::call::{AdmittedCall, CallContext};
@@ -15,7 +16,7 @@ use toolbay::core::tool::schema::Schema;
 use toolbay::core::tool::{ToolDef, ToolSource};
 use toolbay::policy::limits::Usage;
 use toolbay::policy::name::{QualifiedName, ToolName};
-use toolbay::{Filter, LoadError, PluginId, TurnContext, reducers};
+use toolbay::{CancellationToken, Filter, LoadError, PluginId, TurnContext, reducers};
 
 /// The plugin's name of each reducer, and its name in `toolbay_reducers`.
 const NAMES: [(&str, &str); 8] = [
@@ -28,6 +29,10 @@ const NAMES: [(&str, &str); 8] = [
     ("search_files", "search"),
     ("terminal", "terminal"),
 ];
+
+fn compute() -> ComputeQueue {
+    ComputePool::default().queue("test".into(), CancellationToken::new())
+}
 
 /// Returns its argument `text` as a success or, with `fail`, as an error.
 #[derive(Debug)]
@@ -136,7 +141,14 @@ async fn the_component_and_the_native_reducers_agree() {
             for (declared, builtin) in NAMES {
                 let component = view.reducer(&format!("say__{declared}")).unwrap();
                 let native = reducers::native("x__y", builtin).unwrap();
-                let ctx = ReduceContext { tool_name: declared, args: &args, turn_count: 2, budget_chars };
+                let compute = compute();
+                let ctx = ReduceContext {
+                    tool_name: declared,
+                    args: &args,
+                    turn_count: 2,
+                    budget_chars,
+                    compute: &compute,
+                };
                 let a = component.reducer.reduce(&input, ctx).await.unwrap().map(|r| r.unwrap().value);
                 let b = native.reducer.reduce(&input, ctx).await.unwrap().map(|r| r.unwrap().value);
                 assert_eq!(a, b, "{declared} of {name} within {budget_chars}");
@@ -262,7 +274,14 @@ async fn the_component_has_fuel_for_large_texts() {
     ] {
         let entry = view.reducer(&format!("say__{name}")).unwrap();
         let args = json!({ "command": command }).to_string();
-        let ctx = ReduceContext { tool_name: name, args: &args, turn_count: 0, budget_chars: 80_000 };
+        let compute = compute();
+        let ctx = ReduceContext {
+            tool_name: name,
+            args: &args,
+            turn_count: 0,
+            budget_chars: 80_000,
+            compute: &compute,
+        };
         match entry.reducer.reduce(&Ok(ToolOutput::text(text)), ctx).await {
             Ok(Some(Ok(output))) => assert!(output.value.len() < 100_000, "{name}"),
             // A busy machine may exceed the timeout. Fuel does not depend on the machine.
@@ -281,7 +300,14 @@ async fn git_status_through_shell_is_reduced() {
     let text: String = (0..60).map(|n| format!(" M src/part_{}/file_{n}.rs\n", n % 3)).collect();
     let args = json!({ "command": "git status --porcelain" }).to_string();
     let reduce = async |text: String| {
-        let ctx = ReduceContext { tool_name: "terminal", args: &args, turn_count: 2, budget_chars: 80_000 };
+        let compute = compute();
+        let ctx = ReduceContext {
+            tool_name: "terminal",
+            args: &args,
+            turn_count: 2,
+            budget_chars: 80_000,
+            compute: &compute,
+        };
         let reduced = component.reducer.reduce(&Ok(ToolOutput::text(text)), ctx).await.unwrap();
         reduced.map(|reduced| reduced.unwrap().value)
     };

@@ -4,10 +4,12 @@
 use std::fs;
 use std::path::Path;
 
-use integration_tests::{TestHost, compile_turn, hints, outcome, refusal, structured};
+use integration_tests::{TestHost, compile_turn, hints, model_reads, outcome, refusal, structured};
 use serde_json::{Value, json};
-use toolbay::core::tool::content::BlockBody;
-use toolbay::{CallResult, Filter, Policy};
+use toolbay::core::tool::client_compat::schema_findings;
+use toolbay::core::tool::content::ToolOutput;
+use toolbay::policy::limits::CallLimits;
+use toolbay::{CallResult, Filter, Policy, TurnContext, native_tool};
 
 const FILES: &str = guest_artifacts::CAP_FILES;
 const PROGRAM: &str = r#"
@@ -46,20 +48,6 @@ async fn program(policy: &str) -> TestHost {
     fs::copy(guest_artifacts::PROGRAM_TOOL, &component).unwrap();
     fs::write(folder.path().join("tool.plugin.toml"), PROGRAM).unwrap();
     TestHost::new(&[("tool", component.to_str().unwrap())], policy).await
-}
-
-/// The texts of a result that a model reads.
-fn model_reads(delivered: &CallResult) -> String {
-    match &delivered.result {
-        Ok(output) => {
-            let blocks = output.content.iter().filter_map(|block| match &block.body {
-                BlockBody::Text(text) => Some(text.as_str()),
-                _ => None,
-            });
-            std::iter::once(output.value.as_str()).chain(blocks).collect::<Vec<_>>().join("\n")
-        }
-        Err(failure) => failure.to_string(),
-    }
 }
 
 /// The policy with the suggested lines instead of the existing ones.
@@ -143,7 +131,7 @@ async fn no_line_is_advised_that_would_not_help() {
     assert_eq!(call("f__write", "missing/new.txt").await, "");
     // A line of the same list excludes the path.
     let hint = call("f__read", "private/a.txt").await;
-    assert!(hint.contains("`!**/private` in `fs_read`") && !hint.contains("[plugins"), "{hint}");
+    assert!(hint.contains("`!**/private` in `fs_read`") && !hint.contains("write in the policy"), "{hint}");
     // The folder must be created, too.
     let hint = call("f__write", "deep/er/new.txt").await;
     assert!(
@@ -158,6 +146,37 @@ async fn no_line_is_advised_that_would_not_help() {
     assert!(hint.is_empty() || hint.contains("does not declare"), "{hint}");
 }
 
+/// A tool of the embedder has no grants, no section and no `toolbay explain`.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_of_the_embedder_is_advised_only_what_helps() {
+    let small = || "{}".to_owned();
+    let large = || json!({"text": "x".repeat(CallLimits::default().args_bytes as usize)}).to_string();
+    let rule = |action: &str| format!("[[rule]]\ntool = \"own__tool\"\naction = \"{action}\"\n");
+    for (what, policy, args, helps) in [
+        ("a rule that denies", rule("deny"), small(), true),
+        ("a rule that asks", rule("ask"), small(), true),
+        ("a switch", String::new(), small(), false),
+        ("large arguments", String::new(), large(), false),
+        ("arguments that are not JSON", String::new(), "{".to_owned(), false),
+    ] {
+        let host = TestHost::empty(&policy);
+        let tool = native_tool("tool").namespace("own").description("Does it.");
+        host.host.register(vec![tool.run(|_, _| async { Ok(ToolOutput::text("done")) }).unwrap()]).unwrap();
+        if what == "a switch" {
+            host.host.registry().disable("own__tool", "under repair").unwrap();
+        }
+        let refused = host.call_in("own__tool", &args, TurnContext::default()).await;
+        let (said, hint) = (refusal(&refused).message.clone(), hints(&refused));
+        assert!(!said.contains("toolbay explain") && !hint.contains("[plugins."), "{what}: {said} {hint}");
+        if helps {
+            reload(&host, &followed(&policy, &hint)).await;
+            assert_eq!(model_reads(&host.call("own__tool", json!({})).await), "done", "{what}: {hint}");
+        } else {
+            assert!(hint.is_empty() && !said.contains("policy"), "{what}: {said} {hint}");
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn refusals_that_wasi_cannot_express_are_appended_to_the_result() {
     let host = program("").await;
@@ -166,7 +185,7 @@ async fn refusals_that_wasi_cannot_express_are_appended_to_the_result() {
     let said = model_reads(&time);
     assert!(said.starts_with("1735689600\n"), "the clock stands still: {said}");
     assert!(said.contains("read the clock without the capability `clock`"), "{said}");
-    assert!(said.contains("the operator can allow it with `toolbay explain tool__time`"), "{said}");
+    assert!(said.contains("`toolbay explain tool__time` tells the operator what would allow it"), "{said}");
     assert!(
         !said.contains("[plugins") && hints(&time).contains("[plugins.tool.grant]\nclock = true"),
         "{time:?}"
@@ -262,5 +281,12 @@ async fn the_books_reducer_examples_name_tools_that_exist() {
         for name in names {
             assert!(catalog.get(name).is_some(), "`{name}` is no tool");
         }
+    }
+    // No client refuses their schemas, and the host checks each keyword. It writes what it reads in the portable form.
+    for tool in catalog.tools().filter(|tool| tool.def.source.plugin().is_some()) {
+        let refused = schema_findings(&tool.def);
+        assert!(refused.is_empty(), "{refused:?}");
+        let lost: Vec<String> = tool.def.dropped_keywords().map(|(_, lost)| lost.to_string()).collect();
+        assert!(lost.is_empty(), "{}: {lost:?}", tool.def.name);
     }
 }

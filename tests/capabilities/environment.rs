@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use integration_tests::{TestHost, hints, in_a_process, refusal, structured};
+use integration_tests::{TestHost, hints, in_a_process, model_reads, refusal, structured};
 use serde_json::{Value, json};
 
 const FROZEN_MS: u64 = 1_735_689_600_000;
@@ -41,10 +41,10 @@ async fn without_grants_time_stands_and_chance_repeats() {
 async fn a_tool_with_an_ungranted_required_capability_is_unavailable() {
     let host = host("").await;
     for (tool, line) in
-        [("e__time", "clock = true"), ("e__chance", "random = true"), ("e__vars", "env = [\"TB_HOST\"]")]
+        [("e__time", "clock = true"), ("e__chance", "random = true"), ("e__vars", "env = [\"TB_HOST\", ")]
     {
         let refused = host.call(tool, json!({})).await;
-        assert!(refusal(&refused).message.contains("which is not granted"), "{tool}: {refused:?}");
+        assert!(refusal(&refused).message.contains("not granted"), "{tool}: {refused:?}");
         let hints = hints(&refused);
         assert!(hints.contains("[plugins.e.grant]") && hints.contains(line), "{tool}: {hints}");
     }
@@ -69,6 +69,27 @@ async fn each_grant_changes_one_interface_for_plugins_that_declare_it() {
     let may = host.ask("e__may", json!({})).await;
     assert!(may["unix_ms"].as_u64().unwrap() > FROZEN_MS, "{may}");
     assert_eq!(chance(&may), fixed, "the tool's own section narrows");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn random_bytes_without_a_grant_are_noted_whether_declared_or_not() {
+    let host = host("[plugins.e.grant]\nrandom = true\n[plugins.e.tools.may]\nrandom = false").await;
+    let part = "the bytes are the same in each call";
+    for (tool, noted) in [
+        ("e__nothing", Some("the tool does not declare it")),
+        ("e__may", Some("not permitted")),
+        ("e__chance", None),
+    ] {
+        let drawn = host.call(tool, json!({})).await;
+        let said = model_reads(&drawn);
+        assert_eq!(said.contains(part), noted.is_some(), "{tool}: {said}");
+        assert!(noted.is_none_or(|why| said.contains(&format!("{part}: {why}"))), "{tool}: {said}");
+        assert_eq!(hints(&drawn).contains("random"), noted.is_some(), "{tool}: {drawn:?}");
+    }
+    // One that draws nothing is not noted.
+    let text = TestHost::new(&[("text", guest_artifacts::PLUGIN_TEXT)], "").await;
+    let said = model_reads(&text.call("text__word_count", json!({"text": "a b"})).await);
+    assert!(said.contains('2') && !said.contains(part), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -231,7 +231,10 @@ async fn a_missing_grant_names_the_line_that_would_help() {
     let delivered = host.call("f__read", json!({"path": "notes/a.txt"})).await;
     let said = structured(&delivered);
     let message = said["message"].as_str().unwrap();
-    assert!(message.ends_with("the operator can allow it with `toolbay explain f__read`"), "{message}");
+    assert!(
+        message.ends_with("`toolbay explain f__read` tells the operator what would allow it"),
+        "{message}"
+    );
     // That file, and not its folder.
     let lines = "[plugins.f.grant]\nfs_read = [\"$workspace/in\", \"$workspace/notes/a.txt\"]";
     assert!(hints(&delivered).ends_with(lines), "{delivered:?}");

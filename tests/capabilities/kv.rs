@@ -106,10 +106,7 @@ async fn each_scope_is_denied_by_itself() {
                     continue;
                 }
                 assert_eq!(said["error"], "denied", "{scope} {op}: {said}");
-                assert!(
-                    said["message"].as_str().unwrap().ends_with("with `toolbay explain k__do`"),
-                    "{said}"
-                );
+                assert!(said["message"].as_str().unwrap().contains("`toolbay explain k__do`"), "{said}");
                 let other = ask_as(&host, turn(), "kk__do", args).await;
                 assert_eq!(other["error"], "denied", "another plugin's grant is not its own: {other}");
             }

@@ -289,6 +289,27 @@ print("held")
     victim.wait().unwrap();
 }
 
+/// Calls that no tool needs. The kernel itself would answer them with something else than `EPERM`.
+#[tokio::test(flavor = "multi_thread")]
+async fn relics_of_the_kernel_are_refused() {
+    if !cfg!(target_arch = "x86_64") {
+        return;
+    }
+    let host = host().await;
+    let attempts = r#"
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+for name, number in [("modify_ldt", 154), ("memfd_secret", 447), ("vmsplice", 278), ("remap_file_pages", 216),
+                     ("ustat", 136)]:
+    ctypes.set_errno(0)
+    libc.syscall(number, 0, 0, 0, 0, 0, 0)
+    if ctypes.get_errno() != 1:
+        raise SystemExit("not refused: " + name)
+print("held")
+"#;
+    assert_eq!(python(&host, "python", attempts).await["stdout"], "held\n");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_of_another_architecture_gets_nowhere() {
     if !cfg!(target_arch = "x86_64") {

@@ -108,8 +108,8 @@ async fn a_secret_reaches_only_plugins_that_declare_it_and_are_granted_it() {
         assert_eq!(
             why,
             format!(
-                "the secret `{shown}` is not granted to tool `ask`: not permitted; the operator can allow it with \
-                 `toolbay explain s__ask`"
+                "the secret `{shown}` is not granted to tool `ask`: not permitted; `toolbay explain s__ask` tells \
+                 the operator what would allow it"
             )
         );
     }
@@ -195,7 +195,7 @@ async fn no_value_leaves_in_an_error_or_in_last_words() {
         ("panic", json!({"exit": true}), "trap"),
         ("fail", json!({}), "not_available"),
         ("fail", json!({"plain": true}), "execution_failed"),
-        ("shape", json!({}), "bad_output"),
+        ("shape", json!({}), "ok"),
     ] {
         let delivered = host.call(tool, args.clone()).await;
         assert_eq!(outcome(&delivered), ends, "{delivered:?}");

@@ -54,6 +54,9 @@ struct ContractCase {
     /// Cancels the call at its first progress report.
     #[serde(default)]
     cancel: bool,
+    /// Calls once more. `repeats` is whether both values are the same, and takes the place of the value.
+    #[serde(default)]
+    twice: bool,
     /// The expected `outcome`, and the expected `value`, `structured`, `subject`, `progress`, `log`, … if named. `json` holds more of them as
     /// JSON, which has null.
     expect: toml::Table,
@@ -112,7 +115,7 @@ impl CaseFile {
         for case in &self.cases {
             seen.push(match case.tool.as_str() {
                 "" => json!({"is": seen[0].pointer(&case.inspect)}),
-                _ => case.run(host, self.attachments()).await,
+                _ => case.run(host, || self.attachments()).await,
             });
         }
         seen
@@ -142,7 +145,18 @@ impl CaseFile {
 }
 
 impl ContractCase {
-    async fn run(&self, host: &TestHost, attachments: MemoryAttachments) -> Value {
+    async fn run(&self, host: &TestHost, attachments: impl Fn() -> MemoryAttachments) -> Value {
+        let first = self.run_once(host, attachments()).await;
+        if !self.twice {
+            return first;
+        }
+        let mut second = self.run_once(host, attachments()).await;
+        second["repeats"] = json!(first["value"] == second["value"]);
+        second["value"] = Value::Null;
+        second
+    }
+
+    async fn run_once(&self, host: &TestHost, attachments: MemoryAttachments) -> Value {
         let mut turn = TurnContext::default();
         turn.identity = Identity {
             turn: self.turn,

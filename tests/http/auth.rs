@@ -75,6 +75,14 @@ async fn a_token_opens_only_its_endpoints() {
         assert_eq!(challenge, status == 401, "{token} {path}");
         assert!(!answer.body.contains("token-of"), "{}", answer.body);
     }
+    // Refused requests name their token, if it is one.
+    let requests = desk.host.audit.take_requests();
+    for (status, reason, token) in
+        [(403, "profile", Some("token:few")), (401, "token_unknown", None), (401, "token_missing", None)]
+    {
+        let found = requests.iter().find(|request| (request.status, request.reason) == (status, reason));
+        assert_eq!(found.map(|request| request.token.as_deref()), Some(token), "{reason}: {requests:?}");
+    }
     let sha256 = sha256("token-of-all");
     for wrong in [
         "Basic dG9rZW4=",
@@ -88,7 +96,9 @@ async fn a_token_opens_only_its_endpoints() {
         assert_eq!(answer.status, 401, "{wrong}");
     }
     let two = ask("token-of-all", "/mcp").another("authorization", "Bearer token-of-few").send().await;
-    assert_eq!(two.status, 401);
+    assert_eq!((two.status, two.code()), (400, -32020));
+    let equal = ask("token-of-all", "/mcp").another("authorization", "Bearer token-of-all").send().await;
+    assert_eq!(equal.status, 200);
     let long = ask(&"x".repeat(20_000), "/mcp").send().await;
     assert_eq!(long.status, 401);
     // Health checks need no token and reveal nothing.
@@ -161,6 +171,9 @@ async fn revoking_a_token_ends_only_its_streams() {
     let (mut a, mut b) = (listen("token-a").await, listen("token-b").await);
     write(&file, &[("b", "token-b", "")]);
     desk.http.reload_files().unwrap();
+    let edits = desk.host.audit.take_actions();
+    let edit = edits.iter().find(|edit| edit.action == "tokens").expect("the edit is recorded");
+    assert_eq!(edit.reason.as_deref(), Some("removed `token:a`"));
     a.until("0\r\n\r\n").await;
     let asked = |token: &'static str| desk.modern("tools/list", json!({})).bearer(token);
     assert_eq!((asked("token-a").send().await.status, asked("token-b").send().await.status), (401, 200));
@@ -338,5 +351,10 @@ async fn only_a_trusted_proxy_names_the_client_of_a_wrong_token() {
         assert_eq!(ask("guess", "x-forwarded-for", "203.0.113.6").await, other, "{proxies}");
         assert_eq!(ask("guess", "forwarded", "for=\"[2001:db8::1]:80\"").await, other, "{proxies}");
         assert_eq!(ask("token-a", "x-forwarded-for", "203.0.113.5").await, 200);
+        // A client on the machine of the proxy has the address that the proxy wrote, whatever it claims.
+        for n in 0..10 {
+            ask("guess", "x-forwarded-for", &format!("198.51.100.{n}, 127.0.0.1")).await;
+        }
+        assert_eq!(ask("guess", "x-forwarded-for", "198.51.100.77, 127.0.0.1").await, 429, "{proxies}");
     }
 }

@@ -143,15 +143,22 @@ async fn tokens_of_an_authorization_server_end_with_their_time_their_key_and_the
     };
     let ended = async |(mut listening, mut call): (RawConnection, RawConnection)| {
         ends(&mut listening).await;
-        assert_eq!(call.answer().await.status, 401);
+        let refused = call.answer().await;
+        assert_eq!(refused.status, 401);
+        let challenge = refused.header("www-authenticate").unwrap().to_owned();
         desk.until_running(0, places).await;
+        challenge
     };
     let token = |issuer: &FakeAuthorizationServer, seconds: i64| {
         issuer.token_for(&audience(), "alice", "tools", seconds)
     };
 
-    // The expiry of the token.
-    ended(open(&token(&issuers[0], 4)).await).await;
+    // The expiry of the token. The client can begin to authorize again from the response.
+    assert_eq!(
+        ended(open(&token(&issuers[0], 4)).await).await,
+        "Bearer resource_metadata=\"https://tools.example/.well-known/oauth-protected-resource/mcp/few\", \
+         error=\"invalid_token\", scope=\"tools\""
+    );
 
     // The policy for its issuer changes. An unchanged issuer ends nothing.
     let before = desk.host.host.policy().serve().clone();
@@ -161,7 +168,7 @@ async fn tokens_of_an_authorization_server_end_with_their_time_their_key_and_the
     let stricter = OAuthPolicy { scopes: ["tools".to_owned(), "more".to_owned()].into(), ..oauth.clone() };
     assert_eq!(desk.host.host.available_call_permits(), places - 1);
     desk.http.reload(ServePolicy { oauth: Some(stricter), ..before.clone() }).unwrap();
-    ended(opened).await;
+    assert!(ended(opened).await.ends_with("scope=\"more tools\""), "what the new policy requires");
 
     // The key changes in its file, while the policy section stays the same.
     let file = desk.host.root().join("keys.json");

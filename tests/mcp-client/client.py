@@ -117,9 +117,10 @@ async def steps(era, client, asked):
         report(era, "wrong argument", False, message="the schema gives no typed property: use --bad-args")
     else:
         result = await client.call_tool(asked.tool, args)
-        code = (result.meta or {}).get("toolbay/code")
-        good = result.is_error and code == "input_invalid"
-        report(era, "wrong argument", good, args=args, code=code, text=text_of(result)[:500])
+        # Clients show `_meta` to the model, so that it has nothing of the server's own.
+        own = [key for key in result.meta or {} if key.startswith("toolbay/")]
+        good = result.is_error and not own
+        report(era, "wrong argument", good, args=args, own_meta=own, text=text_of(result)[:500])
 
     # Afterwards the connection is as good as before.
     result = await asyncio.gather(*(client.call_tool(asked.tool, asked.args) for _ in range(8)))

@@ -1,9 +1,11 @@
 //! Hostile servers over stdio: each has a defined end and a bound, and affects no other server.
 
+use std::sync::Arc;
 use std::time::Instant;
 
-use integration_tests::{fault, refusal, value, words};
+use integration_tests::{RecordedProgress, fault, hints, refusal, value, words};
 use serde_json::json;
+use toolbay::TurnContext;
 use toolbay::core::call::fault::FaultKind;
 use toolbay_mcp::client::ServerState;
 
@@ -26,30 +28,51 @@ async fn neighbour(bridged: &BridgeFixture) {
 async fn a_bad_tool_costs_itself_and_not_the_list() {
     let bridged = BridgeFixture::new(&section("s", "bad-tools", "")).await;
     let tools = bridged.tools();
-    for name in ["mcp__s__good", "mcp__s__no-schema", "mcp__s__bad-output", "mcp__s__hidden", "mcp__s__last"]
-    {
-        assert!(tools.iter().any(|tool| tool == name), "{name}: {tools:?}");
-    }
-    for name in ["array", "list", "text", "remote", "deep", "header"] {
-        assert!(!tools.contains(&format!("mcp__s__{name}")), "{name}: {tools:?}");
+    for name in [
+        "good",
+        "no-schema",
+        "hidden",
+        "last",
+        "list",
+        "array",
+        "text",
+        "remote",
+        "deep",
+        "bad-output",
+        "header",
+    ] {
+        assert!(tools.contains(&format!("mcp__s__{name}")), "{name}: {tools:?}");
     }
     assert!(tools.iter().any(|tool| tool.starts_with("mcp__s__dots_and_slashes_and_blanks_")), "{tools:?}");
     assert!(tools.iter().any(|tool| tool.starts_with("mcp__s__xxxx")), "{tools:?}");
     assert!(tools.iter().all(|tool| tool.len() <= 64));
     let problems = bridged.status().problems.join("\n");
     for part in [
-        "`array`",
-        "`remote`",
-        "`deep`",
-        "`header`",
+        "`header`: imported without its header marks",
+        "`bad-output`: imported without its output schema: 1 keyword: /type (",
         "`good` is listed twice",
         "cannot be parsed",
-        "without its output schema",
     ] {
         assert!(problems.contains(part), "{part}: {problems}");
     }
     assert!(!problems.contains('\u{1b}'));
     let catalog = bridged.host.host.registry().snapshot();
+    for (name, schema, pointer, part) in [
+        ("array", "input", "/type", "arguments are an object"),
+        ("text", "input", "", "the schema is not an object"),
+        ("remote", "input", "/properties/a/$ref", "it leaves the schema"),
+    ] {
+        let def = &catalog.get(&format!("mcp__s__{name}")).unwrap().def;
+        let [(of, lost)] = def.dropped_keywords().collect::<Vec<_>>()[..] else { panic!("{name}") };
+        assert_eq!((of, lost.listed()[0].pointer.as_str()), (schema, pointer), "{name}");
+        assert!(lost.listed()[0].reason.contains(part), "{lost}");
+    }
+    assert_eq!(catalog.get("mcp__s__bad-output").unwrap().def.output_schema, None);
+    let deep = &catalog.get("mcp__s__deep").unwrap().def.input_schema;
+    let cut = &deep.dropped().unwrap().listed()[0];
+    assert!(
+        cut.pointer.starts_with("/properties/a/properties/a/") && cut.reason.contains("nested too deeply")
+    );
     let description = &catalog.get("mcp__s__inject").unwrap().def.description;
     assert!(!description.contains("<|im_start|>") && !description.contains('\u{200b}'), "{description:.100}");
     assert!(!description.contains("</untrusted>") && description.chars().count() <= 8_001);
@@ -162,8 +185,90 @@ async fn responses_with_unknown_ids_are_ignored() {
     assert_eq!(words(&bridged.host.call("mcp__s__echo", json!({"text": "x"})).await), "x");
     let liar = BridgeFixture::new(&section("s", "liar", "")).await;
     let said = liar.host.call("mcp__s__structured", json!({})).await;
-    assert_eq!(fault(&said).kind, FaultKind::BadOutput);
-    assert!(fault(&said).message.contains("does not match its schema"), "{said:?}");
+    let [mark] = said.content() else { panic!("{said:?}") };
+    assert!(format!("{mark:?}").contains("does not match its schema"), "{said:?}");
+}
+
+/// The section of a server of `tests/mcp-servers/odd.py` in a mode.
+fn odd(mode: &str) -> String {
+    section("s", mode, "").replace("server.py", "odd.py")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn equal_ids_and_byte_order_marks_are_understood() {
+    for mode in ["string", "float", "bom"] {
+        let bridged = BridgeFixture::new(&odd(mode)).await;
+        assert_eq!(bridged.status().state, ServerState::Ready, "{mode}: {:?}", bridged.status());
+        assert_eq!(bridged.tools(), ["mcp__s__echo"], "{mode}");
+        assert_eq!(words(&bridged.host.call("mcp__s__echo", json!({})).await), "ok", "{mode}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_cannot_be_understood_fails_soon_with_the_reason() {
+    for (mode, part) in [
+        ("zero", "it answered with id 0, which matches no request"),
+        ("lsp", "`Content-Length`"),
+        ("pretty", "spans several lines"),
+        ("utf16", "UTF-16"),
+    ] {
+        let start = Instant::now();
+        let bridged = BridgeFixture::new(&odd(mode)).await;
+        let reason = bridged.status().reason.unwrap_or_default();
+        assert!(reason.contains(part), "{mode}: {reason}");
+        // It has 60 s to start.
+        assert!(start.elapsed() < SOON / 2, "{mode}: {:?}", start.elapsed());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_cannot_be_read_ends_the_call_with_the_reason() {
+    for (mode, part) in [
+        ("escape", "not JSON"),
+        ("undefined", "expected value at `undefined}"),
+        ("latin1", "caf\u{fffd}"),
+        ("nan", "numbers such as NaN"),
+        ("tab", "raw control characters"),
+    ] {
+        let bridged = BridgeFixture::new(&odd(mode)).await;
+        let said = bridged.host.call("mcp__s__echo", json!({})).await;
+        assert_eq!(fault(&said).kind, FaultKind::BadOutput, "{mode}: {said:?}");
+        assert!(fault(&said).message.contains(part), "{mode}: {said:?}");
+        assert_eq!(bridged.status().connects, 1, "the connection stays");
+    }
+}
+
+/// A thousand events at once: the order holds, and the last one arrives before the result.
+#[tokio::test(flavor = "multi_thread")]
+async fn progress_in_a_burst_is_merged_and_keeps_its_last_message() {
+    let bridged = BridgeFixture::new(&odd("burst")).await;
+    for _ in 0..20 {
+        let seen = Arc::new(RecordedProgress::default());
+        let turn = TurnContext { progress: Some(Arc::clone(&seen) as _), ..TurnContext::default() };
+        assert_eq!(words(&bridged.host.call_in("mcp__s__echo", "{}", turn).await), "ok");
+        let seen = seen.0.lock().unwrap().clone();
+        let last = seen.last().unwrap();
+        assert_eq!((last.message.as_str(), last.percent), ("step 1000", Some(100.0)));
+        assert!(seen.is_sorted_by(|one, next| one.percent < next.percent), "{seen:?}");
+        assert!(seen.len() < 500, "merged: {}", seen.len());
+    }
+}
+
+/// The kernel tells only the server, so the hint is made of what the server says.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_denied_path_has_a_hint_with_its_policy_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().canonicalize().unwrap();
+    let file = folder.join("open");
+    std::fs::write(&file, "open").unwrap();
+    let bridged = good().await;
+    let reach = json!({"path": file.to_str().unwrap()});
+    if bridged.status().confinement != Some("landlock+seccomp") {
+        return;
+    }
+    let said = bridged.host.call("mcp__s__reach", reach.clone()).await;
+    assert!(hints(&said).contains(&format!("[mcp.s] fs_read = [{file:?}]")), "{said:?}");
+    assert!(!refusal(&said).message.contains("fs_read"), "models do not read it: {said:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

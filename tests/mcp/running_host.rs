@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use integration_tests::policy;
 use toolbay::mcp::client::ServerState;
-use toolbay::{Filter, Host, RunningHost, WatchOptions};
+use toolbay::{DocumentState, Filter, Host, RunningHost, WatchOptions};
 
 use super::bridge_stdio::{SOON, section};
 
@@ -36,7 +36,8 @@ async fn a_started_host_has_the_tools_of_all_sources_and_follows_changes() {
     let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/openapi/petstore-3.0.json");
     let services = format!("[openapi.pets]\ndocument = {document:?}\nserver = \"https://api.example.com\"\n");
     let text = format!("{services}{}", section("s", "good", ""));
-    let mut host = Host::builder(policy(&text, folder.path())).start(&plugins).await.unwrap();
+    let mut host =
+        Host::builder(policy(&text, folder.path())).source_wait(SOON).start(&plugins).await.unwrap();
     assert_eq!(sources(&host), ["echo", "mcp__s", "pets"], "{:?} {:?}", host.report(), host.servers());
     assert_eq!(host.services()[0].error, None);
     assert_eq!(host.servers()[0].state, ServerState::Ready);
@@ -55,4 +56,30 @@ async fn a_started_host_has_the_tools_of_all_sources_and_follows_changes() {
     host.close().await;
     let view = clone.view(Filter::default());
     assert!(view.definitions().all(|entry| entry.def.namespace() != Some("mcp__s")), "the servers are gone");
+}
+
+/// A document and a server that accept connections and never answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_that_hangs_delays_nothing_but_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let plugins = folder.path().join("plugins");
+    std::fs::create_dir(&plugins).unwrap();
+    std::fs::copy(guest_artifacts::API_ECHO, plugins.join("echo.wasm")).unwrap();
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap();
+    let private = "net_private = [\"127.0.0.1\"]\n";
+    let text = format!(
+        "[openapi.slow]\ndocument = \"http://{address}/o.json\"\nserver = \"http://{address}\"\n{private}\
+         [mcp.silent]\nurl = \"http://{address}/mcp\"\n{private}"
+    );
+    let builder = Host::builder(policy(&text, folder.path())).source_wait(Duration::from_millis(100));
+    let host = tokio::time::timeout(SOON, builder.start(&plugins)).await.unwrap().unwrap();
+    assert_eq!(sources(&host), ["echo"]);
+    assert_eq!(host.services()[0].state, DocumentState::Loading);
+    assert_eq!(host.servers()[0].state, ServerState::Connecting);
+    assert_eq!(&*host.registry().pending_sources()[0], "openapi:slow");
+    // A new policy waits for neither.
+    let reload = host.swap_policy(policy("", folder.path()));
+    tokio::time::timeout(SOON, reload).await.unwrap().unwrap();
+    host.close().await;
 }

@@ -117,9 +117,9 @@ async fn an_invalid_document_is_reported_in_one_line() {
     let huge = " ".repeat((32 << 20) + 1);
     let wide = format!("{{\"openapi\": \"3.1.0\", \"paths\": {{}}, \"x\": [{}1]}}", "1,".repeat(3_000_000));
     for (text, part) in [
-        ("", "no `openapi`"),
+        ("", "empty"),
         ("\0\0\0", "YAML"),
-        ("<html></html>", "no `openapi`"),
+        ("<html></html>", "HTML"),
         (deep.as_str(), "YAML"),
         (aliases.as_str(), "YAML"),
         (huge.as_str(), "more than 33554432 bytes"),
@@ -158,9 +158,12 @@ async fn references_that_lead_in_circles_or_fan_out_cost_their_operation_only() 
     assert!(info.tools.contains_key("api__fine") && info.tools.contains_key("api__post_node"), "{info:?}");
     let reasons: Map<String, Value> =
         info.problems.iter().map(|(operation, reason)| (operation.clone(), json!(reason))).collect();
-    for operation in ["POST /gone", "POST /far", "* /item"] {
-        assert!(reasons.contains_key(operation), "{operation}: {reasons:?}");
-    }
+    assert!(reasons.contains_key("* /item"), "{reasons:?}");
+    // A schema that is not there is any value.
+    assert!(
+        info.tools.contains_key("api__post_gone") && info.tools.contains_key("api__post_far"),
+        "{info:?}"
+    );
     // Too deep for JSON.
     let deep = format!("{{\"openapi\": \"3.1.0\", \"paths\": {{}}, \"components\": {deep}}}");
     let info = loaded(&deep, "").await;
@@ -183,12 +186,12 @@ async fn ten_thousand_operations_are_refused_with_the_way_out_and_five_thousand_
     assert_eq!((info.error, info.tools.len(), info.left_out), (None, 1000, 9000));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_schema_shared_by_a_thousand_operations_is_stored_once() {
-    let fields: Map<String, Value> = (0..9000)
-        .map(|n| (format!("f{n}"), json!({"type": "string", "description": "x".repeat(20)})))
+/// A document with a thousand operations, each with a schema of 200 kB.
+fn with_large_schemas() -> String {
+    let fields: Map<String, Value> = (0..200)
+        .map(|n| (format!("f{n}"), json!({"type": "string", "description": "x".repeat(1000)})))
         .collect();
-    let paths: Map<String, Value> = (0..2000)
+    let paths: Map<String, Value> = (0..1000)
         .map(|n| {
             let schema = json!({"$ref": "#/components/schemas/Big"});
             (
@@ -197,18 +200,25 @@ async fn a_schema_shared_by_a_thousand_operations_is_stored_once() {
             )
         })
         .collect();
-    let text = with_paths(
-        &Value::Object(paths),
-        &json!({"schemas": {"Big": {"type": "object", "properties": fields}}}),
-    );
-    let info = loaded(&text, "").await;
+    with_paths(&Value::Object(paths), &json!({"schemas": {"Big": {"type": "object", "properties": fields}}}))
+}
+
+#[tokio::test]
+async fn the_import_of_a_document_delays_no_call() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("api");
+    // Nearly as many parts as a document may have.
+    let parts = format!("{{\"x-parts\": [{}1], ", "1,".repeat(1_900_000));
+    std::fs::write(&file, with_large_schemas().replacen('{', &parts, 1)).unwrap();
+    let host = TestHost::empty(&section("api", &file, "https://api.example.com"));
+    let importing = tokio::spawn({
+        let host = host.host.clone();
+        async move { host.load_openapi().await.remove(0) }
+    });
+    let (info, delay) = canary::run_beside(importing, async || ()).await;
     assert_eq!(info.error, None);
-    assert_eq!(info.tools.len() + info.problems.len(), 2000);
-    assert!(
-        info.problems.iter().any(|(_, why)| why.contains("choose some operations")),
-        "{:?}",
-        info.problems.first()
-    );
+    assert!(info.tools.len() > 100 && info.tools.len() < 1000, "{}", info.tools.len());
+    assert!(delay <= canary::MAX_DELAY, "{delay:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -232,9 +242,7 @@ async fn no_text_of_a_document_gets_out_of_its_place() {
     let host = host(&written.section(&server, "")).await;
     let info = host.host.openapi().remove(0);
     let refused: BTreeSet<&str> = info.problems.iter().map(|(operation, _)| operation.as_str()).collect();
-    for operation in
-        ["GET /a/../../admin", "GET /a/%2e%2e/admin", "GET /a?admin=1", "GET /{a", "GET /h", "POST /m"]
-    {
+    for operation in ["GET /a/../../admin", "GET /a/%2e%2e/admin", "GET /{a", "POST /m"] {
         assert!(refused.contains(operation), "{operation}: {refused:?}");
     }
     let hidden = |text: &str| text.chars().any(|c| (c.is_control() && c != '\n') || c == '\u{202e}');
@@ -277,7 +285,6 @@ async fn the_server_url_of_a_document_grants_no_network_access() {
     for (url, part) in [
         ("file:///etc/passwd", "does not use HTTP"),
         ("https://user:password@a.example", "credentials"),
-        ("https://a.example/?x=1", "a query"),
         ("/v1", "set `server`"),
         ("https://{a}.example", "without a value"),
     ] {

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use integration_tests::{another_build, cache_dir, outcome, policy};
 use serde_json::{Value, json};
@@ -263,6 +264,113 @@ async fn without_a_state_folder_nothing_is_held_and_reading_writes_nothing() {
     assert_eq!(fs::read_to_string(operator.file()).unwrap(), before);
     let names: Vec<_> = fs::read_dir(operator.state()).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert!(names.len() == 2, "only the record and its lock: {names:?}");
+}
+
+/// Consents whose updates are counted.
+#[derive(Debug)]
+struct CountedConsents {
+    file: FileConsents,
+    updates: AtomicUsize,
+}
+
+impl ConsentStore for CountedConsents {
+    fn update_all(
+        &self,
+        plugins: &[&PluginId],
+        decide: &mut dyn FnMut(usize, Option<&Consent>) -> ConsentChange,
+    ) -> Result<bool, String> {
+        self.updates.fetch_add(1, Ordering::Relaxed);
+        self.file.update_all(plugins, decide)
+    }
+}
+
+/// Each update reads the whole file and may write it, so one for each plugin made a start quadratic.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_consents_of_many_plugins_are_read_and_written_together() {
+    const PLUGINS: usize = 40;
+    let operator = StateFolder::new();
+    let plugins = operator.dir.path().join("plugins");
+    fs::create_dir(&plugins).unwrap();
+    let mut text = String::new();
+    for n in 0..PLUGINS {
+        fs::copy(guest_artifacts::CAP_CONSENT, plugins.join(format!("p{n}.wasm"))).unwrap();
+        text += &format!("[plugins.p{n}.grant]\nkv = [\"tool\"]\n");
+    }
+    let counted = || {
+        let file = FileConsents::new(operator.state());
+        Arc::new(CountedConsents { file, updates: AtomicUsize::new(0) })
+    };
+    let host = |store: &Arc<CountedConsents>| {
+        let builder = Host::builder(policy(&text, operator.dir.path())).cache_dir(cache_dir());
+        builder.consents(Arc::clone(store) as _).build().unwrap()
+    };
+    // The plugins of a first start are registered as they are compiled: in batches, which do not depend on their number.
+    host(&counted()).load_dir(&plugins).await.unwrap();
+    assert_eq!(operator.stored()["plugins"].as_object().unwrap().len(), PLUGINS);
+    let before = operator.stored();
+    let again = counted();
+    let host = host(&again);
+    assert_eq!(host.load_dir(&plugins).await.unwrap().loaded.len(), PLUGINS);
+    let of_start = again.updates.swap(0, Ordering::Relaxed);
+    assert!((1..=2).contains(&of_start), "{of_start} updates for a start with {PLUGINS} plugins");
+    let edited = policy(&format!("{text}[limits]\ntimeout = \"7s\"\n"), operator.dir.path());
+    host.reload_policy(edited).await.unwrap();
+    let of_edit = again.updates.load(Ordering::Relaxed);
+    assert!((1..=2).contains(&of_edit), "{of_edit} updates for an edit with {PLUGINS} plugins");
+    assert_eq!(operator.stored(), before, "nothing new, nothing written");
+}
+
+/// The old version was gone after a restart, although the operator had agreed to it and to no other.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_old_version_of_a_held_plugin_serves_after_a_restart_too() {
+    let operator = StateFolder::new();
+    let plugins = operator.dir.path().join("plugins");
+    fs::create_dir(&plugins).unwrap();
+    let file = plugins.join("p.wasm");
+    let put = |bytes: Vec<u8>| {
+        let beside = operator.dir.path().join("new.wasm");
+        fs::write(&beside, bytes).unwrap();
+        fs::rename(beside, &file).unwrap();
+    };
+    put(fs::read(guest_artifacts::API_ECHO).unwrap());
+    let host = operator.host(KEEP);
+    host.load_dir(&plugins).await.unwrap();
+    let agreed = host.plugin("p").unwrap().digest;
+    put(build(7));
+    for _ in 0..2 {
+        // A restart.
+        let host = operator.host(KEEP);
+        let report = host.load_dir(&plugins).await.unwrap();
+        let waits = &report.problems[0];
+        assert!(waits.kept && waits.error.to_string().contains("+ keep: kv tool"), "{report:?}");
+        assert_eq!(host.plugin("p").unwrap().digest, agreed);
+        assert_eq!(host.plugin("p").unwrap().held, None);
+        let (outcome, text) = call(&host, "p__echo").await;
+        assert_eq!((outcome, &*text), ("ok", "{}"));
+        // The command line reads the same records, and changes none.
+        let store = Arc::new(FileConsents::new(operator.state()).read_only());
+        let looks = Host::builder(policy(KEEP, operator.dir.path())).cache_dir(cache_dir());
+        let looks = looks.consents(store).build().unwrap();
+        looks.load_dir(&plugins).await.unwrap();
+        assert_eq!(looks.plugin("p").unwrap().digest, agreed);
+        // Lines that are added now may be meant for the one that waits: they do not let it in by themselves.
+        let host = operator.host(MORE);
+        host.load_dir(&plugins).await.unwrap();
+        assert_ne!(call(&host, "p__read").await.0, "ok");
+    }
+    let digest = {
+        let other = Host::builder(policy("", Path::new("/"))).cache_dir(cache_dir()).build().unwrap();
+        other.load_file(id("p"), &file).await.unwrap();
+        other.plugin("p").unwrap().digest.to_string()
+    };
+    let granted = Authority::default();
+    let consent = Consent { digest, version: None, granted, at: String::new(), by: "a test".to_owned() };
+    FileConsents::new(operator.state())
+        .update(&id("p"), &mut |_| ConsentChange::Replace(consent.clone()))
+        .unwrap();
+    let host = operator.host(KEEP);
+    assert!(host.load_dir(&plugins).await.unwrap().problems.is_empty());
+    assert_eq!(call(&host, "p__plain").await.0, "ok");
 }
 
 #[test]

@@ -28,6 +28,49 @@ async fn refused(path: &str, part: &str) {
     );
 }
 
+/// The plugin loads, and a schema of its tool lost a keyword.
+async fn weakened(path: &str, part: &str) {
+    let host = TestHost::empty("");
+    let start = Instant::now();
+    host.host.load_file(PluginId::new("bad").unwrap(), Path::new(path)).await.expect(path);
+    assert!(start.elapsed() < Duration::from_secs(30), "{path} took {:?}", start.elapsed());
+    let catalog = host.host.registry().snapshot();
+    let lost: Vec<String> = (catalog.tools())
+        .flat_map(|tool| tool.def.dropped_keywords().map(|(_, lost)| lost.to_string()).collect::<Vec<_>>())
+        .collect();
+    assert!(lost.iter().any(|line| line.contains(part) && line.len() < 1500), "{path}: {lost:?}");
+}
+
+macro_rules! weaker_schemas {
+    ($($name:ident: $guest:ident, $part:expr;)*) => {$(
+        #[tokio::test(flavor = "multi_thread")]
+        async fn $name() {
+            weakened(guest_artifacts::$guest, $part).await;
+        }
+    )*};
+}
+
+weaker_schemas! {
+    a_schema_is_json: HOSTILE_METADATA_SCHEMA_NOT_JSON, "not valid JSON";
+    a_schema_is_for_an_object: HOSTILE_METADATA_SCHEMA_NOT_OBJECT, "/type (arguments are an object)";
+    a_schema_is_not_deep: HOSTILE_METADATA_SCHEMA_DEEP, "(root)";
+    a_schema_is_not_huge: HOSTILE_METADATA_SCHEMA_HUGE, "bytes; the limit is";
+    a_schema_does_not_loop: HOSTILE_METADATA_SCHEMA_LOOP, "leads back to itself";
+    a_schema_is_not_fetched: HOSTILE_METADATA_SCHEMA_REMOTE, "leaves the schema";
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_output_schema_is_checked_too() {
+    let host = TestHost::empty("");
+    let plugins = tempfile::tempdir().unwrap();
+    std::fs::copy(guest_artifacts::HOSTILE_METADATA_OUTPUT_SCHEMA, plugins.path().join("bad.wasm")).unwrap();
+    let report = host.host.load_dir(plugins.path()).await.unwrap();
+    assert_eq!(report.loaded.len(), 1, "{report:?}");
+    assert!(report.warnings.iter().any(|one| one.message.contains("no output schema")), "{report:?}");
+    let catalog = host.host.registry().snapshot();
+    assert!(catalog.tools().all(|tool| tool.def.output_schema.is_none()));
+}
+
 macro_rules! refusals {
     ($($name:ident: $guest:ident, $part:expr;)*) => {$(
         #[tokio::test(flavor = "multi_thread")]
@@ -47,7 +90,7 @@ refusals! {
     ten_thousand_tools_are_too_many: HOSTILE_METADATA_MANY, "10000 tools";
     nothing_is_too_little: HOSTILE_METADATA_NONE, "neither a tool nor a reducer";
     a_name_once: HOSTILE_METADATA_DUPLICATE, "two tools of the name `twice`";
-    no_dot_in_a_name: HOSTILE_METADATA_NAME_DOT, "`other.tool` has a character outside";
+    no_dot_in_a_name: HOSTILE_METADATA_NAME_DOT, "`other.tool` has a dot";
     no_empty_name: HOSTILE_METADATA_NAME_EMPTY, "is empty";
     no_long_name: HOSTILE_METADATA_NAME_LONG, "longer than 48";
     no_line_break_in_a_name: HOSTILE_METADATA_NAME_NEWLINE, "has a character outside";
@@ -57,13 +100,6 @@ refusals! {
     no_terminal_codes_in_targets: HOSTILE_METADATA_CAPABILITY_TARGET, "has the control or invisible character";
     meta_is_an_object: HOSTILE_METADATA_META, "meta is not a JSON object";
     limits_of_zero_help_nobody: HOSTILE_METADATA_LIMITS, "of zero";
-    a_schema_is_json: HOSTILE_METADATA_SCHEMA_NOT_JSON, "not valid JSON";
-    a_schema_is_for_an_object: HOSTILE_METADATA_SCHEMA_NOT_OBJECT, "\"type\": \"object\"";
-    a_schema_is_not_deep: HOSTILE_METADATA_SCHEMA_DEEP, "bytes; the limit is";
-    a_schema_is_not_huge: HOSTILE_METADATA_SCHEMA_HUGE, "bytes; the limit is";
-    a_schema_does_not_loop: HOSTILE_METADATA_SCHEMA_LOOP, "leads back to itself";
-    a_schema_is_not_fetched: HOSTILE_METADATA_SCHEMA_REMOTE, "leaves the schema";
-    an_output_schema_is_checked_too: HOSTILE_METADATA_OUTPUT_SCHEMA, "not valid JSON";
     a_reducer_names_its_tool: HOSTILE_METADATA_REDUCERS, "without a name";
     a_reducers_target_is_one_line: HOSTILE_METADATA_REDUCER_NAME, "line break";
     a_title_is_one_line: HOSTILE_METADATA_TITLE, "line break";

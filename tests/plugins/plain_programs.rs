@@ -230,7 +230,7 @@ async fn a_program_runs_under_the_same_limits() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn declared_json_output_is_checked() {
-    let host = tool("").await;
+    let host = tool("[results]\nschema_mismatch = \"error\"").await;
     assert_eq!(host.ask("tool__json", json!({"text": " {\"a\": 1}\n"})).await, json!({"a": 1}));
     assert_eq!(host.ask("tool__number", json!({"text": "4.5"})).await, json!({"result": 4.5}));
     for (tool, text) in

@@ -124,8 +124,8 @@ async fn a_disabled_tool_stays_disabled_after_a_reload() {
     assert_eq!(
         texts,
         [
-            Err("Tool a__echo is disabled: not trusted".to_owned()),
-            Err("Tool b__echo is disabled: maintenance".to_owned()),
+            Err("Tool a__echo is disabled: not trusted; only the operator can enable it".to_owned()),
+            Err("Tool b__echo is disabled: maintenance; only the operator can enable it".to_owned()),
             Ok(()),
         ],
         "one that is off stops none of the others"

@@ -56,7 +56,9 @@ async fn a_script_sees_only_callable_tools() {
     );
     let said = result(&host, "try { await tools.neighbour__long() } catch (e) { return e.message }").await;
     assert!(
-        said.as_str().unwrap().ends_with("the operator can allow it with `toolbay explain script__run`"),
+        said.as_str()
+            .unwrap()
+            .ends_with("`toolbay explain script__run` tells the operator what would allow it"),
         "{said}"
     );
     let globals = "return ['require', 'process', 'fetch', 'WebAssembly', 'setTimeout', 'Deno', 'print'].filter(n => n in globalThis)";

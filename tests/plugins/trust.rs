@@ -127,20 +127,21 @@ async fn schemas_carry_no_hidden_characters() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn names_with_hidden_characters_are_refused() {
+async fn hidden_characters_are_refused_or_hidden() {
     let tags = tags();
-    let named = |schema: Value| format!("one\tA tool.\t{schema}");
+    for schema in [
+        json!({"type": "object", "properties": {format!("a{tags}"): {}}}),
+        json!({"type": "object", "required": ["a\u{200b}"]}),
+        json!({"type": "object", "$defs": {"a\u{e0101}": {}}}),
+        json!({"type": "object", "dependentRequired": {"a": ["b\u{feff}"]}}),
+    ] {
+        let host = TestHost::empty("");
+        host.host.load_bytes(id("p"), saying(&format!("one\tA tool.\t{schema}"))).await.unwrap();
+        let shown = host.host.view(Filter::default());
+        let shown = shown.definitions().next().unwrap().def.input_schema.value().to_string();
+        assert_eq!(text::first_hidden(&shown), None, "an unclean name costs its argument: {shown:?}");
+    }
     for (lines, part) in [
-        (
-            named(json!({"type": "object", "properties": {format!("a{tags}"): {}}})),
-            "its input schema: the name",
-        ),
-        (named(json!({"type": "object", "required": ["a\u{200b}"]})), "its input schema: the name"),
-        (named(json!({"type": "object", "$defs": {"a\u{e0101}": {}}})), "its input schema: the name"),
-        (
-            named(json!({"type": "object", "dependentRequired": {"a": ["b\u{feff}"]}})),
-            "its input schema: the name",
-        ),
         (format!("one\tA tool.{tags}"), "U+E0069"),
         ("one\tA tool 😀\u{e0101}\u{e0102}.".to_owned(), "U+E0101"),
         (format!("one\tA tool.\t-\t-\tTitle{tags}"), "U+E0069"),

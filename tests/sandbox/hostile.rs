@@ -91,7 +91,9 @@ async fn every_way_to_die_is_a_trap_with_last_words() {
         assert_eq!(fault.kind, FaultKind::Trap, "{how}: {fault}");
         assert!(fault.message.contains(part), "{how}: {fault}");
         assert!(
-            !fault.message.contains("wasm backtrace") && fault.message.chars().count() < 1000,
+            !fault.message.contains("wasm backtrace")
+                && !fault.message.contains("wasm trap")
+                && fault.message.chars().count() < 1000,
             "{how}: {fault}"
         );
     }
@@ -112,7 +114,8 @@ async fn too_much_output_never_crosses() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_breaks_the_contract_is_a_fault() {
-    let host = TestHost::new(&[("bad", guest_artifacts::HOSTILE_OUTPUT)], "").await;
+    let strict = "[results]\nschema_mismatch = \"error\"\n";
+    let host = TestHost::new(&[("bad", guest_artifacts::HOSTILE_OUTPUT)], strict).await;
     for (tool, args) in [
         ("bad__blocks", json!({})),
         ("bad__deep", json!({})),
@@ -138,6 +141,16 @@ async fn an_answer_that_breaks_the_contract_is_a_fault() {
         structured(&host.provoke("bad__schema", json!({"json": "{\"n\":1}"}), SOON).await),
         json!({"n": 1})
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_does_not_match_its_schema_is_marked() {
+    let host = TestHost::new(&[("bad", guest_artifacts::HOSTILE_OUTPUT)], "").await;
+    for tool in ["bad__schema", "bad__schema_without"] {
+        let delivered = host.provoke(tool, json!({}), SOON).await;
+        let mark = delivered.content().last().unwrap_or_else(|| panic!("{tool}: {delivered:?}"));
+        assert!(format!("{mark:?}").contains("does not match its schema"), "{mark:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,9 +7,9 @@ use std::time::Duration;
 use integration_tests::{NEIGHBOUR, TestHost, in_a_process, said_in_a_process, value};
 use serde_json::json;
 use tokio::sync::Semaphore;
-use toolbay::{Filter, Host, PluginId, ToolCall, TurnContext};
+use toolbay::{Filter, HeapTrimmer, Host, PluginId, ToolCall, TurnContext};
 
-use super::compile_bombs::children;
+use super::compile_bombs::{children, soon};
 
 /// The resources of this process.
 #[derive(Debug)]
@@ -104,9 +104,7 @@ async fn attack_with(host: &Host, name: &str, path: &str) -> String {
     for delivered in host.call_all(&view, calls, TurnContext::default()).await {
         said += &format!("{delivered:?}\n");
     }
-    // It waits for plugins that are being installed, which need the threads of the runtime.
-    let host = host.clone();
-    tokio::task::spawn_blocking(move || host.unload(&id)).await.unwrap();
+    host.unload(&id);
     said
 }
 
@@ -188,4 +186,32 @@ async fn a_secret_of_the_environment_is_nowhere_and_stdout_is_ours() {
     let host = TestHost::new(&[], POLICY).await;
     let said = attack(&host).await;
     assert!(said.len() > 10_000 && !said.contains(CANARY));
+}
+
+/// The C library keeps freed memory until it is asked to return it.
+#[test]
+fn memory_after_bombs_is_near_that_of_the_start() {
+    const NAME: &str = "sandbox::leaks::memory_after_bombs_is_near_that_of_the_start";
+    if in_a_process(NAME, "ulimit -c 0") {
+        return;
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let _trimmer = HeapTrimmer::start();
+        let bombs = [("big", guest_artifacts::HOSTILE_OUTPUT), ("alloc", guest_artifacts::HOSTILE_ALLOC)];
+        let host =
+            TestHost::new(&bombs, "[host]\nbreaker_faults = 0\n[limits]\nresult_bytes = \"16MiB\"\n").await;
+        let view = host.host.view(Filter::default());
+        let bombs = ["big__structured", "big__text", "big__blob", "big__deep", "alloc__grow"];
+        let calls = |count: usize, args: &str| -> Vec<_> {
+            (0..count).map(|n| ToolCall::new(n.to_string(), bombs[n % bombs.len()], args)).collect()
+        };
+        // A host that has served calls, as one in use.
+        drop(host.host.call_all(&view, calls(5, r#"{"mib": 1}"#), TurnContext::default()).await);
+        let start = ProcessResources::now().resident_mib;
+        let peak = MemoryCheck::peak_from_here();
+        drop(host.host.call_all(&view, calls(10, r#"{"mib": 15}"#), TurnContext::default()).await);
+        assert!(peak.more_mib() > start / 2, "{} MiB more than {start} are no bomb", peak.more_mib());
+        soon("the memory stays", || ProcessResources::now().resident_mib * 2 <= start * 3).await;
+    });
 }

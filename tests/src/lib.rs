@@ -19,7 +19,7 @@ use toolbay::core::call::fault::Fault;
 use toolbay::core::call::invoke::Failure;
 use toolbay::core::call::{ProgressEvent, ProgressSink};
 use toolbay::core::pipeline;
-use toolbay::core::tool::content::{ToolError, ToolOutput};
+use toolbay::core::tool::content::{BlockBody, ToolError, ToolOutput};
 use toolbay::{CallResult, Filter, Host, HostBuilder, PluginId, Policy, ToolCall, TurnContext};
 
 /// A host with its own workspace folder and a captured audit.
@@ -225,6 +225,21 @@ impl TestHost {
         assert_eq!(value(&after), r#"{"a":1}"#);
         assert_eq!(self.host.available_call_permits(), places, "a place is still taken after {tool}");
         delivered
+    }
+}
+
+/// The texts of a result that a model reads.
+#[must_use]
+pub fn model_reads(delivered: &CallResult) -> String {
+    match &delivered.result {
+        Ok(output) => {
+            let blocks = output.content.iter().filter_map(|block| match &block.body {
+                BlockBody::Text(text) => Some(text.as_str()),
+                _ => None,
+            });
+            std::iter::once(output.value.as_str()).chain(blocks).collect::<Vec<_>>().join("\n")
+        }
+        Err(failure) => failure.to_string(),
     }
 }
 

@@ -72,7 +72,9 @@ pub(crate) fn run(root: &Path, revision: &str) -> Result<()> {
     let mut nextest = linted(root)?;
     nextest.env("PATH", tools::path(root)?);
     // All packages, though few are tested: with a selection, dependencies would be built with other features.
-    nextest.args(["nextest", "run", "--lib", "--bins", "--no-tests", "pass"]);
+    nextest.args(["nextest", "run", "--profile", "check", "--lib", "--bins", "--no-tests", "pass"]);
+    // The filter of the profile is for users of what changed: `default()` in the filter below.
+    nextest.arg("--ignore-default-filter");
     for (_, binary, _) in &selection.modules {
         nextest.args(["--test", binary]);
     }
@@ -92,7 +94,7 @@ fn print_rest(packages: &[Package], selection: &Selection) {
         println!("not run: integration tests of {}", rest.join(", "));
     }
     println!(
-        "not run: examples, benchmarks, documentation, guests, and the other steps of `cargo xtask test`"
+        "not run: unit tests of unchanged packages that compute for seconds (`.config/nextest.toml`), examples, benchmarks, documentation, guests, and the other steps of `cargo xtask test`"
     );
 }
 
@@ -147,7 +149,10 @@ impl Target {
 impl Selection {
     /// A filter of nextest, if there is something to run.
     fn filter(&self) -> Option<String> {
-        let units = self.packages.iter().map(|name| format!("(not kind(test) & rdeps(={name}))"));
+        let units = self
+            .packages
+            .iter()
+            .map(|name| format!("(not kind(test) & (package(={name}) | rdeps(={name}) & default()))"));
         let modules = self.modules.iter().map(|(package, binary, module)| match module {
             Some(module) => format!("(binary_id(={package}::{binary}) & test(/^{module}::/))"),
             None => format!("binary_id(={package}::{binary})"),
@@ -198,7 +203,7 @@ mod tests {
     #[test]
     fn a_changed_source_leads_to_the_unit_tests_of_its_users() {
         let found = filter(&["/w/core/src/a.rs", "/w/core/Cargo.toml", "/w/README.md"]);
-        assert_eq!(found.as_deref(), Some("(not kind(test) & rdeps(=core))"));
+        assert_eq!(found.as_deref(), Some("(not kind(test) & (package(=core) | rdeps(=core) & default()))"));
         assert_eq!(filter(&["/w/README.md", "/w/core/notes.md"]), None);
         let users = with_users(&packages(), &BTreeSet::from(["core".to_owned()]));
         assert_eq!(users.len(), 3);
@@ -212,6 +217,9 @@ mod tests {
         assert_eq!(filter(&["/w/tests/main.rs"]).as_deref(), Some("binary_id(=whole::all)"));
         let found = filter(&["/w/tests/calls/audit.rs"]);
         assert_eq!(found.as_deref(), Some("(binary_id(=whole::all) & test(/^calls::audit::/))"));
-        assert_eq!(filter(&["/w/tests/src/lib.rs"]).as_deref(), Some("(not kind(test) & rdeps(=whole))"));
+        assert_eq!(
+            filter(&["/w/tests/src/lib.rs"]).as_deref(),
+            Some("(not kind(test) & (package(=whole) | rdeps(=whole) & default()))")
+        );
     }
 }

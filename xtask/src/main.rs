@@ -12,6 +12,7 @@ mod conformance;
 mod counts;
 mod demo;
 mod dist;
+mod documents;
 mod downloads;
 mod folder;
 mod foreign;
@@ -83,6 +84,13 @@ enum Task {
     },
     /// Installs the servers that tests run into `target/servers`.
     Servers,
+    /// Imports forty public OpenAPI documents, and counts the operations that become tools. Downloads 900 MB.
+    #[command(hide = true)]
+    Documents {
+        /// Prints each operation that is no tool.
+        #[arg(long)]
+        lines: bool,
+    },
     /// Feeds parsers of untrusted bytes with nearly valid input.
     Fuzz {
         /// `[--seconds N] [--seed N] [TARGET | FILE]`; 60 seconds a target.
@@ -163,6 +171,7 @@ fn run(task: Task) -> Result<()> {
         Task::Plugins => plugins::run(workspace),
         Task::Guests { folder } => plugins::guests(workspace, &std::env::current_dir()?.join(folder)),
         Task::Servers => servers::install(workspace),
+        Task::Documents { lines } => documents::run(workspace, lines),
         Task::Fuzz { args } => tests::fuzz(workspace, &args),
         Task::Screenshots => {
             cargo::build_host(workspace)?;

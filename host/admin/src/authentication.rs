@@ -1,13 +1,16 @@
 //! Authenticates the requests of the admin listener, and refuses others in the form that the client reads.
 
+use std::time::Duration;
+
 use axum::extract::{Request, State};
-use axum::http::header::{LOCATION, WWW_AUTHENTICATE};
+use axum::http::header::{LOCATION, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use crate::api::ApiError;
 use crate::gate::{AdminGate, Refusal, is_unsafe};
+use crate::listener::PeerAddress;
 use crate::{page, paths};
 
 /// Admits the requests of the admin listener.
@@ -18,10 +21,11 @@ pub(crate) async fn authenticate(
 ) -> Response {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let headers = request.headers().clone();
+    let peer = request.extensions().get::<PeerAddress>().copied().unwrap_or_default();
     // It reads a file.
     let decided = tokio::task::spawn_blocking(move || {
-        let admitted = gate.admit(&method, &path, &headers);
-        admitted.map_err(|refusal| Box::new(refuse(&gate, refusal, &method, &path, &headers)))
+        let admitted = gate.admit(&method, &path, &headers, peer);
+        admitted.map_err(|refusal| Box::new(refuse(&gate, refusal, &method, &path, &headers, peer)))
     });
     match decided.await {
         Ok(Ok(Some(operator))) => drop(request.extensions_mut().insert(operator)),
@@ -36,19 +40,37 @@ pub(crate) async fn authenticate(
 }
 
 /// Records a refusal, and makes its response. A browser without a session gets the sign-in page instead.
-fn refuse(gate: &AdminGate, refusal: Refusal, method: &Method, path: &str, headers: &HeaderMap) -> Response {
+fn refuse(
+    gate: &AdminGate,
+    refusal: Refusal,
+    method: &Method,
+    path: &str,
+    headers: &HeaderMap,
+    peer: PeerAddress,
+) -> Response {
     let is_page = paths::is_page(path);
     if is_page && refusal.reason == "token_missing" && !is_unsafe(method) {
         return (StatusCode::SEE_OTHER, [(LOCATION, paths::SIGN_IN)]).into_response();
     }
-    gate.record(&refusal, method, path, headers);
-    let Refusal { status, reason, message } = refusal;
+    gate.record(&refusal, method, path, headers, peer);
+    let Refusal { status, reason, message, retry_after } = refusal;
+    let mut response = match is_page {
+        true => page::refusal(status, &message),
+        false => ApiError::new(status, reason, message).into_response(),
+    };
+    add_retry_after(&mut response, retry_after);
     if is_page {
-        return page::refusal(status, &message);
+        return response;
     }
-    let mut response = ApiError::new(status, reason, message).into_response();
     if status == StatusCode::UNAUTHORIZED {
         response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
     response
+}
+
+/// Says when the client may try again.
+pub(crate) fn add_retry_after(response: &mut Response, wait: Option<Duration>) {
+    if let Some(wait) = wait {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(wait.as_secs().max(1)));
+    }
 }

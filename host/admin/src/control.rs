@@ -202,6 +202,11 @@ impl ServerControl {
         Ok(())
     }
 
+    /// Whether the server has a tool of this name.
+    pub(crate) fn has_tool(&self, tool: &str) -> bool {
+        self.state.host.registry().snapshot().get(tool).is_some()
+    }
+
     /// The questions that wait for an operator.
     pub(crate) fn questions(&self) -> Vec<Question> {
         self.state.admin.as_ref().map(|admin| admin.questions.list()).unwrap_or_default()
@@ -217,6 +222,11 @@ impl ServerControl {
         let subject = format!("{} {}", question.tool, question.call_id);
         self.record(if allow { "approve" } else { "refuse" }, Some(&subject), why, by);
         Some(question)
+    }
+
+    /// The number of questions and plugins that wait for an operator.
+    pub(crate) fn count_waiting(&self) -> usize {
+        self.questions().len() + self.state.files.count_held_plugins()
     }
 
     /// The plugins that wait for consent.
@@ -242,7 +252,8 @@ impl ServerControl {
         self.state.reload.notified().await;
     }
 
-    fn record(&self, action: &'static str, subject: Option<&str>, reason: Option<&str>, by: &str) {
+    /// Records an action.
+    pub(crate) fn record(&self, action: &'static str, subject: Option<&str>, reason: Option<&str>, by: &str) {
         self.state.host.pipeline().audit().record_action(ActionRecord {
             action,
             subject: subject.map(cut),

@@ -12,6 +12,10 @@ pub trait OperatorFiles: Send + Sync {
     /// The tool is unknown, or the file cannot be written.
     fn switch_tool(&self, tool: &str, disabled: Option<&str>) -> Result<(), String>;
 
+    /// The number of plugins that wait for consent; 0 if the files of the server cannot be read. It loads none of them, and
+    /// reads one small file at most.
+    fn count_held_plugins(&self) -> usize;
+
     /// The plugins that wait for the operator's consent.
     fn held_plugins(&self) -> BoxFuture<'_, Result<Vec<HeldPlugin>, String>>;
 

@@ -1,16 +1,23 @@
 //! Which requests of the admin listener are served.
 
-use std::net::SocketAddr;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
 use axum::http::{HeaderMap, HeaderName, Method, StatusCode};
+use parking_lot::Mutex;
+use toolbay_core::audit::edits::describe_edits;
 use toolbay_core::audit::{RequestRecord, cut};
 use toolbay_policy::admin::{AdminAddress, AdminPolicy, MetricsAccess};
+use toolbay_policy::quantity::show_duration;
 use toolbay_policy::text::one_line;
 
+use crate::attempts::AttemptLimiter;
 use crate::control::ServerControl;
+use crate::listener::PeerAddress;
 use crate::operator::Operator;
 use crate::paths;
 use crate::session::Sessions;
@@ -26,6 +33,9 @@ pub(crate) struct AdminGate {
     pub(crate) control: ServerControl,
     pub(crate) sessions: Arc<Sessions>,
     tokens: PathBuf,
+    attempts: Arc<AttemptLimiter>,
+    /// The tokens that were read last.
+    known: Arc<Mutex<Option<BTreeMap<String, String>>>>,
     metrics: MetricsAccess,
     /// Accepted `Host` headers; `None` for a socket, which no page can reach.
     hosts: Option<Arc<[String]>>,
@@ -36,11 +46,13 @@ pub(crate) struct Refusal {
     pub(crate) status: StatusCode,
     pub(crate) reason: &'static str,
     pub(crate) message: String,
+    /// When the client may try again.
+    pub(crate) retry_after: Option<Duration>,
 }
 
 impl Refusal {
     fn new(status: StatusCode, reason: &'static str, message: &str) -> Self {
-        Self { status, reason, message: message.to_owned() }
+        Self { status, reason, message: message.to_owned(), retry_after: None }
     }
 }
 
@@ -56,7 +68,8 @@ impl AdminGate {
             AdminAddress::Socket(_) => None,
         };
         let sessions = Arc::new(Sessions::new(address.map(|address| address.port())));
-        Self { control, sessions, tokens: policy.tokens.clone(), metrics: policy.metrics, hosts }
+        let (attempts, known, tokens) = (Arc::default(), Arc::default(), policy.tokens.clone());
+        Self { control, sessions, tokens, attempts, known, metrics: policy.metrics, hosts }
     }
 
     /// The operator of a request; `None` for what everybody may see.
@@ -65,30 +78,30 @@ impl AdminGate {
         method: &Method,
         path: &str,
         headers: &HeaderMap,
+        peer: PeerAddress,
     ) -> Result<Option<Operator>, Refusal> {
         self.check_place(headers)?;
         let is_open = paths::is_open(path) || (path == "/metrics" && self.metrics == MetricsAccess::Open);
         let bearer = headers.get(AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
+        if bearer.is_none() {
+            // A browser sends cookies, also when another page made it send the request.
+            check_site(method, headers)?;
+        }
+        if is_open {
+            return Ok(None);
+        }
         let (session, hash) = match bearer {
             Some(secret) => (None, TokenHash::of(secret)),
             None => {
-                // A browser sends cookies, also when another page made it send the request.
-                check_site(method, headers)?;
-                match self.sessions.find(headers) {
-                    Some((session, hash)) => (Some(session), hash),
-                    None if is_open => return Ok(None),
-                    None => {
-                        let message = "sign in, or send `Authorization: Bearer TOKEN`";
-                        return Err(Refusal::new(StatusCode::UNAUTHORIZED, "token_missing", message));
-                    }
-                }
+                let (session, hash) = self.sessions.find(headers).ok_or_else(|| {
+                    let message = "sign in, or send `Authorization: Bearer TOKEN`";
+                    Refusal::new(StatusCode::UNAUTHORIZED, "token_missing", message)
+                })?;
+                (Some(session), hash)
             }
         };
-        let token = match self.find_token(&hash) {
-            Err(_) if is_open => return Ok(None),
-            found => found?,
-        };
-        if token.role < Role::Operate && is_unsafe(method) && path != paths::SIGN_OUT && !is_open {
+        let token = self.find_token(&hash, self.client(peer, headers))?;
+        if token.role < Role::Operate && is_unsafe(method) && path != paths::SIGN_OUT {
             let message = format!("the token `{}` has the role `view`, which changes nothing", token.name);
             return Err(Refusal::new(StatusCode::FORBIDDEN, "role", &message));
         }
@@ -106,22 +119,71 @@ impl AdminGate {
         }
     }
 
-    /// The token with a hash. Blocks.
-    pub(crate) fn find_token(&self, hash: &TokenHash) -> Result<AdminToken, Refusal> {
+    /// The address of a client: that of its connection, or what a trusted proxy says (`[serve] trusted_proxies`).
+    pub(crate) fn client(&self, peer: PeerAddress, headers: &HeaderMap) -> Option<IpAddr> {
+        let proxies = &self.control.host().policy();
+        peer.0.map(|peer| toolbay::mcp::http::client_address(peer, headers, &proxies.serve().trusted_proxies))
+    }
+
+    /// The token with a hash, unless its client made too many attempts. Blocks.
+    pub(crate) fn find_token(&self, hash: &TokenHash, client: Option<IpAddr>) -> Result<AdminToken, Refusal> {
+        self.attempts.begin(hash, client).map_err(|wait| {
+            let wait = Duration::from_secs(wait.as_secs().saturating_add(1));
+            let message = format!("too many wrong tokens; try again in {}", show_duration(wait));
+            let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "wrong_tokens", &message);
+            Refusal { retry_after: Some(wait), ..refusal }
+        })?;
+        let found = self.look_up(hash);
+        match &found {
+            Ok(_) => self.attempts.end(hash, true),
+            Err(refusal) if refusal.status == StatusCode::UNAUTHORIZED => self.attempts.end(hash, false),
+            // The file cannot be read: that says nothing about the token.
+            Err(_) => {}
+        }
+        found
+    }
+
+    fn look_up(&self, hash: &TokenHash) -> Result<AdminToken, Refusal> {
         let tokens = AdminToken::read_all(&self.tokens).map_err(|problem| {
             tracing::error!(file = %self.tokens.display(), %problem, "no token of the admin listener is accepted");
             let message = "the tokens cannot be read; see the log";
             Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "tokens", message)
         })?;
+        self.record_edits(&tokens);
         let unknown = || Refusal::new(StatusCode::UNAUTHORIZED, "token_unknown", "the token is unknown");
         AdminToken::find(tokens, hash).ok_or_else(unknown)
     }
 
+    /// Records which tokens were added, removed and changed since they were read last.
+    fn record_edits(&self, tokens: &[AdminToken]) {
+        let now: BTreeMap<String, String> =
+            tokens.iter().map(|token| (token.name.clone(), token.fingerprint())).collect();
+        let mut known = self.known.lock();
+        let edits = known.as_ref().and_then(|before| describe_edits(before, &now));
+        *known = Some(now);
+        drop(known);
+        if let Some(edits) = edits {
+            self.control.record("admin_tokens", None, Some(&edits), "file");
+        }
+    }
+
     /// Records a refusal.
-    pub(crate) fn record(&self, refusal: &Refusal, method: &Method, path: &str, headers: &HeaderMap) {
-        let client = if self.hosts.is_some() { "admin, loopback" } else { "admin, socket" };
+    pub(crate) fn record(
+        &self,
+        refusal: &Refusal,
+        method: &Method,
+        path: &str,
+        headers: &HeaderMap,
+        peer: PeerAddress,
+    ) {
+        let client = match self.client(peer, headers) {
+            Some(address) if address.is_loopback() => "admin, loopback".to_owned(),
+            Some(address) => format!("admin, {address}"),
+            None => "admin, socket".to_owned(),
+        };
         self.control.host().pipeline().audit().record_request(RequestRecord {
-            client: client.to_owned(),
+            client,
+            token: None,
             reason: refusal.reason,
             status: refusal.status.as_u16(),
             method: cut(method.as_str()),

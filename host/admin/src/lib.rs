@@ -7,6 +7,7 @@
 //! ```
 
 pub mod api;
+mod attempts;
 mod authentication;
 pub mod client;
 mod control;
@@ -24,4 +25,4 @@ pub mod socket;
 mod tokens;
 
 pub use control::{AdminState, ServerControl, ServerInfo, ServerTransport};
-pub use tokens::check_tokens;
+pub use tokens::{check_tokens, require_tokens};

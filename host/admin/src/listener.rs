@@ -1,9 +1,10 @@
 //! Accepts connections and serves the routes on them.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
+use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -34,6 +35,10 @@ pub(crate) enum Acceptor {
     Loopback(TcpListener),
 }
 
+/// The address of a connection; `None` for a socket. An extension of its requests.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct PeerAddress(pub(crate) Option<IpAddr>);
+
 /// A stream of bytes from and to a client.
 trait ClientStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
@@ -41,17 +46,20 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> ClientStream for T {}
 
 impl Acceptor {
     /// The next connection; `None` for another user's on a socket for this user only.
-    async fn accept(&self) -> std::io::Result<Option<Box<dyn ClientStream>>> {
+    async fn accept(&self) -> std::io::Result<Option<(Box<dyn ClientStream>, PeerAddress)>> {
         Ok(match self {
             Self::OwnSocket(listener) => {
                 let (stream, _) = listener.accept().await?;
                 let own = rustix::process::geteuid().as_raw();
                 // The folder is private; this holds where its mode was changed.
                 let is_own = stream.peer_cred().is_ok_and(|peer| peer.uid() == own || peer.uid() == 0);
-                is_own.then(|| Box::new(stream) as _)
+                is_own.then(|| (Box::new(stream) as _, PeerAddress(None)))
             }
-            Self::Socket(listener) => Some(Box::new(listener.accept().await?.0)),
-            Self::Loopback(listener) => Some(Box::new(listener.accept().await?.0)),
+            Self::Socket(listener) => Some((Box::new(listener.accept().await?.0), PeerAddress(None))),
+            Self::Loopback(listener) => {
+                let (stream, address) = listener.accept().await?;
+                Some((Box::new(stream), PeerAddress(Some(address.ip()))))
+            }
         })
     }
 }
@@ -65,7 +73,10 @@ pub(crate) async fn serve(acceptor: Acceptor, router: Router) {
         while tasks.try_join_next().is_some() {}
         let Ok(permit) = Arc::clone(&connections).acquire_owned().await else { return };
         match acceptor.accept().await {
-            Ok(Some(stream)) => drop(tasks.spawn(serve_connection(stream, router.clone(), permit))),
+            Ok(Some((stream, peer))) => {
+                let router = router.clone().layer(Extension(peer));
+                drop(tasks.spawn(serve_connection(stream, router, permit)));
+            }
             Ok(None) => tracing::warn!("another user connected to the control socket and was refused"),
             Err(error) => {
                 tracing::debug!(%error, "a connection of an operator was not accepted");

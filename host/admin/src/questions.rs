@@ -8,13 +8,11 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
-use toolbay_core::call::approval::{ApprovalReply, ApprovalRequest, Approver};
+use toolbay_core::call::approval::{ApprovalCaller, ApprovalReply, ApprovalRequest, Approver, MAX_PREVIEW};
 use toolbay_core::call::invoke::BoxFuture;
 
 /// Most questions at once. A further one is answered with no.
 const MAX_QUESTIONS: usize = 100;
-/// Most characters of arguments that a question shows.
-const MAX_ARGS: usize = 4000;
 /// How long after the last request of an operator questions still wait for one.
 const ATTENDED: Duration = Duration::from_secs(10 * 60);
 
@@ -48,6 +46,8 @@ pub(crate) struct Question {
     pub(crate) tool: String,
     /// The label of the tool's source.
     pub(crate) source: String,
+    /// Who asks.
+    pub(crate) caller: ApprovalCaller,
     /// The caller's id of the call.
     pub(crate) call_id: String,
     /// Why the call needs approval.
@@ -104,9 +104,10 @@ impl Approver for Questions {
         Box::pin(async move {
             let (_guard, receiver) = match self.add(request) {
                 Ok(added) => added,
-                Err(why) => return ApprovalReply::No(Some(why.to_owned())),
+                Err(why) => return ApprovalReply::Unanswered(why.to_owned()),
             };
-            receiver.await.unwrap_or(ApprovalReply::No(None))
+            let gone = |_| ApprovalReply::Unanswered("the server stopped asking".to_owned());
+            receiver.await.unwrap_or_else(gone)
         })
     }
 }
@@ -126,17 +127,16 @@ impl Drop for WaitGuard {
 
 impl WaitingQuestion {
     fn describe(&self, number: u64) -> Question {
-        let ApprovalRequest { call_id, tool, source, args, reason } = &self.request;
-        let text = args.to_string();
-        let total = text.chars().count();
+        let ApprovalRequest { call_id, tool, source, caller, preview, reason, .. } = &self.request;
         Question {
             number,
             tool: tool.clone(),
             source: source.clone(),
+            caller: caller.clone(),
             call_id: call_id.clone(),
             reason: reason.clone(),
-            args: text.chars().take(MAX_ARGS).collect(),
-            args_cut_from: (total > MAX_ARGS).then_some(total),
+            args: preview.beginning.clone(),
+            args_cut_from: (preview.chars > MAX_PREVIEW).then_some(preview.chars),
             waited_ms: u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX),
         }
     }
@@ -145,13 +145,17 @@ impl WaitingQuestion {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use toolbay_core::call::approval::ArgumentsPreview;
 
     fn request() -> ApprovalRequest {
+        let args = serde_json::json!({"text": "x".repeat(10_000)});
         ApprovalRequest {
             call_id: "1".to_owned(),
             tool: "p__t".to_owned(),
             source: "plugin:p".to_owned(),
-            args: serde_json::json!({"text": "x".repeat(10_000)}),
+            caller: ApprovalCaller::default(),
+            preview: ArgumentsPreview::new(&args),
+            args: args.into(),
             reason: "rule 1".to_owned(),
         }
     }
@@ -169,12 +173,13 @@ mod tests {
     async fn a_question_waits_only_while_an_operator_is_there() {
         let questions = Questions::default();
         let request = request();
-        let no = ApprovalReply::No(Some("no operator is there to ask".to_owned()));
+        let no = ApprovalReply::Unanswered("no operator is there to ask".to_owned());
         assert_eq!(questions.ask(&request).await, no);
         questions.attend();
         let answering = async {
             let question = first(&questions).await;
-            assert_eq!((question.args.chars().count(), question.args_cut_from.is_some()), (MAX_ARGS, true));
+            assert_eq!(question.args.chars().count(), MAX_PREVIEW);
+            assert!(question.args_cut_from.is_some_and(|all| all > 10_000));
             assert!(questions.answer(question.number, ApprovalReply::Yes).is_some());
             assert!(questions.answer(question.number, ApprovalReply::Yes).is_none(), "one answer");
         };
@@ -192,7 +197,7 @@ mod tests {
         for one in &mut asked {
             assert!(futures_util::poll!(one).is_pending());
         }
-        let no = ApprovalReply::No(Some("too many questions wait for the operator".to_owned()));
+        let no = ApprovalReply::Unanswered("too many questions wait for the operator".to_owned());
         assert_eq!(questions.ask(&request).await, no);
         drop(asked);
         assert!(questions.list().is_empty());

@@ -15,6 +15,8 @@ use crate::{api, operator};
 const FOLDER: &str = "servers";
 /// The extension of a socket.
 const EXTENSION: &str = "sock";
+/// The extension of a socket that does not listen yet.
+const UNNAMED: &str = "new";
 
 /// A control socket. Dropping it ends the control API and removes the socket.
 #[derive(Debug)]
@@ -32,8 +34,11 @@ impl ControlSocket {
         let folder = state_dir.join(FOLDER);
         create_private(&folder)?;
         let path = folder.join(format!("{}.{EXTENSION}", std::process::id()));
-        remove(&path)?;
-        let socket = UnixListener::bind(&path)?;
+        // It gets its name once it listens: a socket that refuses connections is that of a server that was killed.
+        let unnamed = path.with_extension(UNNAMED);
+        remove(&unnamed)?;
+        let socket = UnixListener::bind(&unnamed)?;
+        std::fs::rename(&unnamed, &path)?;
         let router = api::router(control).layer(middleware::from_fn(operator::identify));
         let serving = tokio::spawn(listener::serve(Acceptor::OwnSocket(socket), router));
         Ok(Self { path, _serving: AbortOnDropHandle::new(serving) })

@@ -5,11 +5,13 @@ use std::path::Path;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
+use toml::Spanned;
+use toolbay_policy::{PolicyFinding, Severity};
 
 /// Longest name of an operator, in characters.
 pub(crate) const MAX_NAME: usize = 100;
 /// Most tokens in a file. Each token of a request is compared with all of them.
-const MAX_TOKENS: usize = 1000;
+pub(crate) const MAX_TOKENS: usize = 1000;
 
 /// What a token allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
@@ -25,12 +27,20 @@ pub(crate) enum Role {
 #[serde(deny_unknown_fields)]
 struct TokenFile {
     #[serde(default)]
-    token: Vec<AdminToken>,
+    token: Vec<TokenEntry>,
+}
+
+/// A token as the file has it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TokenEntry {
+    name: Spanned<String>,
+    sha256: Spanned<String>,
+    role: Role,
 }
 
 /// A token of an operator. The file has its hash only.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug)]
 pub(crate) struct AdminToken {
     pub(crate) name: String,
     sha256: String,
@@ -38,7 +48,7 @@ pub(crate) struct AdminToken {
 }
 
 /// SHA-256 of a token's secret, in hex.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct TokenHash(String);
 
 impl TokenHash {
@@ -48,27 +58,21 @@ impl TokenHash {
 }
 
 impl AdminToken {
+    /// A text that differs if the token does. It is no secret, but no name either.
+    pub(crate) fn fingerprint(&self) -> String {
+        format!("{} {:?}", self.sha256, self.role)
+    }
+
     /// Reads a file of tokens.
     pub(crate) fn read_all(file: &Path) -> Result<Vec<Self>, String> {
         let text = toolbay::mcp::read_token_file(file)?;
-        // The full TOML error quotes the line, which may contain a secret.
-        let TokenFile { token: tokens } =
-            toml::from_str(&text).map_err(|error| error.message().to_owned())?;
-        if tokens.len() > MAX_TOKENS {
-            return Err(format!("more than {MAX_TOKENS} tokens"));
-        }
-        for token in &tokens {
-            let legal = |c: char| c.is_ascii_alphanumeric() || "_-.@".contains(c);
-            if token.name.is_empty() || token.name.len() > MAX_NAME || !token.name.chars().all(legal) {
-                return Err(format!(
-                    "`name` must have 1 to {MAX_NAME} letters, digits, `_`, `-`, `.` or `@`"
-                ));
-            }
-            if token.sha256.len() != 64 || !token.sha256.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-                return Err(format!("`sha256` of `{}` is not 64 hex digits", token.name));
-            }
-        }
-        Ok(tokens)
+        let entries = parse_entries(&text).map_err(|findings| first_of(&findings))?;
+        let token = |TokenEntry { name, sha256, role }| Self {
+            name: name.into_inner(),
+            sha256: sha256.into_inner(),
+            role,
+        };
+        Ok(entries.into_iter().map(token).collect())
     }
 
     /// Finds a token, in constant time.
@@ -84,10 +88,75 @@ impl AdminToken {
     }
 }
 
-/// Checks the token file of a policy.
+/// Parses and checks the entries, or returns all mistakes.
+fn parse_entries(text: &str) -> Result<Vec<TokenEntry>, Vec<PolicyFinding>> {
+    let wrong = |span, message: String| PolicyFinding::new(Severity::Error, text, span, message);
+    // The full TOML error quotes the line, which may contain a secret.
+    let parsed: Result<TokenFile, _> = toml::from_str(text);
+    let TokenFile { token: tokens } =
+        parsed.map_err(|error| vec![wrong(error.span().unwrap_or_default(), error.message().to_owned())])?;
+    if tokens.len() > MAX_TOKENS {
+        return Err(vec![wrong(0..0, format!("more than {MAX_TOKENS} tokens"))]);
+    }
+    let mut found = Vec::new();
+    for TokenEntry { name, sha256, .. } in &tokens {
+        let (text, digits) = (name.get_ref(), sha256.get_ref());
+        let is_legal = |c: char| c.is_ascii_alphanumeric() || "_-.@".contains(c);
+        if text.is_empty() || text.len() > MAX_NAME || !text.chars().all(is_legal) {
+            let message = format!("`name` must have 1 to {MAX_NAME} letters, digits, `_`, `-`, `.` or `@`");
+            found.push(wrong(name.span(), message));
+        } else if digits.len() != 64 || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            found.push(wrong(sha256.span(), format!("`sha256` of `{text}` is not 64 hex digits")));
+        }
+    }
+    if found.is_empty() { Ok(tokens) } else { Err(found) }
+}
+
+/// The first mistake, with its line and column.
+fn first_of(findings: &[PolicyFinding]) -> String {
+    findings.first().map(ToString::to_string).unwrap_or_default()
+}
+
+/// Requires a token file that can be used.
 ///
 /// # Errors
 /// The file cannot be read, its owner or mode is not trusted, or it is invalid.
-pub fn check_tokens(file: &Path) -> Result<(), String> {
+pub fn require_tokens(file: &Path) -> Result<(), String> {
     AdminToken::read_all(file).map(drop)
+}
+
+/// Checks the token file of a policy: its owner and mode, and its content. Findings quote nothing of it but names.
+#[must_use]
+pub fn check_tokens(file: &Path) -> Vec<PolicyFinding> {
+    let text = match toolbay::mcp::read_token_file(file) {
+        Ok(text) => text,
+        Err(problem) => return vec![PolicyFinding::new(Severity::Error, "", 0..0, problem)],
+    };
+    match parse_entries(&text) {
+        Ok(tokens) if tokens.is_empty() => {
+            let message = "the file has no token, so every request is refused";
+            vec![PolicyFinding::new(Severity::Warning, &text, 0..0, message)]
+        }
+        Ok(_) => Vec::new(),
+        Err(findings) => findings,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_mistake_of_a_token_file_has_its_line_and_column() {
+        let good = "0".repeat(64);
+        let text = format!(
+            "[[token]]\nname = \"a b\"\nsha256 = \"{good}\"\nrole = \"view\"\n[[token]]\nname = \"c\"\nsha256 = \"1\"\nrole = \"view\"\n"
+        );
+        let found = parse_entries(&text).err().unwrap();
+        let places: Vec<_> = found.iter().map(|one| (one.line, one.column)).collect();
+        assert_eq!(places, [(2, 8), (7, 10)]);
+        let unknown = "[[token]]\nname = \"a\"\nsha256 = \"1\"\nrole = \"admin\"\n";
+        let found = parse_entries(unknown).err().unwrap();
+        assert_eq!((found[0].line, found[0].column), (4, 8), "{found:?}");
+    }
 }

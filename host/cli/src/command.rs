@@ -4,8 +4,10 @@ pub(crate) mod approval;
 pub(crate) mod args;
 pub(crate) mod completions;
 pub(crate) mod control;
+pub(crate) mod known_plugins;
 pub(crate) mod load_report;
 pub(crate) mod locked;
+pub(crate) mod named_path;
 pub(crate) mod policy_file;
 pub(crate) mod servers;
 pub(crate) mod setup;
@@ -34,6 +36,7 @@ mod kv;
 mod large_sources;
 mod list;
 mod log;
+mod long_names;
 mod man;
 mod mcp;
 mod new_secrets;
@@ -45,9 +48,11 @@ mod prompts_and_resources;
 mod push;
 mod readiness;
 mod revoke;
+mod schema_losses;
 mod schemas;
 mod search;
 mod serve;
+mod services;
 mod shared;
 mod status;
 mod switch;
@@ -66,11 +71,12 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow};
 use tokio::signal::unix::Signal;
 use toolbay::{Filter, Host, PluginId, Session, TurnContext, View};
-use toolbay_core::registry::ToolEntry;
+use toolbay_core::registry::{AbsentSource, ToolEntry};
 use toolbay_policy::GrantKey;
 use toolbay_policy::similar;
 
 use crate::command::args::{Args, Command, DecisionArgs, SetupArgs, TurnArgs};
+use crate::command::setup::ReportLevel;
 use crate::output::error::CommandError;
 use crate::output::{print_note, stderr, style_for_stderr};
 use crate::{CommandStatus, author};
@@ -78,12 +84,9 @@ use crate::{CommandStatus, author};
 /// Runs the command. A server takes `hangup`, the SIGHUPs since the process began.
 pub(crate) async fn run(mut args: Args, hangup: Option<Signal>) -> Result<CommandStatus> {
     setup::start_log(&args.setup)?;
-    let pulled = shared::pull(&mut args.setup, &args.command).await?;
-    let status = run_command(args, hangup).await?;
-    if let Some(pulled) = pulled.filter(|_| status == CommandStatus::Success) {
-        pulled.publish().await?;
-    }
-    Ok(status)
+    // The published files are there as long as the command runs.
+    let _pulled = shared::pull(&mut args.setup, &args.command).await?;
+    run_command(args, hangup).await
 }
 
 async fn run_command(args: Args, hangup: Option<Signal>) -> Result<CommandStatus> {
@@ -110,7 +113,7 @@ async fn run_command(args: Args, hangup: Option<Signal>) -> Result<CommandStatus
         }
         Command::Revoke { plugin, decision } => revoke::run(setup, &plugin, &decision).await,
         Command::Log(which) => log::run(setup, &which),
-        Command::Check { targets, json } => check::run(setup, &targets, json).await,
+        Command::Check { targets, strict, json } => check::run(setup, &targets, strict, json).await,
         Command::Policy { command } => policy::run(setup, command).await,
         Command::Search { query, limit, json } => search::run(setup, &query.join(" "), limit, json).await,
         Command::Schemas(asked) => schemas::run(setup, &asked).await,
@@ -193,16 +196,27 @@ fn view(args: &SetupArgs, host: &Host) -> Result<View> {
     Ok(host.view(Filter::for_profile(setup::profile(args, &host.policy())?)))
 }
 
-/// The same view, with the tools of the policy's MCP servers.
-async fn view_with_servers(args: &SetupArgs, host: &Host) -> Result<View> {
-    let servers = servers::connect_all(host).await;
-    let view = view(args, host)?;
+/// A host, and the same view of it with the tools of the policy's MCP servers.
+async fn load_view_with_servers(args: &SetupArgs, tell: ReportLevel) -> Result<(Host, View)> {
+    let (host, servers) = servers::load_host_and_connect(args, tell).await?;
+    let view = view(args, &host);
     servers.close().await;
-    Ok(view)
+    Ok((host, view?))
 }
 
 /// The error for a name that no tool of a view has.
 pub(crate) fn unknown_tool(view: &View, name: &str) -> CommandError {
+    if let Some(reason) = view.left_out_reason(name) {
+        let error = CommandError::new("unknown_tool", format!("there is no tool `{name}`: {}", reason.text));
+        return match &reason.hint {
+            Some(hint) => error.with_help(hint.clone()),
+            None => error,
+        };
+    }
+    if let Some(AbsentSource { label, state }) = view.absent_source_of(name) {
+        let text = format!("there is no tool `{name}`: its source `{label}` {}", state.describe());
+        return CommandError::new("unknown_tool", text).with_help("`toolbay status` shows each source");
+    }
     let suggestion = similar::did_you_mean(&view.similar(name));
     let help = suggestion.unwrap_or_else(|| "`toolbay list --all` shows all tools".to_owned());
     CommandError::new("unknown_tool", format!("there is no tool `{name}`")).with_help(help)

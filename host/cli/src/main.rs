@@ -6,10 +6,12 @@
 //! | 1 | a tool refused or faulted, a name is unknown, or a checked plugin has errors |
 //! | 2 | the command line, a file it names or the policy is wrong |
 //! | 3 | the host failed |
+//! | 130 | a signal ended a command that uses MCP servers |
 
 mod author;
 mod command;
 mod output;
+mod process_limits;
 
 use std::process::ExitCode;
 
@@ -42,6 +44,8 @@ enum CommandStatus {
     Failed,
     /// Exit code 2: the file that the command checked is wrong.
     InvalidFile,
+    /// Exit code 130, as shells report an interrupted command.
+    Interrupted,
 }
 
 fn main() -> ExitCode {
@@ -51,23 +55,34 @@ fn main() -> ExitCode {
     if let Some(done) = toolbay::run_worker() {
         return done.map_or_else(|error| exit_with(host_failure(error)), |()| ExitCode::SUCCESS);
     }
+    process_limits::run_on_own_stack(run_program).unwrap_or_else(|error| exit_with(host_failure(error)))
+}
+
+fn run_program() -> ExitCode {
     if let Some(answered) = command::completions::answer() {
         return answered;
     }
     output::error::set_form(std::env::args_os().skip(1));
+    // Before anything that takes time: a supervisor may send SIGHUP right after the start.
+    raise_file_limit();
+    output::stderr::start();
+    if let Err(error) = process_limits::check_process() {
+        return exit_with(host_failure(error));
+    }
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
         Err(error) => return exit_with(host_failure(error)),
     };
-    let hangup = {
+    let (hangup, _too_large) = {
         let _entered = runtime.enter();
-        hangup_of_server()
+        // With a handler, a write beyond `RLIMIT_FSIZE` is an error, and does not end the process.
+        let too_large = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
+        (hangup_of_server(), signal(too_large))
     };
     let args = match command::args::Args::parse_command_line() {
         Ok(args) => args,
         Err(error) => return report_usage(&error),
     };
-    raise_file_limit();
     let verdict = runtime.block_on(run(args, hangup));
     // A guest's file operation may still hang in a blocking thread; the process does not wait for it.
     runtime.shutdown_background();
@@ -75,6 +90,7 @@ fn main() -> ExitCode {
         Ok(CommandStatus::Success) => ExitCode::SUCCESS,
         Ok(CommandStatus::Failed) => ExitCode::from(1),
         Ok(CommandStatus::InvalidFile) => ExitCode::from(2),
+        Ok(CommandStatus::Interrupted) => ExitCode::from(130),
         Err(reason) => exit_with(reason),
     }
 }
@@ -95,7 +111,10 @@ async fn run(args: command::args::Args, hangup: Option<Signal>) -> Result<Comman
             verdict = command::run(args, None) => verdict,
             _ = hangup.recv() => Ok(CommandStatus::Failed),
         },
-        (_, None) => command::run(args, None).await,
+        (_, None) => tokio::select! {
+            verdict = command::run(args, None) => verdict,
+            () = command::servers::interrupted() => Ok(CommandStatus::Interrupted),
+        },
     }
 }
 

@@ -106,14 +106,9 @@ pub(crate) fn print_findings(of_file: &FileFindings) {
     stderr::write_message(&style_for_stderr(shown.trim_end()));
 }
 
-/// Prints a `help:` line on stderr: what to do about the error above it.
+/// Prints a `help:` line on stderr: what to do about the error above it, or after the answer.
 pub(crate) fn print_help(text: &str) {
     print_message("help", SUCCESS, text);
-}
-
-/// Prints the next step below an answer: a `help:` line on stdout.
-pub(crate) fn print_next_step(text: &str) -> std::io::Result<()> {
-    writeln!(stdout(), "{SUCCESS}help:{SUCCESS:#} {}", escape_hidden(text))
 }
 
 /// Prints the line that ends a table: a summary and the next command. In a pipe it is a note on stderr, so that
@@ -189,7 +184,7 @@ pub(crate) fn result_json(delivered: &CallResult) -> Value {
     let output = result.as_ref().ok();
     let raw = |raw: Option<&Box<RawValue>>| raw.map(|raw| json!(raw));
     let kept = shaping.saved.iter().map(|kept| json!({"id": kept.id.as_str(), "bytes": kept.bytes}));
-    let blocks = output.filter(|output| !output.content.is_empty());
+    let blocks = delivered.content();
     let optional = [
         ("cut_from_chars", shaping.cut_from_chars.map(|total| json!(total))),
         ("kept", (!shaping.saved.is_empty()).then(|| kept.collect())),
@@ -199,8 +194,8 @@ pub(crate) fn result_json(delivered: &CallResult) -> Value {
         ("source", delivered.source.as_ref().map(|source| json!(source))),
         ("hints", (!hints.lines.is_empty()).then(|| json!(hints.lines))),
         ("value", output.map(|output| json!(output.value))),
-        ("structured", raw(output.and_then(|output| output.structured.as_ref()))),
-        ("content", blocks.map(|output| output.content.iter().map(describe_block).collect())),
+        ("structured", delivered.structured().map(|raw| json!(raw))),
+        ("content", (!blocks.is_empty()).then(|| blocks.iter().map(describe_block).collect())),
         ("cost_usd", output.and_then(|output| output.cost_usd).map(|cost| json!(cost))),
         ("meta", raw(output.and_then(|output| output.meta.as_ref()))),
         ("error", result.as_ref().err().map(error_json)),
@@ -224,7 +219,11 @@ fn error_json(failure: &Failure) -> Value {
     let code = failure.code();
     match failure {
         Failure::Refused(error) => {
-            json!({"code": code, "message": error.message, "subject": error.subject, "cost_usd": error.cost_usd})
+            let mut shown = json!({"code": code, "message": error.message, "subject": error.subject, "cost_usd": error.cost_usd});
+            if let (Some(reason), Some(members)) = (error.refusal, shown.as_object_mut()) {
+                members.insert("refusal".to_owned(), json!(reason));
+            }
+            shown
         }
         Failure::Fault(fault) => {
             json!({"code": code, "fault": fault.kind, "message": fault.message, "limit": fault.limit,

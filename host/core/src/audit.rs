@@ -5,6 +5,7 @@
 //! (`\u202e`), so no text can forge a line or hide its content, and a JSON reader gets the original text.
 
 pub mod call_log;
+pub mod edits;
 pub mod observer;
 pub mod refusals;
 mod sink;
@@ -27,7 +28,9 @@ use toolbay_policy::text;
 use crate::audit::refusals::RefusalCount;
 use crate::call::CapabilityUse;
 use crate::call::approval::Decision;
+use crate::call::refusal::RefusalReason;
 use crate::call::trace::{CallTrace, TraceParent};
+use crate::output::redact::Redactor;
 use crate::tool::canonical::Digest;
 use crate::tool::{PluginOrigin, ToolSource};
 
@@ -60,6 +63,9 @@ pub struct AuditRecord {
     pub agent_id: Option<String>,
     /// The platform of the caller: `cli`, `mcp`, …
     pub platform: Option<String>,
+    /// The program of the caller, as it names itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_name: Option<String>,
     /// The profile of the call.
     pub profile: Option<String>,
     /// The caller's trace (`traceparent` of W3C Trace Context).
@@ -77,6 +83,9 @@ pub struct AuditRecord {
     pub permission: Option<Decision>,
     /// The outcome: `ok`, an error code, a fault, or `host_failed`. A call whose caller went away is `cancelled`.
     pub outcome: &'static str,
+    /// Why the host refused the call before its tool was started; absent for all other calls.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<RefusalReason>,
     /// The limit that ended the call.
     pub limit: Option<LimitHit>,
     /// The uses of grants and the refused attempts, without duplicates: at most 64.
@@ -92,6 +101,9 @@ pub struct AuditRecord {
     pub cost_usd: Option<f64>,
     /// The time from the arrival of the call to its result, in microseconds.
     pub duration_us: u64,
+    /// The part of it in which the call waited for a person, its serial queue, memory or a place among the parallel calls,
+    /// in microseconds.
+    pub waited_us: u64,
     /// Whether the tool did not run: the result comes from the session's cache or from an earlier call with the same key.
     pub cached: bool,
     /// Characters of the delivered text.
@@ -118,7 +130,13 @@ impl AuditRecord {
     /// them.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
-        !self.began && self.outcome != "ok"
+        self.refusal.is_some()
+    }
+
+    /// The time in which the call did not wait, in microseconds. A person who thinks makes no tool slow.
+    #[must_use]
+    pub fn working_us(&self) -> u64 {
+        self.duration_us.saturating_sub(self.waited_us)
     }
 
     /// The client for counting refusals: the agent, the session or the platform, whichever is known first. In a session
@@ -187,6 +205,9 @@ pub struct CallStart {
 pub struct RequestRecord {
     /// The address of the client.
     pub client: String,
+    /// The name of the token that the request had, if it is known: `token:ci`. It is never the token itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
     /// The reason: `host`, `origin`, `token_missing`, …
     pub reason: &'static str,
     /// The status of the response.
@@ -202,7 +223,8 @@ pub struct RequestRecord {
 /// The record of an operator's action on running calls or tools.
 #[derive(Debug, Clone, Serialize)]
 pub struct ActionRecord {
-    /// The action: `cancel`, `stop`, `resume`, `reload`, `disable`, `enable`, `approve`, `refuse`.
+    /// The action: `cancel`, `stop`, `resume`, `reload`, `disable`, `enable`, `approve`, `refuse`, or that a file was edited:
+    /// `policy`, `tokens`, `admin_tokens`.
     pub action: &'static str,
     /// What it applies to, cut to [`MAX_TEXT`]; absent if it applies to the whole server.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -221,7 +243,10 @@ pub struct RefusalCountRecord {
     pub what: &'static str,
     /// The agent, session or platform of calls, or the address of requests; absent for several clients.
     pub client: Option<String>,
-    /// The outcome of the calls, or the reason of the requests.
+    /// The outcome of the calls; absent for requests.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<&'static str>,
+    /// Why they were refused.
     pub reason: &'static str,
     /// The tool or the path of the last refusal.
     pub last: String,
@@ -235,9 +260,9 @@ impl RefusalCountRecord {
     /// The record of a count.
     #[must_use]
     pub fn new(what: &'static str, count: RefusalCount) -> Self {
-        let RefusalCount { client, reason, last, count, over } = count;
+        let RefusalCount { client, outcome, reason, last, count, over } = count;
         let (client, last) = (client.as_deref().map(cut), cut(&last));
-        Self { what, client, reason, last, count, seconds: over.as_secs().max(1) }
+        Self { what, client, outcome, reason, last, count, seconds: over.as_secs().max(1) }
     }
 }
 
@@ -370,6 +395,13 @@ pub fn cut(text: &str) -> String {
     text.get(..end).unwrap_or_default().to_owned()
 }
 
+/// The beginning of a text of a caller without the values of secrets, at most [`MAX_TEXT`] characters. The work does not
+/// grow with the text.
+#[must_use]
+pub(crate) fn redacted(redactor: &Redactor, text: &str) -> String {
+    cut(&redactor.redact_prefix(text, 2 * MAX_TEXT).0)
+}
+
 impl AuditRecord {
     fn without_uses(&self) -> Self {
         let count = u32::try_from(self.uses.len()).unwrap_or(u32::MAX);
@@ -415,6 +447,7 @@ mod tests {
             session_id: some(),
             agent_id: some(),
             platform: some(),
+            client_name: some(),
             profile: some(),
             traceparent: TraceParent::parse("00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01"),
             call_sha256: Some(crate::tool::canonical::sha256(&serde_json::json!(1))),
@@ -422,6 +455,7 @@ mod tests {
             epoch: None,
             permission: None,
             outcome: "ok",
+            refusal: None,
             limit: None,
             uses: (0..64)
                 .map(|n| CapabilityUse {
@@ -435,6 +469,7 @@ mod tests {
             usage: Usage::default(),
             cost_usd: None,
             duration_us: 1,
+            waited_us: 0,
             cached: false,
             delivered_chars: 1,
             cut_from_chars: None,

@@ -1,15 +1,18 @@
 //! Calls: the request of a caller, the context of its turn, and the state of a running call.
 
 pub mod approval;
+pub mod compute;
 pub mod dialog;
 pub mod fault;
 pub mod idempotency;
 pub mod invoke;
+pub mod refusal;
 pub mod server_connector;
 pub mod shared;
 pub mod trace;
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -19,11 +22,14 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use toolbay_policy::limits::Usage;
+use toolbay_policy::name;
 use toolbay_policy::refusal::{MAX_HINT_BYTES, MAX_HINTS};
 use toolbay_policy::text;
 
 use crate::call::approval::Approver;
+use crate::call::compute::{ComputePool, ComputeQueue, INLINE_STEPS};
 use crate::call::dialog::Dialog;
+use crate::call::fault::Fault;
 use crate::call::shared::CallRights;
 use crate::call::trace::{CallTrace, RequestTrace, TraceParent};
 use crate::output::redact::Redactor;
@@ -118,6 +124,8 @@ pub struct Identity {
     pub session_key: Option<String>,
     /// The calling platform: `cli`, `mcp`, …
     pub platform: Option<String>,
+    /// The calling program, as it names itself. People read it; nothing is decided by it, and guests do not get it.
+    pub client: Option<String>,
     /// The id of the acting agent.
     pub agent_id: Option<String>,
     /// The id of the acting personality.
@@ -195,6 +203,7 @@ pub struct CallContext {
     /// The context of its batch.
     pub turn: Arc<TurnContext>,
     redactor: Redactor,
+    compute: ComputePool,
     /// The profile of the view that admitted the call.
     pub profile: Option<Arc<str>>,
     /// The deadline of a nested call: that of its parent.
@@ -273,6 +282,7 @@ impl CallContext {
         budget_chars: usize,
         turn: Arc<TurnContext>,
         redactor: Redactor,
+        compute: ComputePool,
         profile: Option<Arc<str>>,
     ) -> Self {
         Self {
@@ -281,6 +291,7 @@ impl CallContext {
             budget_chars,
             turn,
             redactor,
+            compute,
             profile,
             deadline: None,
             uses: Mutex::default(),
@@ -348,6 +359,34 @@ impl CallContext {
     #[must_use]
     pub fn usage(&self) -> Usage {
         *self.usage.lock()
+    }
+
+    /// Where work on the data of this call runs: the work that one source causes delays only that source.
+    #[must_use]
+    pub fn compute_queue(&self) -> ComputeQueue {
+        let source = name::split_qualified(&self.tool).map_or(&*self.tool, |(source, _)| source);
+        self.compute_queue_of(source)
+    }
+
+    /// Where work on the data of another source than the tool's runs.
+    #[must_use]
+    pub fn compute_queue_of(&self, source: &str) -> ComputeQueue {
+        self.compute.queue(source.into(), self.cancel().clone())
+    }
+
+    /// Runs work of about `steps` steps, as [`ComputeQueue::run`].
+    ///
+    /// # Errors
+    /// The call was cancelled.
+    pub async fn compute<T: Send + 'static>(
+        &self,
+        steps: u64,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Fault> {
+        if steps <= INLINE_STEPS {
+            return Ok(work());
+        }
+        self.compute_queue().run(steps, work).await
     }
 
     /// The redactor for the texts of this call.
@@ -430,7 +469,7 @@ impl CallContext {
     }
 
     /// Sends a progress event to the sink. Invisible characters of the message are escaped, and the message is cut to
-    /// [`MAX_PROGRESS`] characters. The runtime bounds the number of events.
+    /// [`MAX_PROGRESS`] characters. The runtime bounds the number of events. A sink that panics costs its event only.
     pub fn progress(&self, message: &str, percent: Option<f32>, audience: ProgressAudience) {
         let Some(sink) = &self.turn.progress else { return };
         let (call_id, tool) = (Arc::clone(&self.call_id), Arc::clone(&self.tool));
@@ -439,7 +478,10 @@ impl CallContext {
         let message =
             untrusted::neutralize(&text::escape_hidden(&message)).chars().take(MAX_PROGRESS).collect();
         let percent = percent.filter(|percent| percent.is_finite()).map(|percent| percent.clamp(0.0, 100.0));
-        sink.progress(ProgressEvent { call_id, tool, message, percent, audience });
+        let event = ProgressEvent { call_id, tool, message, percent, audience };
+        if catch_unwind(AssertUnwindSafe(|| sink.progress(event))).is_err() {
+            tracing::error!(tool = %self.tool, "the progress sink panicked");
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! `WWW-Authenticate` (RFC 9110, section 11.6.1):
+//! `WWW-Authenticate` and `Proxy-Authenticate` (RFC 9110, sections 11.6.1 and 11.7.1):
 //!
 //! ```text
 //! SCHEME [KEY="VALUE" *( "," KEY=VALUE )] *( "," SCHEME … )
@@ -28,6 +28,12 @@ impl HttpChallenge {
         self.scheme == scheme
     }
 
+    /// The scheme, in lower case.
+    #[must_use]
+    pub fn scheme(&self) -> &str {
+        &self.scheme
+    }
+
     /// The value of a parameter, whose name is in lower case.
     #[must_use]
     pub fn parameter(&self, name: &str) -> Option<&str> {
@@ -41,8 +47,9 @@ impl HttpChallenge {
         values.flat_map(|(_, value)| Self::parse_all(value)).collect()
     }
 
-    /// The challenges of a header. What is not understood ends the list.
-    fn parse_all(header: &str) -> Vec<Self> {
+    /// The challenges of the value of a header. What is not understood ends the list.
+    #[must_use]
+    pub fn parse_all(header: &str) -> Vec<Self> {
         let mut challenges: Vec<Self> = Vec::new();
         if header.len() > MAX_HEADER {
             return challenges;

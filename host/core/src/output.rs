@@ -1,5 +1,6 @@
 //! Processing of outputs: budgets, cuts, reducers, redaction and marks of untrusted text.
 
+pub mod base64;
 pub mod budget;
 pub mod encoded_data;
 pub mod redact;

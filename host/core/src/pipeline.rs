@@ -12,6 +12,7 @@ pub mod intercept;
 mod invoke;
 pub mod memory;
 mod nested;
+mod oversize;
 mod record;
 mod refusals;
 mod resolve;
@@ -43,6 +44,8 @@ use self::schedule::BatchScheduler;
 use crate::audit::AuditSink;
 use crate::audit::call_log::CallLog;
 use crate::call::approval::Approver;
+use crate::call::compute::ComputePool;
+use crate::call::fault::Fault;
 use crate::call::idempotency::{CallKeys, MemoryCallKeys};
 use crate::call::shared::{LostContact, SharedState, SharedStatus};
 use crate::call::trace::Tracer;
@@ -101,6 +104,8 @@ struct PipelineParts {
     running: Arc<RunningCalls>,
     serial: SerialQueues,
     results: ResultMemory,
+    /// Where long work on the data of others runs.
+    compute: ComputePool,
     output_store: Option<Arc<dyn OutputStore>>,
     tracer: Option<Arc<Tracer>>,
     shared: Option<SharedState>,
@@ -130,6 +135,7 @@ impl Pipeline {
             running: Arc::default(),
             serial: SerialQueues::new(&HostLimits::default()),
             results: ResultMemory::new(&HostLimits::default()),
+            compute: ComputePool::default(),
             output_store: None,
             tracer: None,
             shared: None,
@@ -270,19 +276,20 @@ impl Pipeline {
     }
 
     /// The action of the policy's rules, or of a profile's rules if they are stricter, for an operation that is not a
-    /// tool call but is ruled like a call of `tool`. It asks for no approval and counts nothing.
+    /// tool call but is ruled like a call of `tool`. It asks for no approval and counts nothing. `spelled` has the
+    /// arguments in each of their equal spellings ([`Permissions::decide_spelled`]).
     #[must_use]
     pub fn action_for(
         &self,
         of_profile: Option<&Permissions>,
         tool: &ToolDef,
         tags: &[Arc<str>],
-        args: &Value,
+        spelled: &[Value],
     ) -> Action {
         let tags: Vec<&str> = tags.iter().map(|tag| &**tag).collect();
         let tool = tool.subject(&tags);
-        let of_policy = self.parts.call_policy.load().permissions.decide(tool, args).action;
-        of_profile.map_or(of_policy, |profile| profile.decide(tool, args).action.max(of_policy))
+        let of_policy = self.parts.call_policy.load().permissions.decide_spelled(tool, spelled);
+        of_profile.map_or(of_policy, |profile| profile.decide_spelled(tool, spelled).max(of_policy))
     }
 
     /// Replaces the call policy of all clones. A batch that has begun ends under the old policy.
@@ -325,18 +332,7 @@ impl Pipeline {
     /// with the same queue run one after the other. Requires a tokio runtime with timers. Dropping the future cancels
     /// every call.
     pub async fn call_all(&self, view: &View, calls: Vec<ToolCall>, turn: TurnContext) -> Vec<CallResult> {
-        let call_policy = self.parts.call_policy.load_full();
-        let turn_count = turn.session.turn_count(&call_policy.session, turn.identity.turn);
-        let batch = BatchContext {
-            pipeline: Arc::clone(&self.parts),
-            view: view.clone(),
-            turn: Arc::new(turn),
-            call_policy,
-            turn_count,
-            size: calls.len(),
-            parent: None,
-            deadline: None,
-        };
+        let batch = self.batch(view, turn, calls.len());
         if calls.len() > 1 {
             let groups = CallGroup::group(view, calls);
             // Boxed to keep the future of a single call small.
@@ -348,6 +344,27 @@ impl Pipeline {
             results.push(batch.run_call(call).await);
         }
         results
+    }
+
+    /// Refuses a call before its first gate, because its connection has reached a limit. The call is recorded like any
+    /// other, and counts for no budget.
+    pub fn refuse(&self, view: &View, call: ToolCall, turn: TurnContext, fault: Fault) -> CallResult {
+        self.batch(view, turn, 1).refuse_call(call, fault)
+    }
+
+    fn batch(&self, view: &View, turn: TurnContext, size: usize) -> BatchContext {
+        let call_policy = self.parts.call_policy.load_full();
+        let turn_count = turn.session.turn_count(&call_policy.session, turn.identity.turn);
+        BatchContext {
+            pipeline: Arc::clone(&self.parts),
+            view: view.clone(),
+            turn: Arc::new(turn),
+            call_policy,
+            turn_count,
+            size,
+            parent: None,
+            deadline: None,
+        }
     }
 }
 
@@ -362,6 +379,18 @@ mod fixture;
 #[cfg(test)]
 #[path = "pipeline/gates_tests.rs"]
 mod gates_tests;
+
+#[cfg(test)]
+#[path = "pipeline/host_work_tests.rs"]
+mod host_work_tests;
+
+#[cfg(test)]
+#[path = "pipeline/permission_tests.rs"]
+mod permission_tests;
+
+#[cfg(test)]
+#[path = "pipeline/refusal_tests.rs"]
+mod refusal_tests;
 
 #[cfg(test)]
 #[path = "pipeline/running_tests.rs"]

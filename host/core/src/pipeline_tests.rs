@@ -1,6 +1,8 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use toolbay_policy::output::SchemaMismatch;
+
 use super::*;
 use crate::audit::{AuditRecord, GrantRecord, MemoryAudit};
 use crate::call::fault::{Fault, FaultKind};
@@ -116,6 +118,7 @@ async fn bad_arguments_never_reach_the_tool() {
         ("[]", Some(""), "object"),
         (r#"{"do":"echo","do":"fail"}"#, None, "duplicate key"),
         ("NaN", None, "not valid JSON"),
+        ("{\"do\":\"\0\"}", None, "not UTF-8"),
         (&long, None, "args_bytes"),
     ] {
         let delivered = fixture.one(args).await;
@@ -222,13 +225,22 @@ async fn a_reducer_can_only_shorten_a_result() {
 }
 
 #[tokio::test]
-async fn an_output_must_match_the_output_schema() {
-    let fixture = fixture(|entry, _| {
-        let schema = Schema::output(r#"{"type":"array"}"#).unwrap();
-        Arc::make_mut(&mut entry.def).output_schema = Some(schema);
-    });
-    assert_eq!(outcome(&fixture.one(r#"{"do":"long"}"#).await.result), "ok");
-    assert_eq!(outcome(&fixture.one("{}").await.result), "bad_output");
+async fn an_output_that_does_not_match_its_schema_is_marked_or_a_fault() {
+    let with = |mismatch| {
+        fixture(move |entry, _| {
+            let schema = Schema::output(r#"{"type":"array"}"#).unwrap();
+            Arc::make_mut(&mut entry.def).output_schema = Some(schema);
+            entry.call.output.schema_mismatch = mismatch;
+        })
+    };
+    let marked = with(None);
+    let marks = |output: CallResult| output.result.unwrap().content.len();
+    assert_eq!(marks(marked.one(r#"{"do":"long"}"#).await), 0);
+    let odd = marked.one("{}").await;
+    assert_eq!(value(&odd), "{}");
+    assert_eq!(marks(odd), 1, "the mismatch is noted behind the text");
+    let refused = with(Some(SchemaMismatch::Error)).one("{}").await;
+    assert_eq!(outcome(&refused.result), "bad_output");
 }
 
 #[tokio::test]

@@ -10,10 +10,14 @@ mod draft;
 mod entry;
 pub mod event;
 mod event_queue;
+mod left_out;
 pub mod native;
+mod pending;
 pub mod read_output;
+mod schema_losses;
 mod settings;
 mod source;
+mod source_state;
 mod status;
 mod switch;
 mod update;
@@ -32,7 +36,9 @@ pub use self::entry::{
     Bundle, CallSettings, Collision, DerivedFields, OnCollision, ReducerEntry, ReducerHandle,
     ToolAvailability, ToolEntry, ToolFlags,
 };
+pub use self::pending::PendingSource;
 pub use self::settings::{MAX_REASON, MetadataOverride, RegistrySettings, Switches};
+pub use self::source_state::{AbsentSource, SourceState};
 pub use self::status::ToolStatus;
 pub use self::switch::{TagSelector, UnknownNameError};
 pub use self::update::{PluginUpdate, Profiles, UpdateChoice, UpdateOutcome, ViewDefaults};
@@ -44,6 +50,7 @@ use toolbay_policy::name::PluginId;
 use self::availability::CheckSchedule;
 use self::draft::Draft;
 use self::event_queue::EventQueue;
+use self::pending::PendingSources;
 use crate::registry::event::{Events, HostEvent};
 use crate::tool::diff::SourceDiff;
 
@@ -68,6 +75,7 @@ pub struct Registry {
     hooks: Mutex<Vec<RegistrationHook>>,
     event_queue: EventQueue,
     check_schedule: CheckSchedule,
+    pending: PendingSources,
 }
 
 impl fmt::Debug for Registry {

@@ -3,7 +3,7 @@ use toolbay_policy::limits::table::LimitTable as _;
 use super::*;
 use crate::testing::plugin_tool;
 use crate::tool::canonical::Digest;
-use crate::tool::content::{ErrorCode, ToolOutput};
+use crate::tool::content::{ErrorCode, ToolError, ToolOutput};
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ fn each_exceeded_budget_stops_the_call_and_names_its_limit() {
             session.count_call(&policy, turn.as_deref()).unwrap();
         }
         for _ in 0..3 {
-            let error = session.count_call(&policy, turn.as_deref()).unwrap_err();
+            let error = ToolError::from(session.count_call(&policy, turn.as_deref()).unwrap_err());
             assert_eq!((error.code, error.message.as_str()), (ErrorCode::NotAvailable, text));
             let hint = error.hint.as_deref().unwrap_or_default();
             assert_eq!(
@@ -71,7 +71,7 @@ fn an_exhausted_cost_budget_stops_further_calls() {
     }
     session.count_call(&policy, None).unwrap();
     session.add_cost(0.1);
-    let error = session.count_call(&policy, None).unwrap_err();
+    let error = ToolError::from(session.count_call(&policy, None).unwrap_err());
     assert_eq!(
         error.message,
         "Stopped: hit $0.5 budget cap for this session ($0.5500 spent); the operator can raise it"
@@ -88,7 +88,7 @@ fn identical_calls_are_counted_per_turn_and_session() {
         let turn = session.turn_count(&policy, Some(turn));
         session
             .count_identical_call(&policy, turn.as_deref(), "p__t", &digest(call))
-            .map_err(|error| error.message)
+            .map_err(|refusal| ToolError::from(refusal).message)
     };
     assert_eq!((again(1, "a"), again(1, "a"), again(1, "b")), (Ok(()), Ok(()), Ok(())));
     let error = again(1, "a").unwrap_err();

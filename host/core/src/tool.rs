@@ -12,22 +12,26 @@ pub mod schema;
 pub mod tags;
 pub mod toolcall_reason;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use toolbay_policy::NamedTool;
 use toolbay_policy::capability::{Capability, CapabilityKind};
 use toolbay_policy::name::{self, PluginId, QualifiedName};
 use toolbay_policy::permission::{PermissionSubject, SourceLabel};
 
-use crate::tool::schema::Schema;
+use crate::tool::schema::{DroppedKeywords, Schema};
 
 /// The definition of a tool in the registry: immutable and shared.
 #[derive(Debug, Clone)]
 pub struct ToolDef {
     /// The qualified name by which callers call it.
     pub name: QualifiedName,
+    /// The names of its source, where `name` is not made of the source's own name as it is.
+    pub source_name: Option<Box<SourceName>>,
     /// A display name for people.
     pub title: Option<String>,
     /// What a model reads to decide whether to call the tool.
@@ -52,6 +56,15 @@ pub struct ToolDef {
     pub source: Arc<ToolSource>,
 }
 
+/// The names of a tool whose qualified name says another one than its source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceName {
+    /// The name that its source uses. An MCP server may use any characters.
+    pub own: String,
+    /// The qualified name without the operator's `name`. Rules, profiles and switches with this name apply as well.
+    pub full: QualifiedName,
+}
+
 /// Labels of a tool for grouping, permission rules and search.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Keywords {
@@ -74,6 +87,7 @@ impl ToolDef {
     ) -> Self {
         Self {
             name,
+            source_name: None,
             title: None,
             description: description.into(),
             input_schema,
@@ -95,10 +109,33 @@ impl ToolDef {
         name::split_qualified(self.name.as_str()).map(|(namespace, _)| namespace)
     }
 
-    /// The tool's own name: the name that its plugin or MCP server uses.
+    /// The part of the name after its [namespace](Self::namespace).
     #[must_use]
     pub fn bare(&self) -> &str {
         self.name.tool_part()
+    }
+
+    /// The name that its source uses.
+    #[must_use]
+    pub fn own_name(&self) -> &str {
+        self.source_name.as_ref().map_or_else(|| self.bare(), |names| &names.own)
+    }
+
+    /// The qualified name without the operator's `name` for the tool.
+    #[must_use]
+    pub fn full_name(&self) -> &QualifiedName {
+        self.source_name.as_ref().map_or(&self.name, |names| &names.full)
+    }
+
+    /// Whether a list names the tool, by either of its qualified names.
+    pub(crate) fn is_named_in(&self, list: &BTreeSet<String>) -> bool {
+        list.contains(self.name.as_str()) || list.contains(self.full_name().as_str())
+    }
+
+    /// The tool with the names that the length of a name is judged by.
+    #[must_use]
+    pub fn named(&self) -> NamedTool<'_> {
+        NamedTool { name: self.name.as_str(), own_name: self.own_name(), source: self.source.as_label() }
     }
 
     /// The attributes of the tool that permission rules match; `tags` are all its tags.
@@ -106,9 +143,11 @@ impl ToolDef {
     pub fn subject<'a>(&'a self, tags: &'a [&'a str]) -> PermissionSubject<'a> {
         PermissionSubject {
             name: self.name.as_str(),
+            full_name: self.full_name().as_str(),
             source: self.source.as_label(),
             tags,
             needs_approval: self.traits.needs_approval,
+            unchecked: self.input_schema.dropped().map(DroppedKeywords::unchecked_arguments),
         }
     }
 
@@ -137,6 +176,13 @@ impl ToolDef {
             ToolSource::Plugin { .. } => self.capabilities.iter().any(changes),
             ToolSource::Mcp { .. } | ToolSource::OpenApi { .. } => true,
         }
+    }
+
+    /// The keywords of its schemas that are not checked, by schema: `input` or `output`.
+    pub fn dropped_keywords(&self) -> impl Iterator<Item = (&'static str, &DroppedKeywords)> {
+        let output = self.output_schema.as_ref().and_then(Schema::dropped);
+        let all = [("input", self.input_schema.dropped()), ("output", output)];
+        all.into_iter().filter_map(|(schema, dropped)| Some((schema, dropped?)))
     }
 
     /// SHA-256, in lower-case hex, of the input and output schemas in canonical form. Names and descriptions of the
@@ -279,6 +325,22 @@ mod tests {
         ] {
             assert_eq!((entry.def.namespace(), entry.def.bare()), (namespace, bare), "{}", entry.def.name);
         }
+    }
+
+    #[test]
+    fn rules_and_lists_bind_to_the_full_name_of_a_renamed_tool() {
+        let mut tool = (*mcp_tool("gh", "find").def).clone();
+        let full = mcp_tool("gh", "search").def.name.clone();
+        tool.source_name = Some(Box::new(SourceName { own: "search".to_owned(), full }));
+        assert_eq!(
+            (tool.bare(), tool.own_name(), tool.full_name().as_str()),
+            ("find", "search", "mcp__gh__search")
+        );
+        let list = |name: &str| BTreeSet::from([name.to_owned()]);
+        assert!(tool.is_named_in(&list("mcp__gh__find")) && tool.is_named_in(&list("mcp__gh__search")));
+        assert!(!tool.is_named_in(&list("mcp__gh__other")));
+        let subject = tool.subject(&[]);
+        assert_eq!((subject.name, subject.full_name), ("mcp__gh__find", "mcp__gh__search"));
     }
 
     #[test]

@@ -32,8 +32,8 @@ pub struct ToolHit {
     pub exact: bool,
 }
 
-/// Finds tools of a view by words or by name: at most `most`, best first, in a deterministic order. Hidden tools and
-/// tools that are not callable are not found and do not affect the ranking.
+/// Finds tools of a view by words or by name: at most `most`, best first, in a deterministic order. Hidden tools,
+/// tools that are not callable, and the tools of [`add_search_tools`] are not found and do not affect the ranking.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -104,6 +104,8 @@ impl<'v> ViewIndex<'v> {
             }
             match places.next_if(|there| entry.is_shown_form_of(there)) {
                 Some(_) => of_catalog.push(Some(entry)),
+                // A search never finds itself, whether a model or a program runs it.
+                None if tools::is_search_tool(entry) => {}
                 None => own.push(entry),
             }
         }

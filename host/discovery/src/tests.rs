@@ -293,6 +293,26 @@ fn the_schemas_in_a_result_are_bounded() {
     assert!(answer.to_string().len() < 64 << 10);
 }
 
+#[tokio::test]
+async fn a_search_delays_no_call() {
+    let query: Vec<String> = (0..64).map(|n| format!("list thing{n} of project {n}")).collect();
+    // A few tools are searched on the worker, many on another thread.
+    for count in [900, 2000] {
+        let tool = |n| plugin_tool("p", &format!("list_thing{}_of_project_{n}", n % 64));
+        let registry = Registry::default();
+        registry.register((0..count).map(tool).collect::<Vec<_>>()).unwrap();
+        let view = add_search_tools(View::new(registry.snapshot(), lazy()));
+        // The first search builds the index.
+        for _ in 0..2 {
+            let (view, args) = (view.clone(), json!({"query": query.join(" "), "limit": MAX_HITS}));
+            let searching = tokio::spawn(async move { call(&view, SEARCH, args).await });
+            let ((found, _), delay) = canary::run_beside(searching, async || ()).await;
+            assert!(value(&found)["tools"].is_array());
+            assert!(delay <= canary::MAX_DELAY, "{count} tools: {delay:?}");
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
@@ -332,4 +352,24 @@ proptest! {
             prop_assert_eq!(only, callable.contains(name), "{}", name);
         }
     }
+}
+
+/// A program that searches a view with the search tools finds what the model finds.
+#[test]
+fn a_search_never_finds_the_search_tools() {
+    let view = view(lazy());
+    assert!(view.get(SEARCH).is_some());
+    for query in
+        ["find tools that are not in the list", SEARCH, "show the definition of a tool", "call a tool"]
+    {
+        let found = hits(&view, query);
+        assert!(
+            ![SEARCH, DESCRIBE, CALL].iter().any(|own| found.iter().any(|name| name == own)),
+            "{query}: {found:?}"
+        );
+    }
+    // A tool that somebody else gave the name is a tool like others.
+    let other =
+        View::new(registry().snapshot(), lazy()).with_bundle(vec![native_tool(SEARCH)], OnCollision::Throw);
+    assert_eq!(hits(&other.unwrap(), SEARCH), [SEARCH]);
 }

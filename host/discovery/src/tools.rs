@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use toolbay_core::call::invoke::{BoxFuture, Failure, ForwardTarget, Invoke, ToolOutcome};
+use toolbay_core::call::refusal::RefusalReason;
 use toolbay_core::call::{AdmittedCall, CallContext};
 use toolbay_core::registry::view::View;
 use toolbay_core::registry::{Bundle, ToolEntry};
@@ -14,10 +15,10 @@ use toolbay_core::tool::schema::Schema;
 use toolbay_core::tool::{ToolDef, ToolSource, ToolTraits};
 use toolbay_policy::limits::Usage;
 use toolbay_policy::name::{QualifiedName, ToolName};
-use toolbay_policy::similar::same_name;
+use toolbay_policy::similar::TypedName;
 use toolbay_policy::text::{first_sentence, one_line};
 
-use super::{ToolHit, index_for, search};
+use super::{ToolHit, search};
 use crate::search::Index;
 
 /// The tool that searches for tools.
@@ -60,6 +61,12 @@ pub(super) fn bundle(view: &View) -> Bundle {
         ToolEntry { invoker, ..entry.clone() }
     };
     TOOLS.iter().map(bound).collect::<Vec<ToolEntry>>().into()
+}
+
+/// Whether a tool of a view is one of the three. A tool that somebody else gave one of the names is none of them.
+pub(super) fn is_search_tool(entry: &ToolEntry) -> bool {
+    let is_it = |own: &ToolDef| own.name == entry.def.name && own.description == entry.def.description;
+    TOOLS.iter().any(|(_, own)| is_it(&own.def))
 }
 
 fn build_entry(meta: SearchTool) -> Option<ToolEntry> {
@@ -124,10 +131,17 @@ struct BoundTool {
 }
 
 impl Invoke for BoundTool {
-    fn invoke<'a>(&'a self, call: &'a AdmittedCall, _: &'a Arc<CallContext>) -> BoxFuture<'a, ToolOutcome> {
+    fn invoke<'a>(&'a self, call: &'a AdmittedCall, ctx: &'a Arc<CallContext>) -> BoxFuture<'a, ToolOutcome> {
         Box::pin(async move {
             let result = match &self.view {
-                Some(view) => run_tool(self.meta, view, call.args()).await.map_err(Failure::Refused),
+                Some(view) => {
+                    let (meta, owned, args) = (self.meta, view.clone(), call.args().clone());
+                    let work = move || run_tool(meta, &owned, &args);
+                    match ctx.compute(search_steps(view), work).await {
+                        Ok(result) => result.map_err(Failure::Refused),
+                        Err(cancelled) => Err(cancelled.into()),
+                    }
+                }
                 None => Err(Failure::Host("a search tool was called without a view".to_owned())),
             };
             ToolOutcome { result, usage: Usage::default() }
@@ -140,7 +154,10 @@ impl Invoke for BoundTool {
         else {
             return None;
         };
-        forward_target(view, args).ok()
+        // The reason why a call cannot be forwarded takes longer to find.
+        let CallArgs { name, arguments } = parse_args(args).ok()?;
+        let entry = find_by_name(view, &name).filter(|_| arguments.get().starts_with('{'))?;
+        Some(forward_to(entry, &arguments))
     }
 }
 
@@ -167,8 +184,13 @@ fn parse_args<'a, T: Deserialize<'a>>(args: &'a str) -> Result<T, ToolError> {
     serde_json::from_str(args).map_err(|error| ToolError::new(ErrorCode::InputInvalid, error.to_string()))
 }
 
-async fn run_tool(meta: SearchTool, view: &View, args: &str) -> Result<ToolOutput, ToolError> {
-    ensure_index(view).await;
+/// An estimate of the steps of a search, of about ten nanoseconds each. The first search in a catalog builds its index.
+fn search_steps(view: &View) -> u64 {
+    let per_tool = if view.catalog().derived::<Index>().is_some() { 50 } else { 5000 };
+    (view.catalog().tools().len() as u64).saturating_mul(per_tool)
+}
+
+fn run_tool(meta: SearchTool, view: &View, args: &str) -> Result<ToolOutput, ToolError> {
     let value = match meta {
         SearchTool::Search => {
             let SearchArgs { query, limit } = parse_args(args)?;
@@ -180,7 +202,7 @@ async fn run_tool(meta: SearchTool, view: &View, args: &str) -> Result<ToolOutpu
         }
         SearchTool::Describe => {
             let DescribeArgs { name } = parse_args(args)?;
-            format_definition(&*find_by_name(view, &name)?)
+            format_definition(require_by_name(view, &name)?)
         }
         SearchTool::Call => {
             // A call that can be forwarded does not reach this point.
@@ -191,16 +213,6 @@ async fn run_tool(meta: SearchTool, view: &View, args: &str) -> Result<ToolOutpu
     };
     let structured = serde_json::value::to_raw_value(&value).ok();
     Ok(ToolOutput { structured, ..ToolOutput::text(value.to_string()) })
-}
-
-/// Builds the index on a blocking thread, if the catalog does not have it yet.
-async fn ensure_index(view: &View) {
-    if view.catalog().derived::<Index>().is_none() {
-        let catalog = Arc::clone(view.catalog());
-        // Ends when the index is built. After a panic the search builds the index again, and the pipeline catches its
-        // panic.
-        tokio::task::spawn_blocking(move || drop(index_for(&catalog))).await.ok();
-    }
 }
 
 /// The target of a call of [`CALL`].
@@ -214,24 +226,33 @@ fn forward_target(view: &View, args: &str) -> Result<ForwardTarget, ToolError> {
         let text = format!("`{name}` is not called through `{CALL}`: call it directly");
         return Err(ToolError::new(ErrorCode::InputInvalid, text).with_subject("/name"));
     }
-    let entry = find_by_name(view, &name)?;
-    Ok(ForwardTarget { tool: entry.def.name.as_str().to_owned(), args: arguments.get().to_owned() })
+    Ok(forward_to(require_by_name(view, &name)?, &arguments))
+}
+
+fn forward_to(entry: &ToolEntry, arguments: &RawValue) -> ForwardTarget {
+    ForwardTarget { tool: entry.def.name.as_str().to_owned(), args: arguments.get().to_owned() }
 }
 
 /// The callable tool with this name, ignoring case and separators.
-fn find_by_name(view: &View, name: &str) -> Result<Arc<ToolEntry>, ToolError> {
-    match view.find(name) {
-        Ok(entry) => Ok(Arc::clone(entry)),
-        // The tool exists but is not callable: return the reason and suggest no other tool.
-        Err(error) if view.get(name).is_some() => Err(error),
-        Err(error) => {
-            let mut meant = view.discoverable().filter(|entry| same_name(entry.def.name.as_str(), name));
-            match (meant.next(), meant.next()) {
-                (Some(entry), None) => Ok(Arc::clone(entry)),
-                _ => Err(suggest(error)),
-            }
-        }
+fn find_by_name<'v>(view: &'v View, name: &str) -> Option<&'v Arc<ToolEntry>> {
+    if view.is_visible(name) {
+        return view.get_callable(name);
     }
+    let typed = TypedName::new(name);
+    let mut meant = view.discoverable().filter(|entry| typed.is_same(entry.def.name.as_str()));
+    meant.next().filter(|_| meant.next().is_none())
+}
+
+/// The callable tool with this name, ignoring case and separators, or why there is none.
+fn require_by_name<'v>(view: &'v View, name: &str) -> Result<&'v Arc<ToolEntry>, ToolError> {
+    find_by_name(view, name).ok_or_else(|| match view.find(name) {
+        // The caller may know the tool, which is not callable: return the reason and suggest no other tool.
+        Err(error) if matches!(error.refusal, Some(RefusalReason::Disabled | RefusalReason::Unavailable)) => {
+            error
+        }
+        Err(error) => suggest(error),
+        Ok(_) => suggest(view.unknown_tool_error(name)),
+    })
 }
 
 /// Adds a pointer to [`SEARCH`], if the error suggests no similar name.

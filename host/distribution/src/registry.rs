@@ -28,8 +28,8 @@ use url::Url;
 use self::manifest::Manifest;
 pub use self::manifest::{ComponentManifest, MAX_LAYER};
 pub use self::push::PushOutcome;
-pub use self::referrers::FoundSignature;
 pub(crate) use self::referrers::{EMPTY_CONFIG, signature_manifest};
+pub use self::referrers::{FoundSignature, ManifestSignatures, SkippedReferrer};
 pub use self::transport::{RegistryRequest, RegistryTransport, UrlAuthor};
 use crate::credentials::{CredentialSource, RegistryCredentials, SecretText};
 use crate::digest::BlobDigest;
@@ -73,7 +73,7 @@ pub enum RegistryError {
 impl From<ConnectorError> for RegistryError {
     fn from(error: ConnectorError) -> Self {
         match error {
-            ConnectorError::Denied(why) => Self::Refused(why),
+            ConnectorError::Denied(why) | ConnectorError::Redirected(_, why) => Self::Refused(why),
             ConnectorError::Failed(why) => Self::Failed(why),
         }
     }

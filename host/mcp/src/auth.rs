@@ -22,15 +22,16 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 pub(crate) use credential::CredentialValidity;
-pub use keys::{KeyFetcher, MAX_KEYS_BYTES};
-pub use tokens::{check_tokens, read_request_state_key, read_trusted};
+pub use keys::{KeyFetcher, MAX_KEYS_BYTES, check_issuer_keys};
+pub use tokens::{check_tokens, read_request_state_key, read_trusted, token_names};
 
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
 use tokio_util::sync::CancellationToken;
+use toolbay_core::audit::edits::describe_edits;
 use toolbay_policy::serve::{OAuthPolicy, ServePolicy};
 
-use jwt::{Issuer, TokenError};
+use jwt::{Issuer, RefusedClaims, TokenError};
 use tokens::BearerTokens;
 
 /// Longest accepted token, in bytes. Tokens with many claims have about 4 KiB.
@@ -69,8 +70,10 @@ pub(crate) enum ProfileAccess {
 pub(crate) enum AuthError {
     /// The request has no token, or an invalid one (401).
     Unauthenticated {
-        /// Whether the request had a token.
-        presented: bool,
+        /// What is wrong. The response says only whether there was a token.
+        problem: TokenProblem,
+        /// Whose token it is, if its signature is valid.
+        token: Option<Arc<str>>,
     },
     /// The token cannot be verified now because the keys are unavailable (503).
     KeysUnavailable,
@@ -78,6 +81,53 @@ pub(crate) enum AuthError {
     InsufficientScope(BTreeSet<String>),
     /// The token does not grant access to this profile (403).
     ProfileForbidden,
+}
+
+/// What is wrong with the token of a request, for the audit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TokenProblem {
+    /// There is none.
+    Missing,
+    /// It is in no file, and no authorization server is configured.
+    Unknown,
+    /// It is no token of an authorization server.
+    Malformed,
+    /// The authorization server has no such key.
+    UnknownKey,
+    /// Its signature is wrong.
+    Signature,
+    /// It is of another authorization server.
+    Issuer,
+    /// It is for another audience.
+    Audience,
+    /// It has expired.
+    Expired,
+    /// It is not valid yet.
+    NotYetValid,
+}
+
+impl TokenProblem {
+    /// The reason in the audit.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Missing => "token_missing",
+            Self::Unknown => "token_unknown",
+            Self::Malformed => "token_malformed",
+            Self::UnknownKey => "token_key",
+            Self::Signature => "token_signature",
+            Self::Issuer => "token_issuer",
+            Self::Audience => "token_audience",
+            Self::Expired => "token_expired",
+            Self::NotYetValid => "token_not_yet_valid",
+        }
+    }
+}
+
+impl AuthError {
+    /// A request without a token, or with a token of nobody.
+    fn unauthenticated(problem: TokenProblem) -> Self {
+        Self::Unauthenticated { problem, token: None }
+    }
 }
 
 /// The authentication methods that the policy configures.
@@ -108,6 +158,12 @@ impl Authenticator {
         let old = before.and_then(|auth| auth.anonymous_access.clone());
         let nobody_asked = (!serve.requires_authentication()).then(|| old.unwrap_or_default());
         Ok(Self { anonymous_access: nobody_asked, tokens, issuer })
+    }
+
+    /// What differs from the tokens of `before`, by name. `None` if nothing does.
+    pub(crate) fn token_edits(&self, before: &Self) -> Option<String> {
+        let entries = |auth: &Self| auth.tokens.as_ref().map(BearerTokens::entries).unwrap_or_default();
+        describe_edits(&entries(before), &entries(self))
     }
 
     /// Revokes the credentials of `before` that are not valid here.
@@ -144,17 +200,21 @@ impl Authenticator {
             });
         }
         let Some(token) = bearer_token(headers) else {
-            return Err(AuthError::Unauthenticated { presented: headers.contains_key(AUTHORIZATION) });
+            let has_header = headers.contains_key(AUTHORIZATION);
+            let problem = if has_header { TokenProblem::Malformed } else { TokenProblem::Missing };
+            return Err(AuthError::unauthenticated(problem));
         };
         if let Some(caller) = self.tokens.as_ref().and_then(|tokens| tokens.find(token)) {
             return Ok(caller);
         }
-        let Some(issuer) = &self.issuer else { return Err(AuthError::Unauthenticated { presented: true }) };
-        issuer.verify_token(token, profile).await.map_err(|problem| match problem {
+        let Some(issuer) = &self.issuer else {
+            return Err(AuthError::unauthenticated(TokenProblem::Unknown));
+        };
+        issuer.verify_token(token, profile).await.map_err(|RefusedClaims { error, principal }| match error {
             TokenError::Keys => AuthError::KeysUnavailable,
-            TokenError::Invalid(problem) => {
-                tracing::debug!(problem, "a token was refused");
-                AuthError::Unauthenticated { presented: true }
+            TokenError::Invalid(problem, text) => {
+                tracing::debug!(problem = text, "a token was refused");
+                AuthError::Unauthenticated { problem, token: principal }
             }
         })
     }

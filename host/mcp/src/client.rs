@@ -13,9 +13,12 @@
 //! |---|---|
 //! | `bridge` | the set of servers |
 //! | `supervisor`, `status` | connecting, reconnecting and the status of one server |
-//! | `session` | the handshake and the requests of a session |
+//! | `handshake` | finding the era of a server, and the handshake in it |
+//! | `session` | the requests of a session |
 //! | `link`, `stdio`, `http` | sending and receiving messages |
+//! | `denied_path` | the policy line for a path that the sandbox denied |
 //! | `inbox`, `elicit` | unsolicited messages and requests of a server |
+//! | `unusable_output` | what came instead of an answer |
 //! | `list`, `tools`, `registration` | listing, importing and registering tools |
 //! | `saved_list` | the last known list of tools, saved between two starts |
 //! | `oauth` | tokens of authorization servers |
@@ -25,7 +28,9 @@
 mod address;
 mod bounds;
 mod bridge;
+mod denied_path;
 mod elicit;
+mod handshake;
 mod http;
 mod inbox;
 mod link;
@@ -41,10 +46,16 @@ mod status;
 mod stdio;
 mod supervisor;
 mod tools;
+mod unusable_output;
 
 pub(crate) use address::ResourceAddress;
+pub use bounds::MAX_SAVED_LIST_BYTES;
 pub use bridge::Bridge;
 pub use elicit::{Elicitation, ElicitationHandler, ElicitationOutcome};
-pub use oauth::{AuthorizationHandler, LoginOutcome, OAuthError, login, logout, requires_login};
+pub use oauth::{
+    AuthorizationHandler, LoginOutcome, LogoutOutcome, OAuthError, TokenRevocation, login, logout,
+    requires_login,
+};
+pub use saved_list::{SavedTool, SavedTools, saved_tools};
 pub use status::{ServerState, ServerStatus};
 pub use supervisor::ReducerLookup;

@@ -44,7 +44,10 @@ pub fn protocol_revisions() -> impl Iterator<Item = &'static str> {
     rmcp::model::ProtocolVersion::KNOWN_VERSIONS.iter().map(|version| version.as_str())
 }
 
-pub use auth::{KeyFetcher, check_tokens, read_request_state_key, read_trusted as read_token_file};
+pub use auth::{
+    KeyFetcher, check_issuer_keys, check_tokens, read_request_state_key, read_trusted as read_token_file,
+    token_names,
+};
 pub use client::Bridge;
 pub use server::changes::MAX_RESOURCE_SUBSCRIPTIONS;
 pub use server::tasks::{MAX_ALL_TASKS, MAX_TASK_BYTES, MAX_TASKS};

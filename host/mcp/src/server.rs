@@ -15,6 +15,7 @@ mod shared_tasks;
 pub(crate) mod tasks;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -33,6 +34,7 @@ use toolbay_core::session::Session;
 use toolbay_core::session::attachment_store::{AttachmentStore, MemoryAttachmentStore};
 use toolbay_core::tool::{ToolDef, ToolSource};
 use toolbay_policy::permission::{Action, DEFAULT_ASK_TIMEOUT};
+use toolbay_policy::serve::ServePolicy;
 
 use crate::client::Bridge;
 use crate::protocol::outbound::MessageSink;
@@ -74,6 +76,9 @@ pub struct Options {
     /// Whether log messages of native tools are sent to clients that set a log level. The protocol deprecates this
     /// feature.
     pub logging: bool,
+    /// Whether results and tools have `toolbay/…` members in `_meta`, whatever the policy says
+    /// ([`Server::set_usage_meta`]).
+    pub usage_meta: bool,
 }
 
 impl Default for Options {
@@ -98,6 +103,8 @@ impl Default for Options {
             task_after: Duration::from_secs(10),
             task_ttl: Duration::from_secs(3600),
             logging: false,
+            // Some clients show `_meta` to the model.
+            usage_meta: false,
         }
     }
 }
@@ -111,6 +118,8 @@ pub struct Server {
     pub(crate) options: Arc<Options>,
     /// The instructions that follow the policy.
     instructions: Arc<ArcSwap<PolicyInstructions>>,
+    /// Whether the policy wants `toolbay/…` members in `_meta`.
+    usage_meta: Arc<AtomicBool>,
     changes: watch::Sender<u64>,
     pub(crate) state_signer: Arc<RequestStateSigner>,
     pub(crate) tasks: Arc<TaskTable>,
@@ -123,6 +132,8 @@ pub struct Server {
     bridge: Weak<Bridge>,
     /// Until when list requests wait for tools that are still loading.
     list_deadline: Instant,
+    /// Why the host cannot run calls, as its last probe found out; `None` if nobody probes it.
+    probe: Option<watch::Receiver<Option<Arc<str>>>>,
 }
 
 /// The running calls, including those whose client has disconnected.
@@ -155,6 +166,7 @@ impl Server {
             list_deadline: Instant::now() + options.list_wait,
             options: Arc::new(options),
             instructions: Arc::default(),
+            usage_meta: Arc::default(),
             changes: watch::Sender::new(0),
             state_signer: Arc::new(RequestStateSigner::new()),
             tasks: Arc::default(),
@@ -162,7 +174,24 @@ impl Server {
             calls: RunningCalls::new(),
             loaded,
             bridge: Weak::new(),
+            probe: None,
         }
+    }
+
+    /// Takes the result of probes: why the host cannot run calls. While there is a reason, the server is not ready, and
+    /// refuses requests over HTTP with 503, so that a balancer chooses another server.
+    #[must_use]
+    pub fn with_probe(self, probe: watch::Receiver<Option<Arc<str>>>) -> Self {
+        Self { probe: Some(probe), ..self }
+    }
+
+    /// Why this server cannot run calls and another one might; `None` if it can.
+    pub(crate) fn serving_problem(&self) -> Option<String> {
+        if let Err(lost) = self.pipeline.check_contact() {
+            return Some(lost.to_string());
+        }
+        let problem = self.probe.as_ref().and_then(|probe| probe.borrow().clone())?;
+        Some(format!("no call can run on this server: {problem}"))
     }
 
     /// Makes calls and lists wait for plugins that are still loading, until `loaded` fires. A call waits for its tool,
@@ -209,16 +238,34 @@ impl Server {
         self.loaded.cancelled().await;
     }
 
-    /// Whether lists are complete: all plugins are loaded, and the first attempt to connect to each other server has
-    /// ended.
+    /// Whether lists are complete: all plugins and documents are loaded, and the first attempt to connect to each other
+    /// server has ended.
     pub(crate) fn is_settled(&self) -> bool {
-        self.is_loaded() && self.bridge().is_none_or(|bridge| bridge.all_attempted())
+        self.is_loaded()
+            && self.registry.pending_sources().is_empty()
+            && self.bridge().is_none_or(|bridge| bridge.all_attempted())
+    }
+
+    /// The sources whose tools a list may lack, each with its state: those that are still loading, the documents that could
+    /// not be loaded, and the servers that are not ready.
+    pub(crate) fn missing_sources(&self) -> BTreeMap<String, &'static str> {
+        let plugins = (!self.is_loaded()).then(|| ("plugins".to_owned(), "loading"));
+        let catalog = self.registry.snapshot();
+        let sources =
+            catalog.absent_sources().map(|source| (source.label.to_string(), source.state.as_str()));
+        let missing = plugins.into_iter().chain(sources);
+        match self.filter.profile {
+            None => missing.collect(),
+            // A profile may leave out a source, whose name is then not for its clients.
+            Some(_) => missing.map(|(_, state)| ("sources".to_owned(), state)).collect(),
+        }
     }
 
     /// Waits until lists are complete, or until the deadline for list requests.
     pub(crate) async fn wait_listable(&self) {
         let all = async {
             self.wait_loaded().await;
+            self.registry.wait_for_sources().await;
             if let Some(bridge) = self.bridge() {
                 bridge.wait_listed().await;
             }
@@ -228,9 +275,12 @@ impl Server {
     }
 
     /// Waits until a tool can be called. A tool that calls no other tools is callable as soon as its plugin is loaded.
-    /// A tool of another server is callable once the first attempt to connect has ended. All other tools wait until all
-    /// plugins are loaded and lists are complete.
+    /// A tool of another server is callable once the first attempt to connect has ended, and one of a service once its
+    /// document is loaded. All other tools wait until all plugins are loaded and lists are complete.
     pub(crate) async fn wait_callable(&self, tool: &str) {
+        if let Some(pending) = self.registry.wait_for_source_of(tool) {
+            pending.await;
+        }
         let mut changes = self.subscribe_changes();
         loop {
             let coming = self.bridge().and_then(|bridge| bridge.wait_for_server_of(tool));
@@ -264,8 +314,7 @@ impl Server {
     fn is_ready_alone(&self, tool: &str) -> bool {
         let profile = self.filter.profile.as_ref().map(|profile| &**profile.name());
         let calls_others = |entry: &ToolEntry| entry.invoker.invoke_grant(profile).is_some();
-        let comes_alone =
-            |source: &ToolSource| source.plugin().is_some() || matches!(source, ToolSource::Mcp { .. });
+        let comes_alone = |source: &ToolSource| !matches!(source, ToolSource::Builtin);
         let view = self.view();
         view.get_callable(tool).is_some_and(|entry| comes_alone(&entry.def.source) && !calls_others(entry))
     }
@@ -295,9 +344,9 @@ impl Server {
         let view = self.view_on(Arc::clone(&catalog));
         let profile = view.profile().and_then(|name| catalog.profile(name));
         let permissions = profile.map(|profile| &profile.permissions);
-        let may = |tool: &ToolDef, labels: &[Arc<str>], args: &Value| {
+        let may = |tool: &ToolDef, labels: &[Arc<str>], spelled: &[Value]| {
             // There is no approval dialog for resources: `ask` counts as a denial.
-            self.pipeline.action_for(permissions, tool, labels, args) == Action::Allow
+            self.pipeline.action_for(permissions, tool, labels, spelled) == Action::Allow
         };
         bridge.read(&view, uri, may).await
     }
@@ -312,6 +361,16 @@ impl Server {
     /// The same server with its own tracker, so that its calls are awaited and cancelled separately.
     pub(crate) fn with_own_tracker(self) -> Arc<Self> {
         Arc::new(Self { calls: RunningCalls::new(), ..self })
+    }
+
+    /// Takes `usage_meta` from `[serve]`: whether results and tools have `toolbay/…` members in `_meta` from now on.
+    pub fn set_usage_meta(&self, serve: &ServePolicy) {
+        self.usage_meta.store(serve.usage_meta, Ordering::Relaxed);
+    }
+
+    /// Whether results and tools have `toolbay/…` members in `_meta`.
+    pub(crate) fn shows_usage_meta(&self) -> bool {
+        self.options.usage_meta || self.usage_meta.load(Ordering::Relaxed)
     }
 
     /// Notifies clients whose list of tools has changed. Call this after the registry may have changed. Changes in

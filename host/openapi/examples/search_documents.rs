@@ -16,6 +16,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
+use toolbay_core::tool::definition_text::no_redaction;
 use toolbay_openapi::{ImportOptions, ImportedOperation, OpenApiDocument, import};
 use toolbay_policy::name::PluginId;
 
@@ -115,9 +116,9 @@ impl Origin {
         // Relative URLs of servers are refused without one.
         let server = Some("https://example.invalid".to_owned());
         let options = ImportOptions { server, ..ImportOptions::default() };
-        let imported = import(&document, &PluginId::new(self.document)?, &options)?;
+        let imported = import(&document, &PluginId::new(self.document)?, &options, &no_redaction)?;
         for problem in &imported.problems {
-            println!("{}: no tool: {}: {}", self.document, problem.operation, problem.reason);
+            println!("{}: no tool: {}: {}", self.document, problem.operation, problem.reason.for_operator());
         }
         let mut tools: Vec<_> = imported.operations.iter().map(SearchedTool::new).collect();
         tools.sort_by_key(|tool| tool.name);

@@ -1,20 +1,22 @@
 //! The body of a request: its media type, and the conversion of an argument.
 
-use std::collections::BTreeMap;
+mod media;
+mod multipart;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
-use sha2::{Digest, Sha256};
 use toolbay_policy::text::one_line;
 
 use crate::document::OpenApiDocument;
+use crate::examples;
+use crate::parameter::ParameterContent;
+use crate::scalar::{is_absent, member_flag, scalar_text};
 use crate::schema::{MAX_DESCRIPTION, SchemaConverter, plain_text};
 use crate::style::{self, EscapeMode, ParameterStyle};
-
-/// The longest media type that is sent, in bytes.
-const MAX_MEDIA: usize = 200;
+use media::{MAX_MEDIA, MediaKind, as_header_text};
+use multipart::{decode_base64, encode_multipart};
 
 /// The encoding of one property of a form (Encoding Object).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,15 +48,8 @@ pub(crate) struct BodyEncoder {
     kind: BodyEncoding,
     media: String,
     pub(crate) required: bool,
-}
-
-/// A file in an argument.
-fn file_schema() -> Value {
-    json!({"type": "object", "description": "A file.", "required": ["base64"], "additionalProperties": false,
-        "properties": {
-            "base64": {"type": "string", "description": "The content, in base64."},
-            "filename": {"type": "string"},
-            "mime_type": {"type": "string"}}})
+    /// What the importer did not read of it.
+    pub(crate) unread: Option<String>,
 }
 
 impl BodyEncoder {
@@ -65,46 +60,85 @@ impl BodyEncoder {
         operation: &Value,
         schemas: &mut SchemaConverter<'_>,
     ) -> Result<Option<(Self, Value)>, String> {
-        let Some(node) = operation.get("requestBody") else { return Ok(None) };
-        let map = document.resolve(node)?;
+        let Some(node) = operation.get("requestBody").filter(|node| !is_absent(node)) else {
+            return Ok(None);
+        };
+        let map = match document.resolve(node) {
+            Ok(map) => map,
+            Err(why) => {
+                document.work.spend(0)?;
+                schemas.name_loss("body", &format!("it may be anything, because it is {why}"));
+                let media = "application/json".to_owned();
+                return Ok(Some((
+                    Self { kind: BodyEncoding::Json, media, required: false, unread: None },
+                    json!({}),
+                )));
+            }
+        };
         if node.get("$ref").is_some() {
             // A referenced body may belong to many operations.
             map.get("content").map_or(Ok(()), |content| document.work.spend_value(content))?;
         }
-        let required = map.get("required") == Some(&Value::Bool(true));
+        let required = member_flag(map, "required") == Some(true);
         let content = map.get("content").and_then(Value::as_object);
-        let best = content.into_iter().flatten().min_by_key(|(media, _)| media_rank(media));
+        let is_sent = |media: &str| as_header_text(media).is_some() && media.len() <= MAX_MEDIA;
+        let best =
+            content.into_iter().flatten().min_by_key(|(media, _)| (!is_sent(media), MediaKind::rank(media)));
         let Some((media, shape)) = best else { return Ok(None) };
-        if as_header_text(media).is_none() || media.len() > MAX_MEDIA {
+        // A reference is new in OpenAPI 3.2. `null` stands for an empty object.
+        let empty = Map::new();
+        let shape = match document.resolve(shape) {
+            Ok(shape) => shape,
+            Err(why) => {
+                document.work.spend(0)?;
+                if shape.is_object() {
+                    schemas.name_loss("body", &format!("it may be anything, because its content is {why}"));
+                }
+                &empty
+            }
+        };
+        if !is_sent(media) {
             return Err("its body has an invalid media type".to_owned());
         }
         let any = Value::Object(Map::new());
         let schema = shape.get("schema").unwrap_or(&any);
-        let (kind, schema) = match media_rank(media) {
-            0 => (BodyEncoding::Json, schemas.convert(schema)?),
-            1 => (BodyEncoding::Form(read_encodings(shape)), schemas.convert(schema)?),
-            2 => {
-                // The schema is inlined, because files in it are replaced.
-                let map = document.resolve(schema)?;
-                map.values().try_for_each(|part| document.work.spend_value(part))?;
-                let whole = Value::Object(map.clone());
-                let converted = schemas.convert(&whole)?;
-                (BodyEncoding::Multipart(read_encodings(shape)), with_files(document, &whole, converted))
+        // A range of types is not a media type.
+        let media = match MediaKind::of(media) {
+            MediaKind::Range => MediaKind::of_range(document, media, schema),
+            MediaKind::Text if media.contains('*') => "text/plain",
+            _ if media.contains('*') => "application/octet-stream",
+            _ => media,
+        };
+        let (kind, schema) = match MediaKind::of(media) {
+            MediaKind::Json => (BodyEncoding::Json, schemas.convert("body", schema)?),
+            MediaKind::Form => (BodyEncoding::Form(read_encodings(shape)), schemas.convert("body", schema)?),
+            MediaKind::Multipart => {
+                let schema = schemas.convert_form(schema, binary_fields(shape))?;
+                (BodyEncoding::Multipart(read_encodings(shape)), schema)
             }
-            3 => (BodyEncoding::Text, json!({"type": "string"})),
-            _ => (
+            MediaKind::Text => (BodyEncoding::Text, json!({"type": "string"})),
+            MediaKind::Range | MediaKind::Binary => (
                 BodyEncoding::Binary,
                 json!({"type": "string", "description": format!("{}, in base64.", one_line(media, 100))}),
             ),
         };
         let mut schema = if schema.is_object() { schema } else { json!({}) };
-        let description = map.get("description").and_then(Value::as_str);
-        if let (Some(text), Some(schema)) = (description, schema.as_object_mut()) {
-            schema.entry("description").or_insert_with(|| Value::from(plain_text(text, MAX_DESCRIPTION)));
+        if let Some(schema) = schema.as_object_mut() {
+            if let Some(text) = map.get("description").and_then(scalar_text) {
+                schema
+                    .entry("description")
+                    .or_insert_with(|| Value::from(plain_text(&text, MAX_DESCRIPTION)));
+            }
+            let examples = examples::read(document, shape, |why| schemas.name_loss("body", why))?;
+            // Those of the body replace those of its schema (Media Type Object, `example`).
+            if matches!(kind, BodyEncoding::Json | BodyEncoding::Form(_)) && !examples.is_empty() {
+                schema.insert("examples".to_owned(), Value::Array(examples));
+            }
         }
-        // A range of types (`image/*`) is not a media type.
-        let media = if media.contains('*') { "application/octet-stream" } else { media };
-        Ok(Some((Self { kind, media: media.to_owned(), required }, schema)))
+        let new =
+            ["itemSchema", "itemEncoding", "prefixEncoding"].iter().find(|key| shape.contains_key(**key));
+        let unread = new.map(|key| format!("`{key}` of its body is new in OpenAPI 3.2 and is not read"));
+        Ok(Some((Self { kind, media: media.to_owned(), required, unread }, schema)))
     }
 
     /// Encodes an argument: returns the value of `Content-Type` and the bytes.
@@ -133,20 +167,19 @@ impl BodyEncoder {
     }
 }
 
-/// How expressive a media type is; lower is better.
-fn media_rank(media: &str) -> u8 {
-    let essence = media.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    match essence.as_str() {
-        "application/json" => 0,
-        json if json.ends_with("+json") || json == "*/*" => 0,
-        "application/x-www-form-urlencoded" => 1,
-        "multipart/form-data" => 2,
-        text if text.starts_with("text/") || text.ends_with("xml") => 3,
-        _ => 4,
-    }
+/// The fields whose encoding is that of a file. A field without a type and with such an encoding is one (OpenAPI 3.1,
+/// Encoding Object, `contentType`).
+fn binary_fields(shape: &Map<String, Value>) -> BTreeSet<String> {
+    let all = shape.get("encoding").and_then(Value::as_object).into_iter().flatten();
+    let is_binary = |encoding: &Value| {
+        let media = encoding.get("contentType").and_then(Value::as_str).unwrap_or_default();
+        let first = media.split(',').next().unwrap_or_default().trim();
+        !first.is_empty() && MediaKind::of(first) == MediaKind::Binary
+    };
+    all.filter(|(_, encoding)| is_binary(encoding)).map(|(name, _)| name.clone()).collect()
 }
 
-fn read_encodings(shape: &Value) -> BTreeMap<String, PropertyEncoding> {
+fn read_encodings(shape: &Map<String, Value>) -> BTreeMap<String, PropertyEncoding> {
     let one = |encoding: &Value| {
         let media = encoding.get("contentType").and_then(Value::as_str);
         let style = encoding
@@ -173,36 +206,34 @@ fn read_encodings(shape: &Value) -> BTreeMap<String, PropertyEncoding> {
     all.map(|(name, encoding)| (name.clone(), one(encoding))).collect()
 }
 
-fn as_header_text(text: &str) -> Option<String> {
-    text.bytes().all(|b| (0x20..0x7f).contains(&b)).then(|| text.to_owned())
-}
-
-/// The schema of a form, in which files are objects.
-fn with_files(document: &OpenApiDocument, written: &Value, mut converted: Value) -> Value {
-    let is_file = |schema: &Value| {
-        document.resolve(schema).is_ok_and(|map| {
-            let said = |key: &str| map.get(key).and_then(Value::as_str);
-            said("format") == Some("binary")
-                || (said("contentMediaType").is_some() && said("contentEncoding").is_none())
-        })
+/// The form of a parameter with this media type. `shape` is its Media Type Object.
+pub(crate) fn parameter_content(
+    document: &OpenApiDocument,
+    media: &str,
+    shape: Option<&Map<String, Value>>,
+    schema: &Value,
+) -> ParameterContent {
+    let media = match MediaKind::of(media) {
+        MediaKind::Range => MediaKind::of_range(document, media, schema),
+        _ => media,
     };
-    let fields = written.get("properties").and_then(Value::as_object).into_iter().flatten();
-    for (name, schema) in fields {
-        let Some(slot) = converted.get_mut("properties").and_then(|all| all.get_mut(name)) else { continue };
-        if is_file(schema) {
-            *slot = file_schema();
-        } else if document.resolve(schema).ok().and_then(|map| map.get("items")).is_some_and(is_file) {
-            *slot = json!({"type": "array", "items": file_schema()});
+    match MediaKind::of(media) {
+        MediaKind::Json => ParameterContent::Json,
+        MediaKind::Form => ParameterContent::Form(shape.map(read_encodings).unwrap_or_default()),
+        MediaKind::Multipart | MediaKind::Range | MediaKind::Text | MediaKind::Binary => {
+            ParameterContent::Text
         }
     }
-    converted
 }
 
-fn encode_form(fields: &Map<String, Value>, encodings: &BTreeMap<String, PropertyEncoding>) -> String {
+pub(crate) fn encode_form(
+    fields: &Map<String, Value>,
+    encodings: &BTreeMap<String, PropertyEncoding>,
+) -> String {
     let plain = PropertyEncoding::default();
     let pairs = fields.iter().filter(|(_, value)| !value.is_null()).flat_map(|(name, value)| {
         let encoding = encodings.get(name).unwrap_or(&plain);
-        if encoding.media.as_ref().is_some_and(|media| media_rank(media) == 0)
+        if encoding.media.as_ref().is_some_and(|media| MediaKind::of(media) == MediaKind::Json)
             || value.is_object() && !encodings.contains_key(name)
         {
             let json = Value::String(value.to_string());
@@ -213,87 +244,25 @@ fn encode_form(fields: &Map<String, Value>, encodings: &BTreeMap<String, Propert
     pairs.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join("&")
 }
 
-/// A multipart form (RFC 7578). The boundary is a hash of the whole form, so no part can contain it.
-fn encode_multipart(
-    fields: &Map<String, Value>,
-    encodings: &BTreeMap<String, PropertyEncoding>,
-) -> Result<(String, Vec<u8>), String> {
-    let plain = PropertyEncoding::default();
-    let mut parts: Vec<(String, Vec<u8>)> = Vec::new();
-    for (name, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
-        let encoding = encodings.get(name).unwrap_or(&plain);
-        match value.as_array() {
-            Some(items) if encoding.media.is_none() => {
-                for item in items {
-                    parts.push(encode_part(name, item, encoding)?);
-                }
-            }
-            _ => parts.push(encode_part(name, value, encoding)?),
-        }
-    }
-    let mut hash = Sha256::new();
-    for (head, content) in &parts {
-        hash.update(head.as_bytes());
-        hash.update(content);
-    }
-    let hex: String = hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-    let boundary = format!("toolbay-{hex}");
-    let mut out = Vec::new();
-    for (head, content) in parts {
-        out.extend_from_slice(format!("--{boundary}\r\n{head}\r\n").as_bytes());
-        out.extend_from_slice(&content);
-        out.extend_from_slice(b"\r\n");
-    }
-    out.extend_from_slice(format!("--{boundary}--\r\n").as_bytes());
-    Ok((format!("multipart/form-data; boundary={boundary}"), out))
-}
-
-/// The header lines and the content of one part.
-fn encode_part(name: &str, value: &Value, encoding: &PropertyEncoding) -> Result<(String, Vec<u8>), String> {
-    // Names in forms are escaped like in the HTML standard.
-    let quoted = |text: &str| text.replace('\r', "%0D").replace('\n', "%0A").replace('"', "%22");
-    let mut head = format!("Content-Disposition: form-data; name=\"{}\"", quoted(name));
-    let (media, content) = match value.get("base64") {
-        Some(content) => {
-            let said = |key: &str| value.get(key).and_then(Value::as_str);
-            head += &format!("; filename=\"{}\"", quoted(said("filename").unwrap_or("file")));
-            let media = said("mime_type").and_then(as_header_text).or_else(|| encoding.media.clone());
-            let media = media.unwrap_or_else(|| "application/octet-stream".to_owned());
-            (Some(media), decode_base64(content).map_err(|why| format!("`{name}`: {why}"))?)
-        }
-        None if value.is_object() || value.is_array() => {
-            let media = encoding.media.clone().unwrap_or_else(|| "application/json".to_owned());
-            (Some(media), value.to_string().into_bytes())
-        }
-        None => (encoding.media.clone(), style::value_as_text(value).into_bytes()),
-    };
-    head += "\r\n";
-    if let Some(media) = media {
-        head += &format!("Content-Type: {media}\r\n");
-    }
-    Ok((head, content))
-}
-
-fn decode_base64(value: &Value) -> Result<Vec<u8>, String> {
-    let text = value.as_str().ok_or("it must be a base64 string")?;
-    STANDARD.decode(text).map_err(|e| format!("it is not base64: {e}"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::schema::SchemaTotals;
 
     fn body(request: &Value) -> (BodyEncoder, Value) {
-        let document = OpenApiDocument::parse(r#"{"openapi": "3.1.0", "paths": {}}"#).unwrap();
+        body_with(request, &json!({}))
+    }
+
+    /// A body of a document with these schemas, and the schema of the arguments with its definitions.
+    fn body_with(request: &Value, schemas: &Value) -> (BodyEncoder, Value) {
+        let text = json!({"openapi": "3.1.0", "paths": {}, "components": {"schemas": schemas}}).to_string();
+        let document = OpenApiDocument::parse(&text).unwrap();
         let operation = json!({ "requestBody": request });
-        BodyEncoder::read(
-            &document,
-            &operation,
-            &mut SchemaConverter::new(&document, 20, &mut SchemaTotals::default()),
-        )
-        .unwrap()
-        .unwrap()
+        let mut totals = SchemaTotals::default();
+        let mut schemas = SchemaConverter::new(&document, 20, &mut totals);
+        let (body, mut schema) = BodyEncoder::read(&document, &operation, &mut schemas).unwrap().unwrap();
+        schemas.add_definitions(schema.as_object_mut().unwrap()).unwrap();
+        (body, schema)
     }
 
     fn written(body: &BodyEncoder, argument: &str) -> Result<(String, String), String> {
@@ -311,6 +280,81 @@ mod tests {
         let argument = r#"{"n": 12345678901234567890123, "x": 1.10}"#;
         let expected = ("application/vnd.api+json".to_owned(), argument.to_owned());
         assert_eq!(written(&body, argument), Ok(expected));
+    }
+
+    #[test]
+    fn a_body_without_a_description_may_be_anything() {
+        let document = OpenApiDocument::parse(r#"{"openapi": "3.1.0", "paths": {}}"#).unwrap();
+        let gone = json!({"$ref": "#/components/gone"});
+        let example = json!({"schema": {"type": "object"}, "examples": {"a": gone, "b": {"value": {}}}});
+        for (request, media, schema, part) in [
+            (
+                gone.clone(),
+                "application/json",
+                json!({}),
+                "`body`: it may be anything, because it is a reference",
+            ),
+            (json!([1]), "application/json", json!({}), "a value that is not an object"),
+            (
+                json!({"content": {"application/x+json": gone}}),
+                "application/x+json",
+                json!({}),
+                "its content is a reference",
+            ),
+            (
+                json!({"content": {"application/json": example}}),
+                "application/json",
+                json!({"type": "object", "examples": [{}]}),
+                "an example is left out: it is a reference",
+            ),
+        ] {
+            let mut totals = SchemaTotals::default();
+            let mut schemas = SchemaConverter::new(&document, 20, &mut totals);
+            let operation = json!({ "requestBody": request });
+            let (body, converted) = BodyEncoder::read(&document, &operation, &mut schemas).unwrap().unwrap();
+            assert_eq!(
+                (body.media.as_str(), &converted, body.required),
+                (media, &schema, false),
+                "{request}"
+            );
+            let losses = schemas.into_losses();
+            assert!(losses.len() == 1 && losses[0].contains(part), "{request}: {losses:?}");
+        }
+        let (body, _) = body(&json!({"content": {"application/\u{7f}+json": {}, "text/plain": {}}}));
+        assert_eq!(written(&body, "\"a\"").unwrap().0, "text/plain");
+    }
+
+    #[test]
+    fn a_range_becomes_the_media_type_that_its_schema_needs() {
+        let object = json!({"schema": {"type": "object"}});
+        let (list, named) =
+            (json!({"schema": {"type": "array", "items": {}}}), json!({"schema": reference("A")}));
+        let text = json!({"schema": {"type": "string"}});
+        let bytes = json!({"schema": {"type": "string", "format": "binary"}});
+        for (content, media) in [
+            (json!({"*/*": object}), "application/json"),
+            (json!({"*/*": list}), "application/json"),
+            (json!({"application/*": named}), "application/json"),
+            (json!({"*/*": {}}), "application/json"),
+            (json!({"*/*": text}), "text/plain"),
+            (json!({"*/*": bytes}), "application/octet-stream"),
+            (json!({"application/*+json": text}), "application/json"),
+            (json!({"application/*+json": object, "text/json": object}), "text/json"),
+            (json!({"*/*": object, "application/vnd.a+json": object}), "application/vnd.a+json"),
+            (json!({"application/json-patch+json": object, "application/json": object}), "application/json"),
+            (json!({"*/*": object, "text/plain": text}), "application/json"),
+            (json!({"text/*": text}), "text/plain"),
+        ] {
+            let (body, _) = body_with(&json!({"content": content}), &json!({"A": {"type": "object"}}));
+            let argument = if media == "application/octet-stream" { r#""YQ==""# } else { r#"{"a":1}"# };
+            let sent = written(&body, argument).unwrap();
+            assert_eq!(sent.0, media, "{content}");
+            assert_eq!(sent.1, if argument.starts_with('{') { argument } else { "a" }, "{content}");
+        }
+    }
+
+    fn reference(name: &str) -> Value {
+        json!({"$ref": format!("#/components/schemas/{name}")})
     }
 
     #[test]
@@ -349,6 +393,83 @@ mod tests {
         let whole: String = expected.iter().map(|part| format!("--{boundary}\r\n{part}\r\n")).collect();
         assert_eq!(text, format!("{whole}--{boundary}--\r\n"));
         assert!(written(&body, r#"{"f": {"base64": "*"}}"#).unwrap_err().contains("not base64"));
+    }
+
+    #[test]
+    fn a_file_is_found_wherever_it_describes_a_field() {
+        let file = json!({"type": "string", "format": "binary"});
+        let with_photo =
+            json!({"type": "object", "properties": {"photo": file, "title": {"type": "string"}}});
+        let schemas = json!({"Form": with_photo, "File": file, "Titled": {"properties": {"title": {"type": "string"}}}});
+        let field = |schema: Value| json!({"type": "object", "properties": {"photo": schema}});
+        let list = |items: Value| json!({"type": "array", "items": items});
+        for schema in [
+            with_photo.clone(),
+            reference("Form"),
+            json!({"allOf": [reference("Titled"), with_photo]}),
+            json!({"allOf": [reference("Titled"), {"allOf": [reference("Form")]}]}),
+            json!({"oneOf": [reference("Form"), {"properties": {"url": {"type": "string"}}, "required": ["url"]}]}),
+            json!({"anyOf": [reference("Form")]}),
+            field(reference("File")),
+            field(json!({"oneOf": [file, {"type": "integer"}]})),
+            field(json!({"anyOf": [{"type": "integer"}, reference("File")]})),
+            field(json!({"allOf": [reference("File")], "description": "the photo"})),
+            field(json!({"type": "file"})),
+            field(json!({"contentMediaType": "image/png"})),
+            field(list(file.clone())),
+            field(list(reference("File"))),
+            field(list(json!({"oneOf": [file, {"type": "integer"}]}))),
+            field(json!({"oneOf": [list(file.clone()), file]})),
+            json!({"type": "object", "additionalProperties": file}),
+        ] {
+            let content = json!({"content": {"multipart/form-data": {"schema": schema}}});
+            let (body, converted) = body_with(&content, &schemas);
+            let definitions = converted.get("$defs").cloned().unwrap_or_else(|| json!({}));
+            let checked = json!({"type": "object", "properties": {"body": converted}, "$defs": definitions});
+            let checked = toolbay_core::tool::schema::Schema::input(&checked.to_string()).unwrap();
+            let one = json!({"base64": "iVBORw0KGgo=", "filename": "a.png", "mime_type": "image/png"});
+            let photo = if schema.to_string().contains("items") { json!([one]) } else { one };
+            checked.check(&json!({"body": {"photo": photo}})).unwrap_or_else(|e| panic!("{schema}: {e:?}"));
+            assert!(checked.check(&json!({"body": {"photo": "iVBORw0KGgo="}})).is_err(), "{schema}");
+            let argument = json!({"photo": photo}).to_string();
+            let raw: Box<RawValue> = serde_json::from_str(&argument).unwrap();
+            let (_, bytes) = body.encode(&raw).unwrap();
+            let head =
+                b"name=\"photo\"; filename=\"a.png\"\r\nContent-Type: image/png\r\n\r\n\x89PNG\r\n\x1a\n\r\n";
+            assert!(bytes.windows(head.len()).any(|part| part == head), "{schema}");
+        }
+    }
+
+    #[test]
+    fn the_encoding_of_a_form_can_make_a_field_a_file() {
+        let content = json!({"content": {"multipart/form-data": {
+            "schema": {"type": "object", "properties": {"a": {}, "b": {"type": "array", "items": {}}, "c": {}, "d": {"type": "string"}}},
+            "encoding": {"a": {"contentType": "image/png, image/jpeg"}, "b": {"contentType": "application/octet-stream"},
+                "c": {"contentType": "application/json"}, "d": {"contentType": "image/png"}}}}});
+        let (body, schema) = body(&content);
+        let is_file = |place: &str| schema.pointer(place).is_some_and(|at| at.get("properties").is_some());
+        assert!(is_file("/properties/a") && is_file("/properties/b/items"), "{schema}");
+        assert!(!is_file("/properties/c") && !is_file("/properties/d"), "{schema}");
+        let argument = r#"{"b": [{"base64": "YQ=="}, {"base64": "Yg=="}, null], "c": []}"#;
+        let (_, text) = written(&body, argument).unwrap();
+        assert_eq!(
+            text.matches("name=\"b\"; filename=\"file\"\r\nContent-Type: application/octet-stream").count(),
+            2
+        );
+        assert!(text.contains("name=\"c\"\r\nContent-Type: application/json\r\n\r\n[]"), "{text}");
+    }
+
+    #[test]
+    fn an_empty_list_of_a_form_is_left_out() {
+        let (body, _) = body(&json!({"content": {"application/x-www-form-urlencoded": {
+            "schema": {"type": "object"}, "encoding": {"l": {"explode": false}}}}}));
+        for (argument, text) in [
+            (r#"{"l": [], "m": [], "a": 1}"#, "a=1"),
+            (r#"{"l": [""], "m": [""]}"#, "l=&m="),
+            (r#"{"l": [null, 1]}"#, "l=1"),
+        ] {
+            assert_eq!(written(&body, argument).unwrap().1, text, "{argument}");
+        }
     }
 
     #[test]

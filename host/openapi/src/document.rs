@@ -1,18 +1,16 @@
 //! A parsed OpenAPI document and its references.
 
+use std::borrow::Cow;
 use std::time::Instant;
 
 use serde_json::{Map, Value};
-use toolbay_core::tool::json;
 use toolbay_policy::text::one_line;
 
 use crate::budget::{ParseBudget, TEXT_STEP};
+use crate::document_notes::DocumentNote;
+use crate::document_text::{self, DocumentContent, RespelledFloats};
+use crate::scalar::{member_text, scalar_text};
 
-/// The largest document, in bytes.
-const MAX_BYTES: usize = 32 << 20;
-/// The most parts of a document: values, lists and objects. The largest published documents have a few hundred
-/// thousand.
-const MAX_PARTS: usize = 2_000_000;
 /// The longest chain of references.
 const MAX_REFERENCES: usize = 16;
 
@@ -28,12 +26,40 @@ pub(crate) enum OpenApiVersion {
     V30,
     /// OpenAPI 3.1, with JSON Schema 2020-12.
     V31,
+    /// OpenAPI 3.2, which is read as far as it equals 3.1.
+    V32,
+}
+
+impl OpenApiVersion {
+    /// Reads a version. `3` is what some converters make of the number `3.0`.
+    fn parse(text: &str) -> Option<Self> {
+        let is = |version: &str| {
+            text.strip_prefix(version).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        match text {
+            "3" => Some(Self::V30),
+            _ if is("3.0") => Some(Self::V30),
+            _ if is("3.1") => Some(Self::V31),
+            _ if is("3.2") => Some(Self::V32),
+            _ => None,
+        }
+    }
+
+    /// Whether its schemas are those of 3.0, where keywords beside a reference are ignored.
+    pub(crate) fn has_own_schemas(self) -> bool {
+        self == Self::V30
+    }
 }
 
 /// A parsed document.
 #[derive(Debug, Clone)]
 pub struct OpenApiDocument {
     root: Value,
+    /// The operations that the text has more than once: path and key.
+    pub(crate) repeated: Vec<(String, String)>,
+    /// What else the text loses.
+    pub(crate) notes: Vec<DocumentNote>,
+    pub(crate) respelled: RespelledFloats,
     pub(crate) version: OpenApiVersion,
     pub(crate) work: ParseBudget,
 }
@@ -44,40 +70,13 @@ impl OpenApiDocument {
     /// # Errors
     /// The mistake in the text, or its unsupported version.
     pub fn parse(text: &str) -> Result<Self, DocumentError> {
-        let refuse = |problem: String| Err(DocumentError(problem));
-        if text.len() > MAX_BYTES {
-            return refuse(format!("it has {} bytes; at most {MAX_BYTES} are read", text.len()));
-        }
-        let text = text.trim_start_matches('\u{feff}');
-        let root: Value = if text.trim_start().starts_with('{') {
-            if json::max_value_count(text) > MAX_PARTS {
-                return refuse(format!("it has more than {MAX_PARTS} parts"));
-            }
-            serde_json::from_str(text).map_err(|e| DocumentError(format!("it is not JSON: {e}")))?
-        } else {
-            let options = serde_saphyr::options! {
-                budget: serde_saphyr::budget! { max_nodes: MAX_PARTS, max_events: 3 * MAX_PARTS },
-            };
-            let read: Result<Value, _> = serde_saphyr::from_str_with_options(text, options);
-            read.map_err(|e| DocumentError(format!("it is not YAML: {}", one_line(&e.to_string(), 300))))?
-        };
-        let said = |key: &str| root.get(key).and_then(Value::as_str).unwrap_or_default();
-        let version = match said("openapi") {
-            "" if !said("swagger").is_empty() => {
-                return refuse(format!(
-                    "it is a Swagger {} document: convert it to OpenAPI 3 first",
-                    one_line(said("swagger"), 20)
-                ));
-            }
-            "" => return refuse("it has no `openapi` version".to_owned()),
-            v if v.starts_with("3.0.") || v == "3.0" => OpenApiVersion::V30,
-            v if v.starts_with("3.1.") || v == "3.1" => OpenApiVersion::V31,
-            v => return refuse(format!("it has version {}; supported are 3.0 and 3.1", one_line(v, 20))),
-        };
+        let DocumentContent { root, repeated, notes, respelled } =
+            document_text::read(text).map_err(DocumentError)?;
+        let version = read_version(&root).map_err(DocumentError)?;
         if !root.get("paths").is_some_and(Value::is_object) {
-            return refuse("it has no `paths`".to_owned());
+            return Err(DocumentError("it has no `paths`".to_owned()));
         }
-        Ok(Self { root, version, work: ParseBudget::default() })
+        Ok(Self { root, repeated, notes, respelled, version, work: ParseBudget::default() })
     }
 
     /// The same document with a deadline for its import. An import that takes longer fails.
@@ -88,8 +87,8 @@ impl OpenApiDocument {
 
     /// The name of the service.
     #[must_use]
-    pub fn title(&self) -> Option<&str> {
-        self.root.pointer("/info/title").and_then(Value::as_str)
+    pub fn title(&self) -> Option<Cow<'_, str>> {
+        self.root.pointer("/info/title").and_then(scalar_text)
     }
 
     /// The base URL of operations that do not set their own. `from` is the URL of the document.
@@ -98,7 +97,10 @@ impl OpenApiDocument {
     /// The reason why the base URL is unknown.
     pub fn server(&self, from: Option<&str>) -> Result<String, String> {
         let none = std::collections::BTreeMap::new();
-        crate::server::base_url(None, from, &none, [None, None, self.root.get("servers")])
+        let levels = [None, None, self.root.get("servers")];
+        crate::server::server_url(None, from, &none, levels)
+            .map(|server| server.url.base)
+            .map_err(|why| why.for_operator())
     }
 
     pub(crate) fn root(&self) -> &Value {
@@ -106,7 +108,7 @@ impl OpenApiDocument {
     }
 
     /// All paths with their path items.
-    pub(crate) fn paths(&self) -> impl Iterator<Item = (&String, &Value)> {
+    pub(crate) fn paths(&self) -> impl Iterator<Item = (&String, &Value)> + Clone {
         self.root.get("paths").and_then(Value::as_object).into_iter().flatten()
     }
 
@@ -137,6 +139,28 @@ impl OpenApiDocument {
     }
 }
 
+/// The version of a document.
+///
+/// # Errors
+/// The version is missing or not supported.
+fn read_version(root: &Value) -> Result<OpenApiVersion, String> {
+    let none = Map::new();
+    let root = root.as_object().unwrap_or(&none);
+    let (openapi, swagger) = (member_text(root, "openapi"), member_text(root, "swagger"));
+    let (openapi, swagger) = (openapi.trim(), swagger.trim());
+    if openapi.is_empty() && !swagger.is_empty() {
+        // What some converters make of the number `2.0`.
+        let swagger = if swagger == "2" { "2.0" } else { swagger };
+        let shown = one_line(swagger, 20);
+        return Err(format!("it is a Swagger {shown} document: convert it to OpenAPI 3 first"));
+    }
+    if openapi.is_empty() {
+        return Err("it has no `openapi` version".to_owned());
+    }
+    OpenApiVersion::parse(openapi)
+        .ok_or_else(|| format!("it has version {}; supported are 3.0 to 3.2", one_line(openapi, 20)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -147,11 +171,18 @@ mod tests {
             (r#"{"openapi": "3.0.3", "paths": {}}"#, OpenApiVersion::V30),
             ("openapi: 3.1.0\ninfo: {title: Pets, version: 1}\npaths: {}\n", OpenApiVersion::V31),
             ("\u{feff}openapi: \"3.0.0\"\npaths: {}\n", OpenApiVersion::V30),
+            ("openapi: 3.0\npaths: {}\n", OpenApiVersion::V30),
+            ("openapi: 3.1\ninfo: {title: T, version: 1.0}\npaths: {}\n", OpenApiVersion::V31),
+            (r#"{"openapi": 3.1, "paths": {}}"#, OpenApiVersion::V31),
+            (r#"{"openapi": 3, "paths": {}}"#, OpenApiVersion::V30),
+            ("openapi: 3.2.0\npaths: {}\n", OpenApiVersion::V32),
         ] {
             assert_eq!(OpenApiDocument::parse(text).unwrap().version, version, "{text}");
         }
         let document = OpenApiDocument::parse("openapi: 3.1.0\ninfo: {title: Pets}\npaths: {}\n").unwrap();
-        assert_eq!(document.title(), Some("Pets"));
+        assert_eq!(document.title().as_deref(), Some("Pets"));
+        let document = OpenApiDocument::parse("openapi: 3.1\ninfo: {title: 2024}\npaths: {}\n").unwrap();
+        assert_eq!(document.title().as_deref(), Some("2024"));
     }
 
     #[test]
@@ -172,18 +203,23 @@ mod tests {
             format!("{all}a{}: &a{} [*a{n}, *a{n}]\n", n + 1, n + 1)
         });
         let deep = "[".repeat(100_000);
-        let wide = format!("{{\"a\": [{}1]}}", "1,".repeat(MAX_PARTS));
+        let wide = format!("{{\"a\": [{}1]}}", "1,".repeat(document_text::MAX_PARTS));
         for (text, part) in [
-            ("", "no `openapi`"),
+            ("", "is empty"),
+            ("a: 1", "no `openapi`"),
             ("{", "not JSON"),
             ("a: [", "not YAML"),
-            ("just words", "no `openapi`"),
+            ("just words", "not JSON or YAML"),
             (r#"{"swagger": "2.0", "paths": {}}"#, "Swagger 2.0"),
+            ("swagger: 2.0\npaths: {}", "Swagger 2.0"),
+            (r#"{"swagger": 2, "paths": {}}"#, "Swagger 2.0"),
+            ("openapi: 3.3\npaths: {}", "version 3.3"),
+            ("openapi: 3.10.0\npaths: {}", "version 3.10.0"),
             (r#"{"openapi": "4.0.0", "paths": {}}"#, "version 4.0.0"),
             (r#"{"openapi": "3.1.0"}"#, "no `paths`"),
             (&bomb, "not YAML"),
             (&wide, "more than 2000000 parts"),
-            (&"x".repeat(MAX_BYTES + 1), "at most 33554432 are read"),
+            (&"x".repeat(document_text::MAX_BYTES + 1), "at most 33554432 are read"),
             (&deep, "not YAML"),
             (&format!("{{\"a\": {deep}"), "not JSON"),
         ] {

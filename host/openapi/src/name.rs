@@ -45,6 +45,11 @@ pub(crate) struct OperationIdentity<'a> {
 }
 
 impl OperationIdentity<'_> {
+    /// The name of a tool for this operation alone.
+    pub(crate) fn tool_name(&self, namespace: &PluginId) -> String {
+        fitted(&self.base_name(), most_bytes(namespace))
+    }
+
     fn base_name(&self) -> String {
         let id = self.id.map(short_name).filter(|name| !name.is_empty());
         id.unwrap_or_else(|| short_name(&format!("{}_{}", self.method.to_ascii_lowercase(), self.path)))
@@ -55,13 +60,9 @@ impl OperationIdentity<'_> {
 /// long keeps its beginning and gets a hash. Operations with equal names each get the hash of their
 /// method and path, so a name means the same operation whatever the order and whatever else the document has.
 pub(crate) fn tool_names(namespace: &PluginId, all: &[OperationIdentity<'_>]) -> Vec<String> {
-    let most = MAX_TOOL
-        .min(MAX_OPENAPI_QUALIFIED.saturating_sub(NAME_SEPARATOR.len() + namespace.as_str().len()))
-        .max(8);
+    let most = most_bytes(namespace);
     let spoken: Vec<String> = all.iter().map(OperationIdentity::base_name).collect();
-    let short =
-        |name: &String| if name.len() > most { with_hash(name, name, most, DIGITS) } else { name.clone() };
-    let wanted: Vec<String> = spoken.iter().map(short).collect();
+    let wanted: Vec<String> = spoken.iter().map(|name| fitted(name, most)).collect();
     let mut counts: HashMap<String, usize> = HashMap::new();
     for name in &wanted {
         // Some clients ignore case in names.
@@ -81,6 +82,16 @@ pub(crate) fn tool_names(namespace: &PluginId, all: &[OperationIdentity<'_>]) ->
         free.unwrap_or_else(|| with_hash(spoken, &of, most, most))
     });
     named.collect()
+}
+
+/// The most bytes of a tool's name in a service.
+fn most_bytes(namespace: &PluginId) -> usize {
+    let prefix = NAME_SEPARATOR.len() + namespace.as_str().len();
+    MAX_TOOL.min(MAX_OPENAPI_QUALIFIED.saturating_sub(prefix)).max(8)
+}
+
+fn fitted(name: &str, most: usize) -> String {
+    if name.len() > most { with_hash(name, name, most, DIGITS) } else { name.to_owned() }
 }
 
 fn with_hash(name: &str, of: &str, most: usize, digits: usize) -> String {

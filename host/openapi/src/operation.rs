@@ -3,34 +3,26 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 use toolbay_core::tool::ToolDef;
+use toolbay_core::tool::definition_text::Redact;
 use toolbay_policy::capability::net::NetRule;
 use toolbay_policy::name::PluginId;
+use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_policy::text::one_line;
 
-use crate::budget::TEXT_STEP;
 use crate::document::{DocumentError, OpenApiDocument};
 use crate::importer::{ImportTotals, OperationImporter};
 use crate::name::{self, OperationIdentity};
+use crate::path_items::{self, DocumentOperation, SkippedOperation};
 use crate::request::RequestPlan;
 use crate::routes::Routes;
+use crate::scalar::scalar_text;
 use crate::security::{self, Credential};
 use crate::selection::OperationPattern;
 
 /// The most operations of one document that become tools or problems.
 const MAX_OPERATIONS: usize = 5000;
-/// The longest path of an operation, in bytes. Longer URLs are not accepted by servers.
-const MAX_PATH: usize = 8 << 10;
-/// The methods that become tools.
-pub(crate) const METHODS: [(&str, &str); 6] = [
-    ("get", "GET"),
-    ("put", "PUT"),
-    ("post", "POST"),
-    ("delete", "DELETE"),
-    ("patch", "PATCH"),
-    ("head", "HEAD"),
-];
 
 /// The operator's options for a document.
 #[derive(Debug, Clone, Default)]
@@ -94,13 +86,16 @@ impl ImportedOperation {
     }
 }
 
-/// An operation that cannot be a tool.
+/// What an operation, or a part of it, lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImportProblem {
     /// `GET /pets/{id}`.
     pub operation: String,
+    /// The name that its tool would have, without the service. `None` if the document does not say which operations are
+    /// lost.
+    pub tool: Option<String>,
     /// The reason.
-    pub reason: String,
+    pub reason: PolicyRefusal,
 }
 
 /// The result of an import.
@@ -110,6 +105,8 @@ pub struct Import {
     pub operations: Vec<ImportedOperation>,
     /// The operations that cannot be tools.
     pub problems: Vec<ImportProblem>,
+    /// What tools lack.
+    pub warnings: Vec<ImportProblem>,
     /// The number of operations that the options exclude.
     pub excluded_count: usize,
     /// The lines of `include` that match no operation.
@@ -120,7 +117,7 @@ impl Import {
     /// The requests of all imported operations.
     #[must_use]
     pub fn routes(&self) -> Routes {
-        Routes::from_plans(self.operations.iter().map(|operation| &operation.plan))
+        Routes::from_plans(self.operations.iter().map(|one| (one.def.name.as_str(), &one.plan)))
     }
 }
 
@@ -142,70 +139,72 @@ impl SelectionList {
         any
     }
 
-    fn unused_includes<'a>(&self, lines: &'a [String]) -> impl Iterator<Item = &'a String> {
+    fn unmatched<'a>(&self, lines: &'a [String]) -> impl Iterator<Item = &'a String> {
         self.0.iter().zip(lines).filter(|((_, used), _)| !used).map(|(_, line)| line)
     }
 }
 
-/// An operation and its location.
-pub(crate) struct DocumentOperation<'a> {
-    pub(crate) item: &'a Map<String, Value>,
-    pub(crate) node: &'a Value,
-    pub(crate) identity: OperationIdentity<'a>,
-}
-
 /// The most tags of one operation.
 const MAX_TAGS: usize = 16;
-/// The most operations that are visited, including excluded ones, because many paths may refer to one path item.
-const MAX_SCANNED: usize = 20_000;
 
-/// All operations of a document in order, and the paths that lead nowhere.
-fn all_operations(
-    document: &OpenApiDocument,
-) -> Result<(Vec<DocumentOperation<'_>>, Vec<ImportProblem>), String> {
-    let (mut found, mut problems) = (Vec::new(), Vec::new());
-    for (path, node) in document.paths().filter(|(path, _)| path.starts_with('/')) {
-        document.work.spend(1 + path.len() / TEXT_STEP)?;
-        if path.len() > MAX_PATH {
-            problems.push(import_problem("*", path, format!("its path has more than {MAX_PATH} bytes")));
-            continue;
-        }
-        if found.len() + problems.len() >= MAX_SCANNED {
-            problems.push(import_problem(
-                "*",
-                path,
-                format!("the document has more than {MAX_SCANNED} operations"),
-            ));
-            break;
-        }
-        match document.resolve(node) {
-            Ok(item) => {
-                for (key, method) in METHODS {
-                    let Some(operation) = item.get(key).filter(|operation| operation.is_object()) else {
-                        continue;
-                    };
-                    let id = operation.get("operationId").and_then(Value::as_str);
-                    // The text becomes a name, and is compared with the operator's lists.
-                    document.work.spend(1 + id.map_or(0, str::len) / TEXT_STEP)?;
-                    found.push(DocumentOperation {
-                        item,
-                        node: operation,
-                        identity: OperationIdentity { id, method, path },
-                    });
-                }
-            }
-            Err(reason) => problems.push(import_problem("*", path, reason)),
-        }
-    }
-    Ok((found, problems))
+fn import_problem(one: OperationIdentity<'_>, tool: &str, reason: impl Into<PolicyRefusal>) -> ImportProblem {
+    let operation = one_line(&format!("{} {}", one.method, one.path), 200);
+    ImportProblem { operation, tool: Some(tool.to_owned()), reason: reason.into() }
 }
 
-fn import_problem(method: &str, path: &str, reason: String) -> ImportProblem {
-    ImportProblem { operation: one_line(&format!("{method} {path}"), 200), reason }
+/// The operator's choice of operations.
+struct OperationSelection {
+    include: SelectionList,
+    exclude: SelectionList,
+}
+
+impl OperationSelection {
+    fn read(options: &ImportOptions) -> Result<Self, DocumentError> {
+        Ok(Self {
+            include: SelectionList::read(&options.include)?,
+            exclude: SelectionList::read(&options.exclude)?,
+        })
+    }
+
+    fn contains(
+        &mut self,
+        document: &OpenApiDocument,
+        one: &DocumentOperation<'_>,
+        tags: &[String],
+    ) -> Result<bool, DocumentError> {
+        document.work.spend(self.include.0.len() + self.exclude.0.len()).map_err(DocumentError)?;
+        // Both lists are evaluated, so that the match is recorded for each line.
+        let (included, excluded) =
+            (self.include.matches(one.identity(), tags), self.exclude.matches(one.identity(), tags));
+        Ok(!excluded && (included || self.include.0.is_empty()))
+    }
+}
+
+/// The operations that cannot be tools, as far as the operator chose them.
+fn skipped_operations(
+    document: &OpenApiDocument,
+    skipped: Vec<SkippedOperation<'_>>,
+    namespace: &PluginId,
+    selection: &mut OperationSelection,
+) -> Result<Import, DocumentError> {
+    let mut came = Import::default();
+    for SkippedOperation { operation, reason, found } in skipped {
+        let mut tool = None;
+        if let Some(found) = &found {
+            let tags = operation_tags(document, found.node).map_err(DocumentError)?;
+            if !selection.contains(document, found, &tags)? {
+                came.excluded_count += 1;
+                continue;
+            }
+            tool = Some(found.identity().tool_name(namespace));
+        }
+        came.problems.push(ImportProblem { operation, tool, reason: reason.into() });
+    }
+    Ok(came)
 }
 
 /// Imports the operations of a document. `namespace` is the operator's name of the service and the prefix of tool
-/// names.
+/// names. `redact` removes the values of secrets from schemas.
 ///
 /// # Errors
 /// A line of the options is invalid, a line of `exclude` matches nothing, the document has too many operations,
@@ -214,47 +213,107 @@ pub fn import(
     document: &OpenApiDocument,
     namespace: &PluginId,
     options: &ImportOptions,
+    redact: Redact<'_>,
 ) -> Result<Import, DocumentError> {
-    let (mut include, mut exclude) =
-        (SelectionList::read(&options.include)?, SelectionList::read(&options.exclude)?);
-    let (all, problems) = all_operations(document).map_err(DocumentError)?;
+    let mut selection = OperationSelection::read(options)?;
+    let (all, skipped) = path_items::operations(document).map_err(DocumentError)?;
     let reserved: Arc<[_]> = security::reserved_fields(document).map_err(DocumentError)?.into();
-    let named: Vec<OperationIdentity<'_>> = all.iter().map(|one| one.identity).collect();
+    let named: Vec<OperationIdentity<'_>> = all.iter().map(DocumentOperation::identity).collect();
     let names = name::tool_names(namespace, &named);
-    let mut came = Import { problems, ..Import::default() };
-    let mut gathered = ImportTotals::default();
-    let lines = options.include.len() + options.exclude.len();
+    let mut came = skipped_operations(document, skipped, namespace, &mut selection)?;
+    let of_text = document.notes.iter().map(|note| ImportProblem {
+        operation: note.place.clone(),
+        tool: None,
+        reason: note.text.clone().into(),
+    });
+    came.warnings.extend(of_text);
+    let (mut gathered, mut chosen) = (ImportTotals::default(), 0);
     for (one, tool) in all.iter().zip(&names) {
         let tags = operation_tags(document, one.node).map_err(DocumentError)?;
-        document.work.spend(lines).map_err(DocumentError)?;
-        // Both lists are evaluated, so that the match is recorded for each line.
-        let (included, excluded) =
-            (include.matches(one.identity, &tags), exclude.matches(one.identity, &tags));
-        if excluded || !(included || options.include.is_empty()) {
+        if !selection.contains(document, one, &tags)? {
             came.excluded_count += 1;
             continue;
         }
-        if came.operations.len() + came.problems.len() >= MAX_OPERATIONS {
+        chosen += 1;
+        if chosen > MAX_OPERATIONS {
             let text = format!("it has more than {MAX_OPERATIONS} operations: choose some with `include`");
             return Err(DocumentError(text));
         }
-        let site = OperationImporter { document, options, operation: one, reserved: &reserved };
+        let site = OperationImporter { document, options, operation: one, reserved: &reserved, redact };
         match site.import(namespace, tool, &tags, &mut gathered) {
-            Ok(operation) => came.operations.push(operation),
-            Err(reason) => came.problems.push(import_problem(one.identity.method, one.identity.path, reason)),
+            Ok((operation, warnings)) => {
+                came.operations.push(operation);
+                came.warnings
+                    .extend(warnings.into_iter().map(|text| import_problem(one.identity(), tool, text)));
+            }
+            Err(reason) => came.problems.push(import_problem(one.identity(), tool, reason)),
         }
         // An exhausted budget affects all further operations.
         document.work.spend(0).map_err(DocumentError)?;
     }
+    let of_servers = gathered.server_note.map(|text| ImportProblem {
+        operation: "/servers".to_owned(),
+        tool: None,
+        reason: text.into(),
+    });
+    came.warnings.extend(of_servers);
     // A line of `exclude` that matches nothing is most likely a typo, so it is an error.
-    if let Some(line) = exclude.unused_includes(&options.exclude).next() {
+    if let Some(line) = selection.exclude.unmatched(&options.exclude).next() {
         let shown = one_line(line, 100);
         return Err(DocumentError(format!(
             "`exclude` has `{shown}`, which no operation of the document fits"
         )));
     }
-    came.unused = include.unused_includes(&options.include).cloned().collect();
+    came.unused = selection.include.unmatched(&options.include).cloned().collect();
     Ok(came)
+}
+
+/// What options name and a document lacks.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UnmatchedOptions {
+    /// Lines of `include` that match no operation.
+    pub include: Vec<String>,
+    /// Lines of `exclude` that match no operation.
+    pub exclude: Vec<String>,
+    /// Names of security schemes.
+    pub secrets: Vec<String>,
+    /// Names of variables of the document's servers. Empty if the options have a server.
+    pub variables: Vec<String>,
+}
+
+/// Finds what the options name and the document lacks.
+///
+/// # Errors
+/// A line of the options is invalid, or the search takes too long.
+pub fn unmatched_options(
+    document: &OpenApiDocument,
+    options: &ImportOptions,
+) -> Result<UnmatchedOptions, DocumentError> {
+    let mut selection = OperationSelection::read(options)?;
+    let (all, skipped) = path_items::operations(document).map_err(DocumentError)?;
+    for one in all.iter().chain(skipped.iter().filter_map(|skipped| skipped.found.as_ref())) {
+        let tags = operation_tags(document, one.node).map_err(DocumentError)?;
+        selection.contains(document, one, &tags)?;
+    }
+    let schemes = document.root().pointer("/components/securitySchemes");
+    let lacks_scheme = |name: &&String| schemes.and_then(|all| all.get(name.as_str())).is_none();
+    let servers = document.root().get("servers").into_iter();
+    let servers = servers
+        .chain(all.iter().flat_map(|one| [one.item.get("servers"), one.node.get("servers")]).flatten());
+    let servers: Vec<&Value> = servers.filter_map(Value::as_array).flatten().collect();
+    document.work.spend(servers.len().saturating_mul(options.variables.len())).map_err(DocumentError)?;
+    let lacks_variable = |name: &&String| {
+        options.server.is_none()
+            && !servers
+                .iter()
+                .any(|one| one.get("variables").is_some_and(|all| all.get(name.as_str()).is_some()))
+    };
+    Ok(UnmatchedOptions {
+        include: selection.include.unmatched(&options.include).cloned().collect(),
+        exclude: selection.exclude.unmatched(&options.exclude).cloned().collect(),
+        secrets: options.secrets.keys().filter(lacks_scheme).cloned().collect(),
+        variables: options.variables.keys().filter(lacks_variable).cloned().collect(),
+    })
 }
 
 fn operation_tags(document: &OpenApiDocument, operation: &Value) -> Result<Vec<String>, String> {
@@ -264,7 +323,7 @@ fn operation_tags(document: &OpenApiDocument, operation: &Value) -> Result<Vec<S
         if tags.len() == MAX_TAGS {
             break;
         }
-        tags.extend(tag.as_str().map(|tag| one_line(tag, 64)));
+        tags.extend(scalar_text(tag).map(|tag| one_line(&tag, 64)));
     }
     Ok(tags)
 }

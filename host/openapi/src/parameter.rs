@@ -1,12 +1,15 @@
 //! The parameters of an operation, each with its argument.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use serde_json::{Map, Value, json};
 use toolbay_policy::text::one_line;
 
+use crate::body::{self, PropertyEncoding};
 use crate::document::OpenApiDocument;
+use crate::examples;
 use crate::name;
+use crate::scalar::{is_absent, member_flag, member_text, scalar_text};
 use crate::schema::{MAX_DESCRIPTION, SchemaConverter, plain_text};
 use crate::style::{EscapeMode, ParameterStyle};
 
@@ -94,7 +97,7 @@ impl ReservedField {
         self.0 == location && (own == other || own == before)
     }
 
-    fn is_same(&self, place: ParameterLocation, name: &str) -> bool {
+    pub(crate) fn is_same(&self, place: ParameterLocation, name: &str) -> bool {
         self.0 == place
             && if place == ParameterLocation::Header {
                 self.1.eq_ignore_ascii_case(name)
@@ -112,71 +115,187 @@ pub(crate) struct Parameter {
     pub(crate) style: ParameterStyle,
     pub(crate) explode: bool,
     pub(crate) escape_mode: EscapeMode,
-    /// Whether the value is encoded as JSON.
-    pub(crate) json: bool,
+    /// The form of a value that a media type describes instead of a style.
+    pub(crate) content: Option<ParameterContent>,
     /// The name of the argument.
     pub(crate) argument: String,
     pub(crate) required: bool,
+    /// The type of its values, if it is a scalar.
+    pub(crate) scalar: Option<ScalarType>,
 }
 
-/// Reads the parameters of an operation, and those of its path that the operation does not override. The second member
-/// of each pair is the schema of the argument.
+/// How the value of a parameter with `content` becomes a text (OpenAPI 3.1, Parameter Object, `content`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ParameterContent {
+    Json,
+    Form(BTreeMap<String, PropertyEncoding>),
+    /// The text of a scalar. Objects and lists have no such text and are written as JSON.
+    Text,
+}
+
+/// A type of scalars.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ScalarType {
+    Text,
+    Integer,
+    Number,
+    Boolean,
+}
+
+impl ScalarType {
+    /// The type of a converted schema.
+    fn of_schema(schema: &Value) -> Option<Self> {
+        let types = match schema.get("type") {
+            Some(Value::Array(types)) => types.iter().find(|one| *one != "null"),
+            one => one,
+        };
+        match types.and_then(Value::as_str) {
+            Some("string") => Some(Self::Text),
+            Some("integer") => Some(Self::Integer),
+            Some("number") => Some(Self::Number),
+            Some("boolean") => Some(Self::Boolean),
+            _ => None,
+        }
+    }
+
+    /// Reads the text of a value. `None` if it is no value of this type.
+    pub(crate) fn parse(self, text: &str) -> Option<Value> {
+        match self {
+            Self::Text => Some(Value::from(text)),
+            Self::Integer => text.parse::<i64>().ok().map(Value::from),
+            Self::Number => text.parse::<f64>().ok().filter(|number| number.is_finite()).map(Value::from),
+            Self::Boolean => text.parse::<bool>().ok().map(Value::from),
+        }
+    }
+}
+
+/// The parameters of an operation.
+#[derive(Debug, Default)]
+pub(crate) struct OperationParameters {
+    /// Each with the schema of its argument.
+    pub(crate) all: Vec<(Parameter, Value)>,
+    /// Optional parameters that cannot be sent, each with the reason.
+    pub(crate) left_out: Vec<String>,
+    /// How many more were left out.
+    more: usize,
+}
+
+impl OperationParameters {
+    fn leave_out(&mut self, what: &str, why: &str) {
+        if self.left_out.len() < MAX_LEFT_OUT {
+            self.left_out.push(format!("{what} is left out: {why}"));
+        } else {
+            self.more += 1;
+        }
+    }
+}
+
+/// The most parameters of an operation that are left out with a reason each.
+const MAX_LEFT_OUT: usize = 5;
+
+/// Reads the parameters of an operation, and those of its path that the operation does not override.
+///
+/// # Errors
+/// A parameter that is required cannot be sent, or the schemas exceed a limit.
 pub(crate) fn read_parameters(
     document: &OpenApiDocument,
     operation: Option<&Value>,
     path: Option<&Value>,
     fixed: &[ReservedField],
     schemas: &mut SchemaConverter<'_>,
-) -> Result<Vec<(Parameter, Value)>, String> {
+) -> Result<OperationParameters, String> {
     let (mut seen, mut arguments) = (HashSet::new(), HashSet::from(["body".to_owned()]));
-    let mut all = Vec::new();
-    for node in [operation, path].into_iter().flatten().flat_map(|list| list.as_array().into_iter().flatten())
-    {
+    let mut read = OperationParameters::default();
+    for node in [operation, path].into_iter().flatten().flat_map(parameter_nodes) {
         document.work.spend(1)?;
-        let map = document.resolve(node)?;
-        let said = |key: &str| map.get(key).and_then(Value::as_str).unwrap_or_default();
-        let shown = one_line(said("name"), 60);
-        let place = ParameterLocation::parse(said("in"))
-            .ok_or_else(|| format!("the parameter `{shown}` has no valid `in`"))?;
-        if !seen.insert((said("name").to_owned(), place)) {
+        if is_absent(node) {
             continue;
         }
-        if place == ParameterLocation::Header && is_reserved_header(said("name")) {
+        let map = match document.resolve(node) {
+            Ok(map) => map,
+            Err(why) if node.as_object().and_then(|node| member_flag(node, "required")) == Some(true) => {
+                return Err(why);
+            }
+            Err(why) => {
+                document.work.spend(0)?;
+                read.leave_out("a parameter", &format!("it is {why}"));
+                continue;
+            }
+        };
+        let name = member_text(map, "name");
+        let place = ParameterLocation::parse(&member_text(map, "in").to_ascii_lowercase());
+        if !seen.insert((name.to_string(), place)) {
             continue;
         }
-        // A model cannot set a value that the operator or a credential sets.
-        if fixed.iter().any(|one| one.is_same(place, said("name"))) {
+        if place == Some(ParameterLocation::Header) && is_reserved_header(&name) {
             continue;
         }
-        if said("name").is_empty() || (place == ParameterLocation::Header && !is_token(said("name"))) {
-            return Err(format!("the parameter name `{shown}` is invalid"));
+        // A model cannot set a value that the operator, a credential or the path sets.
+        if place.is_some_and(|place| fixed.iter().any(|one| one.is_same(place, &name))) {
+            continue;
         }
-        if all.len() == MAX_PARAMETERS {
-            return Err(format!("more than {MAX_PARAMETERS} parameters"));
+        let form = parameter_form(map, &name, place).and_then(|form| match read.all.len() {
+            MAX_PARAMETERS => Err(format!("more than {MAX_PARAMETERS} parameters")),
+            _ => Ok(form),
+        });
+        let required = place == Some(ParameterLocation::Path) || member_flag(map, "required") == Some(true);
+        let shown = one_line(&name, 60);
+        match form {
+            Ok(form) => read.all.push(
+                read_parameter(document, (map, form), &mut arguments, schemas)
+                    .map_err(|why| format!("the parameter `{shown}`: {why}"))?,
+            ),
+            Err(why) if required => return Err(why),
+            Err(why) => read.leave_out(&format!("the parameter `{shown}`"), &why),
         }
-        all.push(
-            read_parameter(map, place, &mut arguments, schemas)
-                .map_err(|why| format!("the parameter `{shown}`: {why}"))?,
-        );
     }
-    Ok(all)
+    if read.more > 0 {
+        read.left_out.push(format!("{} more parameters are left out", read.more));
+    }
+    Ok(read)
 }
 
-fn read_parameter(
+/// The parameters of a list. Some authors write one parameter in its place, or parameters by name.
+fn parameter_nodes(list: &Value) -> Vec<&Value> {
+    let is_text = |member: Option<&Value>| member.is_some_and(|member| scalar_text(member).is_some());
+    match list {
+        Value::Array(all) => all.iter().collect(),
+        Value::Object(map) if !["name", "in", "$ref"].iter().any(|key| is_text(map.get(*key))) => {
+            map.values().collect()
+        }
+        one => vec![one],
+    }
+}
+
+/// Where and how a parameter is sent.
+///
+/// # Errors
+/// It cannot be sent.
+fn parameter_form(
     map: &Map<String, Value>,
-    place: ParameterLocation,
-    arguments: &mut HashSet<String>,
-    schemas: &mut SchemaConverter<'_>,
-) -> Result<(Parameter, Value), String> {
-    let name = map.get("name").and_then(Value::as_str).unwrap_or_default();
-    let flag = |key: &str| map.get(key).and_then(Value::as_bool);
+    name: &str,
+    place: Option<ParameterLocation>,
+) -> Result<(ParameterLocation, ParameterStyle), String> {
+    let shown = one_line(name, 60);
+    let Some(place) = place else {
+        return Err(match &*member_text(map, "in") {
+            "querystring" => format!(
+                "the parameter `{shown}` is in the `querystring`, which is new in OpenAPI 3.2 and is not supported"
+            ),
+            _ => format!("the parameter `{shown}` has no valid `in`"),
+        });
+    };
+    if name.is_empty() || (place == ParameterLocation::Header && !is_token(name)) {
+        return Err(format!("the parameter name `{shown}` is invalid"));
+    }
     let default = match place {
         ParameterLocation::Path | ParameterLocation::Header => ParameterStyle::Simple,
         ParameterLocation::Query | ParameterLocation::Cookie => ParameterStyle::Form,
     };
     let style = match map.get("style").and_then(Value::as_str) {
-        Some(style) => ParameterStyle::parse(style)
-            .ok_or_else(|| format!("the style `{}` is not known", one_line(style, 40)))?,
+        Some(style) => ParameterStyle::parse(style).ok_or_else(|| {
+            format!("the parameter `{shown}`: the style `{}` is not known", one_line(style, 40))
+        })?,
         None => default,
     };
     let of_place = match place {
@@ -194,22 +313,49 @@ fn read_parameter(
         ParameterLocation::Cookie => style == ParameterStyle::Form,
     };
     if !of_place {
-        return Err(format!("the style is not allowed in the {}", place.name()));
+        return Err(format!("the parameter `{shown}`: the style is not allowed in the {}", place.name()));
     }
-    let content = map.get("content").and_then(Value::as_object).and_then(|content| content.iter().next());
-    let schema = match (map.get("schema"), content) {
-        (Some(schema), _) => schema,
-        (None, Some((_, media))) => media.get("schema").unwrap_or(&Value::Bool(true)),
-        (None, None) => &Value::Bool(true),
+    Ok((place, style))
+}
+
+fn read_parameter(
+    document: &OpenApiDocument,
+    (map, (place, style)): (&Map<String, Value>, (ParameterLocation, ParameterStyle)),
+    arguments: &mut HashSet<String>,
+    schemas: &mut SchemaConverter<'_>,
+) -> Result<(Parameter, Value), String> {
+    let name = member_text(map, "name");
+    let flag = |key: &str| member_flag(map, key);
+    let argument = argument_name(&name, place, arguments)?;
+    let content = map.get("content").and_then(Value::as_object).filter(|_| map.get("schema").is_none());
+    let content = content.and_then(|content| content.iter().next());
+    let media = match content.filter(|(_, media)| media.is_object()).map(|(_, media)| document.resolve(media))
+    {
+        Some(Err(why)) => {
+            document.work.spend(0)?;
+            schemas.name_loss(&argument, &format!("it may be anything, because its content is {why}"));
+            None
+        }
+        media => media.and_then(Result::ok),
     };
-    let mut schema = schemas.convert(schema)?;
+    let any = Value::Bool(true);
+    let declared = map.get("schema").or_else(|| media?.get("schema")).unwrap_or(&any);
+    let content = content.map(|(name, _)| body::parameter_content(document, name, media, declared));
+    let mut schema = schemas.convert(&argument, declared)?;
     if schema.is_boolean() {
         schema = json!({});
     }
-    if let Some(description) = map.get("description").and_then(Value::as_str)
-        && let Some(schema) = schema.as_object_mut()
-    {
-        schema.entry("description").or_insert_with(|| Value::from(plain_text(description, MAX_DESCRIPTION)));
+    if let Some(schema) = schema.as_object_mut() {
+        if let Some(description) = map.get("description").and_then(scalar_text) {
+            schema
+                .entry("description")
+                .or_insert_with(|| Value::from(plain_text(&description, MAX_DESCRIPTION)));
+        }
+        let examples = examples::read(document, map, |why| schemas.name_loss(&argument, why))?;
+        // Those of the parameter replace those of its schema (Parameter Object, `example`).
+        if !examples.is_empty() {
+            schema.insert("examples".to_owned(), Value::Array(examples));
+        }
     }
     let escape = match place {
         ParameterLocation::Header => EscapeMode::None,
@@ -217,15 +363,16 @@ fn read_parameter(
         _ => EscapeMode::Strict,
     };
     let parameter = Parameter {
-        name: name.to_owned(),
         place,
         style,
         explode: flag("explode")
             .unwrap_or(style == ParameterStyle::Form || style == ParameterStyle::DeepObject),
         escape_mode: escape,
-        json: content.is_some() && map.get("schema").is_none(),
-        argument: argument_name(name, place, arguments)?,
+        content,
+        argument,
         required: place == ParameterLocation::Path || flag("required") == Some(true),
+        scalar: ScalarType::of_schema(&schema),
+        name: name.into_owned(),
     };
     Ok((parameter, schema))
 }
@@ -258,8 +405,12 @@ mod tests {
     use crate::schema::SchemaTotals;
 
     fn parameters(operation: &Value, path: &Value) -> Result<Vec<(Parameter, Value)>, String> {
+        all_parameters(operation, path).map(|read| read.all)
+    }
+
+    fn all_parameters(operation: &Value, path: &Value) -> Result<OperationParameters, String> {
         let document = OpenApiDocument::parse(
-            r##"{"openapi": "3.0.0", "paths": {}, "components": {"parameters": {
+            r##"{"openapi": "3.0.0", "paths": {}, "components": {"examples": {"two": {"value": 2}}, "parameters": {
                 "limit": {"name": "limit", "in": "query", "schema": {"type": "integer"}, "description": "how many"}}}}"##,
         )
         .unwrap();
@@ -307,7 +458,63 @@ mod tests {
             ]
         );
         assert_eq!(found[0].1, json!({"type": "integer", "description": "how many"}));
-        assert!(found[3].0.explode && found[5].0.json && !found[4].0.explode);
+        assert!(
+            found[3].0.explode && found[5].0.content == Some(ParameterContent::Json) && !found[4].0.explode
+        );
+    }
+
+    #[test]
+    fn the_media_type_of_a_parameter_decides_its_form() {
+        let text = json!({"type": "string"});
+        for (media, schema, content) in [
+            ("application/json", json!({}), ParameterContent::Json),
+            ("application/vnd.a+json; charset=utf-8", json!({}), ParameterContent::Json),
+            ("text/plain", text.clone(), ParameterContent::Text),
+            ("application/xml", text.clone(), ParameterContent::Text),
+            ("image/png", text.clone(), ParameterContent::Text),
+            ("*/*", text.clone(), ParameterContent::Text),
+            ("*/*", json!({"type": "object"}), ParameterContent::Json),
+            ("application/x-www-form-urlencoded", json!({}), ParameterContent::Form(BTreeMap::new())),
+        ] {
+            let own = json!([{"name": "a", "in": "query", "content": {media: {"schema": schema}}}]);
+            assert_eq!(parameters(&own, &json!([])).unwrap()[0].0.content, Some(content), "{media}");
+        }
+        let own = json!([{"name": "a", "in": "query", "content": {"text/plain": {"$ref": "#/gone"}}}]);
+        let read = parameters(&own, &json!([])).unwrap();
+        assert_eq!((read[0].1.clone(), read[0].0.content.clone()), (json!({}), Some(ParameterContent::Text)));
+        let own = json!([{"name": "a", "in": "query", "schema": {}, "content": {"application/json": {}}}]);
+        assert_eq!(parameters(&own, &json!([])).unwrap()[0].0.content, None);
+    }
+
+    #[test]
+    fn names_may_be_numbers_and_examples_come_with_the_argument() {
+        let own = json!([
+            null,
+            {"name": 7, "in": "Query", "required": "true", "example": "a", "schema": {"type": "string", "example": "b"}},
+            {"name": true, "in": "query", "schema": {"type": "integer"}, "examples": {
+                "one": {"value": 1}, "two": {"$ref": "#/components/examples/two"}, "far": {"externalValue": "x"},
+                "three": {"dataValue": 3}, "long": {"value": "x".repeat(300)}}},
+        ]);
+        let found = parameters(&own, &json!([])).unwrap();
+        assert_eq!((found[0].0.name.as_str(), found[0].0.scalar), ("7", Some(ScalarType::Text)));
+        assert!(found[0].0.required && !found[1].0.required);
+        assert_eq!(found[0].1, json!({"type": "string", "examples": ["a"]}));
+        assert_eq!((found[1].0.name.as_str(), found[1].0.scalar), ("true", Some(ScalarType::Integer)));
+        assert_eq!(found[1].1, json!({"type": "integer", "examples": [1, 2, 3]}));
+    }
+
+    #[test]
+    fn parameters_may_stand_alone_or_have_keys() {
+        let (a, b) = (json!({"name": "a", "in": "query"}), json!({"name": "name", "in": "query"}));
+        for (list, names) in [
+            (a.clone(), vec!["a"]),
+            (json!({"one": a, "name": b}), vec!["a", "name"]),
+            (json!({"$ref": "#/components/parameters/limit"}), vec!["limit"]),
+            (json!({}), vec![]),
+        ] {
+            let read = parameters(&list, &json!([])).unwrap();
+            assert_eq!(read.iter().map(|(one, _)| one.name.as_str()).collect::<Vec<_>>(), names, "{list}");
+        }
     }
 
     #[test]
@@ -328,21 +535,33 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_parameter_is_refused() {
+    fn an_invalid_parameter_costs_its_operation_only_if_it_is_required() {
         for (one, part) in [
             (json!({"name": "a", "in": "body"}), "no valid `in`"),
             (json!({"name": "", "in": "query"}), "is invalid"),
             (json!({"name": "a b", "in": "header"}), "is invalid"),
             (json!({"name": "a", "in": "query", "style": "matrix"}), "is not allowed"),
             (json!({"name": "a", "in": "query", "style": "odd"}), "not known"),
-            (json!({"name": "a", "in": "query", "schema": {"$ref": "b.yaml"}}), "not fetched"),
+            (json!({"name": "a", "in": "querystring"}), "new in OpenAPI 3.2"),
+            (json!({"name": "a", "in": "cookie", "style": "cookie"}), "`cookie` is not known"),
             (json!({"$ref": "#/components/parameters/none"}), "without a target"),
         ] {
-            let error = parameters(&json!([one]), &json!([])).unwrap_err();
+            let mut required = one.clone();
+            required["required"] = json!(true);
+            let error = parameters(&json!([required]), &json!([])).unwrap_err();
             assert!(error.contains(part), "{one}: {error}");
+            let read = all_parameters(&json!([one, {"name": "b", "in": "query"}]), &json!([])).unwrap();
+            assert_eq!((read.all.len(), read.left_out.len()), (1, 1), "{one}");
+            assert!(read.left_out[0].contains(part), "{:?}", read.left_out);
         }
+        // A text is not a parameter, and `null` is nothing.
+        let read = all_parameters(&json!(["x", null, 7, {"name": "b", "in": "query"}]), &json!("y")).unwrap();
+        assert_eq!((read.all.len(), read.left_out.len()), (1, 3), "{:?}", read.left_out);
         let many: Vec<Value> =
             (0..=MAX_PARAMETERS).map(|n| json!({"name": n.to_string(), "in": "query"})).collect();
-        assert!(parameters(&json!(many), &json!([])).unwrap_err().contains("more than 200"));
+        let read = all_parameters(&json!(many), &json!([])).unwrap();
+        assert!(read.all.len() == MAX_PARAMETERS && read.left_out[0].contains("more than 200"));
+        let odd: Vec<Value> = (0..50).map(|n| json!({"name": n.to_string(), "in": "body"})).collect();
+        assert_eq!(all_parameters(&json!(odd), &json!([])).unwrap().left_out.len(), MAX_LEFT_OUT + 1);
     }
 }

@@ -8,20 +8,12 @@ use serde_json::value::RawValue;
 use toolbay_core::tool::content::{ErrorCode, ToolError};
 use toolbay_policy::capability::net::is_ambiguous;
 
-use crate::body::BodyEncoder;
+use crate::body::{BodyEncoder, encode_form};
 use crate::exchange::ServiceRequest;
-use crate::parameter::{Parameter, ParameterLocation, ReservedField};
+use crate::parameter::{Parameter, ParameterContent, ParameterLocation, ReservedField};
+use crate::path_template::{FixedQuery, PathPiece};
 use crate::security::Credential;
 use crate::style;
-
-/// A piece of a path.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum PathPiece {
-    /// Literal text.
-    Text(String),
-    /// The value of this path parameter.
-    Parameter(String),
-}
 
 /// The plan for an operation's requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -29,6 +21,8 @@ pub(crate) struct RequestPlan {
     pub(crate) method: &'static str,
     pub(crate) base: String,
     pub(crate) path: Vec<PathPiece>,
+    /// The query parameters of the path. No argument replaces them.
+    pub(crate) query: Vec<FixedQuery>,
     pub(crate) parameters: Vec<Parameter>,
     pub(crate) body: Option<BodyEncoder>,
     pub(crate) accept: String,
@@ -41,6 +35,8 @@ pub(crate) struct RequestPlan {
     pub(crate) method_and_path: String,
     /// Whether path values may contain encoded slashes, which depends on how the service parses them.
     pub(crate) encoded_slashes: bool,
+    /// What the importer left out of the operation.
+    pub(crate) lacks: Vec<String>,
 }
 
 /// The error for a value that a server could read as several segments, or as a step up.
@@ -48,50 +44,6 @@ const AMBIGUOUS: &str = "contains a slash, a backslash, a segment `.` or `..` or
                          read as another path; the operator can allow slashes with `encoded_slashes`";
 /// The most bytes of a URL, and of all header fields of a request. Servers accept less.
 const MAX_HEAD: usize = 32 << 10;
-
-/// Parses a path template: `/pets/{id}.json`.
-///
-/// # Errors
-/// The path is invalid or ambiguous.
-pub(crate) fn parse_template(template: &str) -> Result<Vec<PathPiece>, String> {
-    if template.contains(['?', '#']) {
-        return Err("its path has a query or a fragment".to_owned());
-    }
-    // A step up is refused in every spelling, also in the author's text.
-    let decoded = percent_encoding::percent_decode_str(template).decode_utf8_lossy();
-    if decoded.split(['/', '\\']).any(|segment| matches!(segment.split(';').next(), Some("." | ".."))) {
-        return Err("its path contains a `.` or `..`".to_owned());
-    }
-    let mut out = Vec::new();
-    let mut rest = template;
-    while let Some((text, after)) = rest.split_once('{') {
-        let (name, after) = after.split_once('}').ok_or("its path has a `{` without a `}`")?;
-        if !text.is_empty() {
-            out.push(PathPiece::Text(encode_literal(text)));
-        }
-        out.push(PathPiece::Parameter(name.to_owned()));
-        rest = after;
-    }
-    if !rest.is_empty() {
-        out.push(PathPiece::Text(encode_literal(rest)));
-    }
-    Ok(out)
-}
-
-/// Encodes the literal text of a path, apart from valid characters.
-fn encode_literal(text: &str) -> String {
-    const PATH: &percent_encoding::AsciiSet = &percent_encoding::CONTROLS
-        .add(b' ')
-        .add(b'"')
-        .add(b'#')
-        .add(b'<')
-        .add(b'>')
-        .add(b'?')
-        .add(b'`')
-        .add(b'\\')
-        .add(b'}');
-    percent_encoding::utf8_percent_encode(text, PATH).to_string()
-}
 
 impl RequestPlan {
     /// Builds the request of one call. The arguments match the tool's schema; `text` is the caller's JSON.
@@ -114,6 +66,8 @@ impl RequestPlan {
                         if parameter.place == ParameterLocation::Query { &mut query } else { &mut cookies };
                     all.extend(pairs);
                 }
+                // RFC 6570, section 2.3: a list without members is not there.
+                ParameterLocation::Header if style::is_undefined(value) => {}
                 ParameterLocation::Header => {
                     let text = style::serialize_single(*style, *explode, name, value, *escape);
                     if !text.bytes().all(|b| b == b'\t' || (0x20..0x7f).contains(&b)) {
@@ -133,8 +87,11 @@ impl RequestPlan {
             headers.push(("Cookie".to_owned(), pairs(&cookies, "; ")));
         }
         let mut url = format!("{}{}", self.base, self.build_path(&raw, args)?);
+        query.retain(|(name, _)| !self.is_fixed(name));
+        let fixed = self.query.iter().map(|one| one.text.clone());
+        let query: Vec<String> = fixed.chain((!query.is_empty()).then(|| pairs(&query, "&"))).collect();
         if !query.is_empty() {
-            url = format!("{url}?{}", pairs(&query, "&"));
+            url = format!("{url}?{}", query.join("&"));
         }
         let body = self.encode_body(raw.get("body").copied(), &mut headers)?;
         for (name, value) in &self.headers {
@@ -148,6 +105,12 @@ impl RequestPlan {
             return Err(ToolError::new(ErrorCode::InputInvalid, text));
         }
         Ok(ServiceRequest { method: self.method, url, headers, body, credentials: self.credentials.clone() })
+    }
+
+    /// Whether the path has this query parameter. `name` is encoded.
+    fn is_fixed(&self, name: &str) -> bool {
+        let name = percent_encoding::percent_decode_str(name).decode_utf8_lossy();
+        self.query.iter().any(|one| one.name == name)
     }
 
     /// An object may contain parameter names, but not the name of a credential.
@@ -196,7 +159,7 @@ impl RequestPlan {
                 &value,
                 parameter.escape_mode,
             );
-            if text.is_empty() {
+            if text.is_empty() || style::is_undefined(&value) {
                 return Err(invalid_argument(parameter, "is empty, which would change the path"));
             }
             if !self.is_safe_segment(&text) {
@@ -259,16 +222,22 @@ impl PathBuilder {
 }
 
 impl Parameter {
-    /// The text of a value: JSON if the document requires it. A number keeps the caller's spelling, because parsing
+    /// A value in the form that the document requires. A number keeps the caller's spelling, because parsing
     /// would change long numbers.
     fn serialized(&self, value: &Value, raw: Option<&RawValue>) -> Value {
+        let written = || Value::String(raw.map_or_else(|| value.to_string(), |raw| raw.get().to_owned()));
+        match (&self.content, value) {
+            (None | Some(ParameterContent::Form(_) | ParameterContent::Text), Value::String(_)) => {
+                return value.clone();
+            }
+            (Some(ParameterContent::Form(encodings)), Value::Object(fields)) => {
+                return Value::String(encode_form(fields, encodings));
+            }
+            (Some(_), _) => return written(),
+            (None, _) => {}
+        }
         match value {
-            Value::Number(_) => {
-                Value::String(raw.map_or_else(|| value.to_string(), |raw| raw.get().to_owned()))
-            }
-            _ if self.json => {
-                Value::String(raw.map_or_else(|| value.to_string(), |raw| raw.get().to_owned()))
-            }
+            Value::Number(_) => written(),
             Value::Array(_) => {
                 let items: Option<Vec<&RawValue>> = raw.and_then(|raw| serde_json::from_str(raw.get()).ok());
                 let Some((items, Value::Array(values))) = items.map(|items| (items, value)) else {
@@ -293,6 +262,8 @@ fn invalid_argument(parameter: &Parameter, problem: &str) -> ToolError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::parameter::ScalarType;
+    use crate::path_template::PathTemplate;
     use crate::style::{EscapeMode, ParameterStyle};
     use proptest::prelude::*;
     use serde_json::json;
@@ -312,9 +283,10 @@ mod tests {
             style,
             explode: false,
             escape_mode: escape,
-            json: false,
+            content: None,
             argument,
             required: false,
+            scalar: Some(ScalarType::Text),
         }
     }
 
@@ -325,12 +297,12 @@ mod tests {
             parameter("q", ParameterLocation::Query),
             parameter("X-H", ParameterLocation::Header),
             parameter("c", ParameterLocation::Cookie),
-            Parameter { json: true, ..parameter("j", ParameterLocation::Query) },
+            Parameter { content: Some(ParameterContent::Json), ..parameter("j", ParameterLocation::Query) },
         ];
         RequestPlan {
             method: "GET",
             base: "https://a.example/v1".to_owned(),
-            path: parse_template(template).unwrap(),
+            path: PathTemplate::parse(template).unwrap().pieces,
             parameters,
             body: None,
             accept: "*/*".to_owned(),
@@ -345,6 +317,44 @@ mod tests {
         assert_eq!(request.url, "https://a.example/v1/pets/a%20b.json/7?q=x%26y&j=%7B%22k%22%3A1%7D");
         let headers: Vec<_> = request.headers.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
         assert_eq!(headers, [("Accept", "*/*"), ("X-H", "h"), ("Cookie", "c=a%3B%20b")]);
+    }
+
+    #[test]
+    fn a_parameter_with_content_has_the_form_of_its_media_type() {
+        let with =
+            |name: &str, place, content| Parameter { content: Some(content), ..parameter(name, place) };
+        let form = || ParameterContent::Form(BTreeMap::new());
+        let plan = RequestPlan {
+            parameters: vec![
+                with("t", ParameterLocation::Query, ParameterContent::Text),
+                with("f", ParameterLocation::Query, form()),
+                with("X-T", ParameterLocation::Header, ParameterContent::Text),
+                with("X-F", ParameterLocation::Header, form()),
+                with("id", ParameterLocation::Path, ParameterContent::Text),
+            ],
+            ..plan("/a/{id}")
+        };
+        for (args, url, headers) in [
+            (json!({"id": "x", "t": "x y", "X-T": "abc"}), "/a/x?t=x%20y", vec![("X-T", "abc")]),
+            (json!({"id": "x", "t": true}), "/a/x?t=true", vec![]),
+            (json!({"id": "x", "t": ["a", 1]}), "/a/x?t=%5B%22a%22%2C1%5D", vec![]),
+            (
+                json!({"id": "x", "f": {"a": "b c", "l": [1, 2]}}),
+                "/a/x?f=a%3Db%2520c%26l%3D1%26l%3D2",
+                vec![],
+            ),
+            (json!({"id": "x", "f": "a=b", "X-F": {"a": "ü"}}), "/a/x?f=a%3Db", vec![("X-F", "a=%C3%BC")]),
+        ] {
+            let request = plan.request(&args.to_string(), &args).unwrap();
+            assert_eq!(request.url, format!("https://a.example/v1{url}"), "{args}");
+            let sent: Vec<_> =
+                request.headers.iter().skip(1).map(|(k, v)| (k.as_str(), v.as_str())).collect();
+            assert_eq!(sent, headers, "{args}");
+        }
+        // The rules for paths hold for any form.
+        for id in ["../x", "a/b", ""] {
+            assert!(plan.request("{}", &json!({ "id": id })).is_err(), "{id}");
+        }
     }
 
     #[test]
@@ -364,6 +374,8 @@ mod tests {
             ("/pets/{id}", json!({"id": {"a": "x/../y"}}), "another path"),
             ("/pets/{id}", json!({}), "needs `id`"),
             ("/pets/{id}", json!({"id": null}), "needs `id`"),
+            ("/pets/{id}", json!({"id": []}), "is empty"),
+            ("/pets/{id}", json!({"id": [null]}), "is empty"),
             ("/pets", json!({"X-H": "a\r\nEvil: x"}), "not allowed in a header field"),
             ("/pets", json!({"X-H": "ü"}), "not allowed in a header field"),
         ] {
@@ -377,10 +389,8 @@ mod tests {
         for bad in ["../x", "a/../b", "a//b", "/a", "a/", "a\\b", "a/%2e%2e/b", "a/..;/b"] {
             assert!(slashes.request("{}", &json!({"id": bad})).is_err(), "{bad}");
         }
-        for template in
-            ["/a/{b", "/a/../b", "/a/%2e%2E/b", "/a/..;x/b", "/a?b=c", "/a#b", "/a\\..\\b", "/./a"]
-        {
-            assert!(parse_template(template).is_err(), "{template}");
+        for template in ["/a/{b", "/a/../b", "/a/%2e%2E/b", "/a/..;x/b", "/a\\..\\b", "/./a"] {
+            assert!(PathTemplate::parse(template).is_err(), "{template}");
         }
         let long = json!({"q": "x".repeat(40_000)});
         assert!(plan("/pets").request("{}", &long).unwrap_err().message.contains("32768"));
@@ -395,13 +405,62 @@ mod tests {
             matrix.request("{}", &json!({"id": ".."})).unwrap().url,
             "https://a.example/v1/pets/;id=.."
         );
-        let glued = RequestPlan { path: parse_template("/pets/{more}{id}").unwrap(), ..matrix };
+        let glued = RequestPlan { path: PathTemplate::parse("/pets/{more}{id}").unwrap().pieces, ..matrix };
         let glued = RequestPlan {
             parameters: vec![parameter("more", ParameterLocation::Path), glued.parameters[0].clone()],
             ..glued
         };
         let error = glued.request("{}", &json!({"more": "..", "id": "x"})).unwrap_err();
         assert!(error.message.contains("another path"), "{}", error.message);
+    }
+
+    #[test]
+    fn a_list_without_members_is_left_out() {
+        let lists = |explode: bool| RequestPlan {
+            parameters: ["q", "X-H", "c"]
+                .into_iter()
+                .zip([ParameterLocation::Query, ParameterLocation::Header, ParameterLocation::Cookie])
+                .map(|(name, place)| Parameter { explode, ..parameter(name, place) })
+                .collect(),
+            ..plan("/pets")
+        };
+        for explode in [false, true] {
+            for empty in [json!([]), json!({}), json!([null]), json!({"a": null})] {
+                let args = json!({"q": empty, "X-H": empty, "c": empty});
+                let request = lists(explode).request("{}", &args).unwrap();
+                assert_eq!(request.url, "https://a.example/v1/pets", "{empty}");
+                assert_eq!(request.headers, [("Accept".to_owned(), "*/*".to_owned())], "{empty}");
+            }
+            let args = json!({"q": [""], "X-H": ["", null], "c": [""]});
+            let request = lists(explode).request("{}", &args).unwrap();
+            assert_eq!(request.url, "https://a.example/v1/pets?q=");
+            assert!(request.headers.contains(&("Cookie".to_owned(), "c=".to_owned())));
+            assert!(request.headers.contains(&("X-H".to_owned(), String::new())));
+        }
+        // JSON is sent as it is.
+        let request = plan("/pets").request("{}", &json!({"j": []})).unwrap();
+        assert_eq!(request.url, "https://a.example/v1/pets?j=%5B%5D");
+    }
+
+    #[test]
+    fn the_query_of_a_path_wins_over_arguments() {
+        let template = PathTemplate::parse("/pets?beta=true&b%5B%5D=1&flag#copy").unwrap();
+        let free = Parameter { explode: true, ..parameter("free", ParameterLocation::Query) };
+        let plan = RequestPlan {
+            path: template.pieces,
+            query: template.query,
+            parameters: vec![parameter("q", ParameterLocation::Query), free],
+            ..plan("/pets")
+        };
+        assert_eq!(
+            plan.request("{}", &json!({})).unwrap().url,
+            "https://a.example/v1/pets?beta=true&b%5B%5D=1&flag"
+        );
+        let args = json!({"q": 1, "free": {"beta": "false", "b[]": 2, "more": 3}});
+        assert_eq!(
+            plan.request("{}", &args).unwrap().url,
+            "https://a.example/v1/pets?beta=true&b%5B%5D=1&flag&q=1&more=3"
+        );
     }
 
     #[test]

@@ -9,7 +9,11 @@ use toolbay_core::tool::json;
 use toolbay_policy::capability::attachment;
 use toolbay_policy::text::one_line;
 
+use crate::charset::{DecodedText, EncodedText, is_json};
 use crate::exchange::ServiceResponse;
+use crate::html_text::html_text;
+use crate::response_headers;
+use crate::routes::Routes;
 
 /// The longest error message of a service that is passed on, in characters.
 const MAX_MESSAGE: usize = 2000;
@@ -53,31 +57,42 @@ impl BinaryBody {
     }
 }
 
-/// The result of an answered call. `budget` is the limit for its text, in characters. A longer text is not
-/// repeated in a form that nothing truncates.
+/// The result of a call that was answered. `budget` is the limit for its text, in characters. A longer text is not
+/// repeated in a form that nothing truncates. `routes` are the requests of the service's tools.
 pub(crate) fn decode(
     url: &str,
     response: ServiceResponse,
     budget: usize,
+    routes: &Routes,
 ) -> Result<DecodedResponse, ToolError> {
     if !(200..300).contains(&response.status) {
-        return Err(error_from_status(&response));
+        return Err(error_from_status(&response, url, routes));
     }
+    let lines = response_headers::success_lines(&response, url, routes);
     let media = media_type(&response);
     let size = response.body.len();
+    let with_lines =
+        |text: String| std::iter::once(text).chain(lines.iter().cloned()).collect::<Vec<_>>().join("\n");
     if size == 0 {
         let text = format!("The service answered {} without a body.", response.status);
-        return Ok(DecodedResponse::Output(ToolOutput::text(text)));
+        return Ok(DecodedResponse::Output(ToolOutput::text(with_lines(text))));
     }
     let more = if response.truncated { "\n[the response was longer than the host accepts]" } else { "" };
-    if is_text(&media) || (media.is_empty() && std::str::from_utf8(&response.body).is_ok()) {
-        let text = decode_text(&response);
-        let whole = is_json(&media) && more.is_empty() && text.len() <= budget.saturating_mul(4);
-        let structured = whole.then(|| structured_json(&text, budget)).flatten();
-        return Ok(DecodedResponse::Output(ToolOutput { structured, ..ToolOutput::text(text + more) }));
-    }
+    let may_be_text = is_text(&media) || media.is_empty();
+    let problem = match may_be_text.then(|| encoded_text(&response, &media).decode()) {
+        Some(Ok(DecodedText { text, unknown_charset })) => {
+            let whole = is_json(&media) && more.is_empty() && text.len() <= budget.saturating_mul(4);
+            let structured = whole.then(|| structured_json(&text, budget)).flatten();
+            let charset = unknown_charset.map(|label| format!("\n[the charset `{label}` is not known]"));
+            let text = with_lines(text + more + &charset.unwrap_or_default());
+            return Ok(DecodedResponse::Output(ToolOutput { structured, ..ToolOutput::text(text) }));
+        }
+        Some(Err(error)) if !media.is_empty() => format!(" They are not shown as text: {error}."),
+        Some(Err(_)) | None => String::new(),
+    };
     let shown = if media.is_empty() { "bytes" } else { media.as_str() };
-    let note = format!("The service answered with {size} bytes of {}.{more}", one_line(shown, 100));
+    let note = format!("The service answered with {size} bytes of {}.{problem}{more}", one_line(shown, 100));
+    let note = with_lines(note);
     let blob = |data| Blob { data, mime_type: media.clone() };
     // A false image must not reach a model as an image.
     let kind = media.split('/').next().filter(|_| size <= MAX_BYTES && !response.truncated);
@@ -97,13 +112,12 @@ pub(crate) fn decode(
     Ok(DecodedResponse::Output(ToolOutput { content, ..ToolOutput::text(note) }))
 }
 
-/// The text of a body: UTF-8, or Latin-1 if the service declares it, as many old services do.
-fn decode_text(response: &ServiceResponse) -> String {
-    let field = response.header("content-type").unwrap_or_default().to_ascii_lowercase();
-    let charset = field.split(';').skip(1).find_map(|part| part.trim().strip_prefix("charset="));
-    match charset.map(|name| name.trim_matches('"')) {
-        Some("iso-8859-1" | "latin1" | "latin-1") => response.body.iter().copied().map(char::from).collect(),
-        _ => String::from_utf8_lossy(&response.body).into_owned(),
+fn encoded_text<'a>(response: &'a ServiceResponse, media: &'a str) -> EncodedText<'a> {
+    EncodedText {
+        body: &response.body,
+        media,
+        content_type: response.header("content-type").unwrap_or_default(),
+        truncated: response.truncated,
     }
 }
 
@@ -131,7 +145,7 @@ fn file_name(response: &ServiceResponse, url: &str) -> String {
 }
 
 /// The error class of a status code: the arguments, the service's current state, or the operation.
-fn error_from_status(response: &ServiceResponse) -> ToolError {
+fn error_from_status(response: &ServiceResponse, url: &str, routes: &Routes) -> ToolError {
     let code = match response.status {
         400 | 409 | 415 | 422 => ErrorCode::InputInvalid,
         401 | 402 | 403 | 429 | 503 => ErrorCode::NotAvailable,
@@ -140,16 +154,25 @@ fn error_from_status(response: &ServiceResponse) -> ToolError {
     let said = error_message(response);
     let colon = if said.is_empty() { "" } else { ": " };
     let mut text = format!("the service answered {}{colon}{said}", response.status);
-    if let Some(wait) = response.header("retry-after") {
-        text += &format!(" (retry after {})", one_line(wait, 60));
+    if (300..400).contains(&response.status)
+        && let Some(location) = response_headers::location(response, url, routes)
+    {
+        text += &format!(" (location {location})");
+    }
+    if let Some(wait) = response_headers::retry_after(response) {
+        text += &format!(" (retry after {wait})");
     }
     ToolError::new(code, text).with_subject(format!("HTTP {}", response.status))
 }
 
 /// The error message of a service: from the usual field (RFC 9457 and common practice), or the text.
 fn error_message(response: &ServiceResponse) -> String {
-    let text = decode_text(response);
     let media = media_type(response);
+    let text = match encoded_text(response, &media).decode() {
+        Ok(decoded) => decoded.text,
+        Err(error) if is_text(&media) => return format!("its text cannot be read: {error}"),
+        Err(_) => return String::new(),
+    };
     let body: Option<Value> = is_json(&media).then(|| serde_json::from_str(&text).ok()).flatten();
     let found = body.as_ref().and_then(|body| {
         let places = [
@@ -169,8 +192,8 @@ fn error_message(response: &ServiceResponse) -> String {
         Some(found) if text.len() > MAX_MESSAGE => found.to_owned(),
         _ if body.is_some() || media.starts_with("text/plain") => text,
         Some(found) => found.to_owned(),
-        // An HTML page is useless for a model.
-        None if media.ends_with("html") => String::new(),
+        // Without its tags, a page says what a text does.
+        None if is_html(&media) => html_text(&text, MAX_MESSAGE),
         None if !is_text(&media) && !media.is_empty() => String::new(),
         None => text,
     };
@@ -183,8 +206,8 @@ fn media_type(response: &ServiceResponse) -> String {
     field.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-fn is_json(media: &str) -> bool {
-    media == "application/json" || media.ends_with("+json")
+fn is_html(media: &str) -> bool {
+    matches!(media, "text/html" | "application/xhtml+xml")
 }
 
 fn is_text(media: &str) -> bool {
@@ -228,7 +251,7 @@ mod tests {
     }
 
     fn said(response: ServiceResponse) -> ToolOutput {
-        match decode("https://a.example/x?key=1", response, 1000).unwrap() {
+        match decode("https://a.example/x?key=1", response, 1000, &Routes::default()).unwrap() {
             DecodedResponse::Output(output) => output,
             DecodedResponse::Binary(file) => file.into_embedded(),
         }
@@ -244,7 +267,18 @@ mod tests {
             assert!(json.structured.is_none() && json.value == body, "{body}");
         }
         assert_eq!(said(answer(204, "", b"")).value, "The service answered 204 without a body.");
-        assert_eq!(said(answer(200, "text/csv", b"a\xff")).value, "a\u{fffd}");
+        let odd = said(answer(200, "text/csv; charset=x-odd", b"a\xff"));
+        assert!(
+            odd.value.contains("`x-odd` is not known") && !odd.value.contains('\u{fffd}'),
+            "{}",
+            odd.value
+        );
+        assert!(
+            matches!(&odd.content[0].body, BlockBody::Embedded(e) if e.body == ResourceBody::Blob(b"a\xff".to_vec()))
+        );
+        assert_eq!(said(answer(200, "text/plain; charset=gbk", b"\xc4\xe3")).value, "你");
+        let marked = said(answer(200, "application/json", b"\xef\xbb\xbf{\"a\": 1}"));
+        assert_eq!((marked.value.as_str(), marked.structured.unwrap().get()), ("{\"a\": 1}", "{\"a\": 1}"));
         assert_eq!(said(answer(200, "", b"plain")).value, "plain");
         let cut = said(ServiceResponse { truncated: true, ..answer(200, "application/json", br#"{"a":1}"#) });
         assert!(
@@ -268,7 +302,9 @@ mod tests {
         ] {
             let mut file = answer(200, "application/zip", &[0xff]);
             file.headers.push(("content-disposition".to_owned(), field.to_owned()));
-            let Ok(DecodedResponse::Binary(file)) = decode("https://a.example/x?key=1", file, 9) else {
+            let Ok(DecodedResponse::Binary(file)) =
+                decode("https://a.example/x?key=1", file, 9, &Routes::default())
+            else {
                 panic!()
             };
             assert!(
@@ -300,18 +336,72 @@ mod tests {
             (
                 answer(500, "text/html", b"<html>oops</html>"),
                 ErrorCode::ExecutionFailed,
+                "the service answered 500: oops",
+            ),
+            (
+                answer(503, "text/html; charset=iso-8859-1", b"<title>gr\xfcn</title><body>\n<h1>busy</h1>"),
+                ErrorCode::NotAvailable,
+                "the service answered 503: gr\u{fc}n busy",
+            ),
+            (
+                answer(500, "text/html", b"<script>x</script>"),
+                ErrorCode::ExecutionFailed,
                 "the service answered 500",
             ),
             (answer(403, "text/plain", b" no \n"), ErrorCode::NotAvailable, "the service answered 403: no"),
             (answer(302, "", b""), ErrorCode::ExecutionFailed, "the service answered 302"),
+            (
+                answer(500, "text/plain", b"a\xff"),
+                ErrorCode::ExecutionFailed,
+                "the service answered 500: its text cannot be read: they are not in the charset `utf-8`",
+            ),
         ] {
-            let error = decode("https://a.example", response, 1000).unwrap_err();
+            let error = decode("https://a.example", response, 1000, &Routes::default()).unwrap_err();
             assert_eq!((error.code, error.message.as_str()), (code, text));
         }
         let mut busy = answer(429, "text/plain", &vec![b'x'; 9000]);
         busy.headers.push(("retry-after".to_owned(), "30".to_owned()));
-        let error = decode("https://a.example", busy, 1000).unwrap_err();
+        let error = decode("https://a.example", busy, 1000, &Routes::default()).unwrap_err();
+        let page = answer(500, "text/html", format!("<p>{}", "x ".repeat(50_000)).as_bytes());
+        assert!(
+            decode("https://a.example", page, 1000, &Routes::default()).unwrap_err().message.len() < 2100
+        );
         assert!(error.message.ends_with("x (retry after 30)") && error.message.len() < 2100);
         assert_eq!(error.subject.as_deref(), Some("HTTP 429"));
+    }
+
+    #[test]
+    fn a_success_says_where_to_go_on() {
+        let with = |status: u16, fields: &[(&str, &str)]| {
+            let headers = fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+            ServiceResponse { status, headers: headers.collect(), ..ServiceResponse::default() }
+        };
+        for (fields, text) in [
+            (&[("location", "/jobs/17"), ("retry-after", "5")][..], "\nLocation: /jobs/17\nRetry-After: 5"),
+            (&[("location", "jobs/17?a=b#c")], "\nLocation: /v1/jobs/17?a=b"),
+            (&[("location", "https://b.example/x")], "\nLocation: /x (on another server)"),
+            (&[("location", "mailto:a@b.example")], ""),
+            (
+                &[("location", "/a\u{202e}\u{1b}[31mb ignore this")],
+                "\nLocation: /a%E2%80%AE%1B[31mb%20ignore%20this",
+            ),
+            (&[("retry-after", "\u{1b}[31m5")], "\nRetry-After: "),
+        ] {
+            let decoded = decode("https://a.example/v1/x?key=1", with(202, fields), 1000, &Routes::default());
+            let Ok(DecodedResponse::Output(output)) = decoded else { panic!("{fields:?}") };
+            let expected = format!("The service answered 202 without a body.{text}");
+            assert!(output.value.starts_with(&expected), "{fields:?}: {}", output.value);
+            assert!(!output.value.contains('\u{1b}') && (!text.is_empty() || output.value == expected));
+        }
+        let long = format!("/{}", "x".repeat(10_000));
+        let Ok(DecodedResponse::Output(output)) =
+            decode("https://a.example/", with(201, &[("location", &long)]), 1000, &Routes::default())
+        else {
+            panic!()
+        };
+        assert!(output.value.chars().count() < 600, "{}", output.value.len());
+        let moved = with(307, &[("location", "/elsewhere"), ("retry-after", "9")]);
+        let error = decode("https://a.example/", moved, 1000, &Routes::default()).unwrap_err();
+        assert_eq!(error.message, "the service answered 307 (location /elsewhere) (retry after 9)");
     }
 }

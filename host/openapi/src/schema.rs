@@ -1,14 +1,38 @@
 //! Converts schemas of a document to JSON Schema 2020-12: translates the dialect of 3.0, and collects references in
 //! `$defs`.
+//!
+//! A converted schema may be weaker than the document's, never stricter: the service judges what the host does not.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+mod context;
+mod discriminator;
+mod file;
+mod losses;
+mod negation;
+mod nullable;
+mod read_only;
+mod text;
+mod value;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
-use toolbay_core::tool::schema::Schema;
-use toolbay_policy::text::remove_hidden;
+use toolbay_policy::text::one_line;
 
-use crate::document::{OpenApiDocument, OpenApiVersion};
+use crate::document::OpenApiDocument;
 use crate::name;
+use crate::scalar::scalar_text;
+use context::{FormPart, SchemaContext};
+use discriminator::BranchTags;
+use file::{file_schema, is_file};
+use losses::NamedLosses;
+use negation::remove_negations;
+use nullable::nullable;
+use read_only::{ObjectFacts, ReadOnlyNames};
+use text::keep_short;
+pub(crate) use text::{keep_example, plain_text};
+use value::DeclaredTypes;
 
 /// The deepest nesting.
 const MAX_DEPTH: usize = 60;
@@ -16,33 +40,18 @@ const MAX_DEPTH: usize = 60;
 const MAX_PARTS: usize = 20_000;
 /// The most parts of all schemas of a document. A reference is one line for its author, and its whole target here.
 const MAX_ALL_PARTS: usize = 1_000_000;
-/// The longest example that is kept, in bytes.
-const MAX_EXAMPLE: usize = 200;
 /// The longest enumeration, default or constant that is kept, in bytes. The service validates longer ones itself.
 const MAX_VALUE: usize = 8 << 10;
 /// The longest description in a schema, in characters.
 pub(crate) const MAX_DESCRIPTION: usize = 1000;
-/// The longest pattern that is kept, in bytes.
-const MAX_PATTERN: usize = 1000;
-/// The steps for compiling a pattern.
+/// The steps for compiling a pattern, which the host does when it reads the schema.
 const PATTERN_STEPS: usize = 50;
-/// The most different patterns of a document that are compiled.
-const MAX_PATTERNS: usize = 10_000;
 
-/// Keywords whose value is a schema, a list of schemas, or schemas by name.
-const SCHEMA_KEYWORDS: [&str; 9] = [
-    "items",
-    "additionalProperties",
-    "not",
-    "contains",
-    "propertyNames",
-    "if",
-    "then",
-    "else",
-    "unevaluatedProperties",
-];
-const SCHEMA_LIST_KEYWORDS: [&str; 4] = ["allOf", "anyOf", "oneOf", "prefixItems"];
-const SCHEMA_MAP_KEYWORDS: [&str; 3] = ["properties", "patternProperties", "dependentSchemas"];
+/// Keywords whose value is a schema of another value.
+const INNER_KEYWORDS: [&str; 5] =
+    ["additionalProperties", "contains", "propertyNames", "unevaluatedProperties", "unevaluatedItems"];
+/// Keywords with what an absent member would mean.
+const UNEVALUATED_KEYWORDS: [&str; 2] = ["unevaluatedProperties", "unevaluatedItems"];
 /// Keywords whose value is a list or an object, but not a schema.
 const DATA_KEYWORDS: [&str; 4] = ["required", "type", "dependentRequired", "examples"];
 /// Keywords that are meaningless for callers, or that name and fetch schemas.
@@ -66,23 +75,16 @@ const DROPPED_KEYWORDS: [&str; 13] = [
 #[derive(Debug, Default)]
 pub(crate) struct SchemaTotals {
     parts: usize,
-    /// Whether our regex engine accepts a pattern.
-    patterns: HashMap<String, bool>,
 }
 
-impl SchemaTotals {
-    fn supports_pattern(&mut self, pattern: &Value) -> bool {
-        let Some(text) = pattern.as_str().filter(|text| text.len() <= MAX_PATTERN) else { return false };
-        if let Some(known) = self.patterns.get(text) {
-            return *known;
-        }
-        if self.patterns.len() == MAX_PATTERNS {
-            return false;
-        }
-        let sound = Schema::output(&json!({ "pattern": text }).to_string()).is_ok();
-        self.patterns.insert(text.to_owned(), sound);
-        sound
-    }
+/// A referenced schema, to be converted.
+#[derive(Debug)]
+struct PendingDefinition {
+    name: String,
+    reference: String,
+    context: SchemaContext,
+    /// The depth of its first use.
+    depth: usize,
 }
 
 /// Converts the schemas of one operation's arguments.
@@ -92,13 +94,21 @@ pub(crate) struct SchemaConverter<'a> {
     /// Below this depth nothing is required.
     depth: usize,
     parts: usize,
-    /// Names under `$defs` by reference.
-    names: BTreeMap<String, String>,
+    /// How often a demand of a schema was dropped.
+    losses: usize,
+    named: NamedLosses,
+    /// Whether a schema below `not` or `if` lost a demand in a definition.
+    has_weak_negation: bool,
+    /// The fields of the form that are files by their encoding.
+    binary_fields: BTreeSet<String>,
+    /// Names under `$defs`.
+    names: BTreeMap<(String, SchemaContext), String>,
     taken: HashSet<String>,
     /// How many definitions share a name.
     name_counts: HashMap<String, usize>,
-    /// References with the depth of their first use.
-    pending: VecDeque<(String, usize)>,
+    pending: VecDeque<PendingDefinition>,
+    /// What is known of referenced objects.
+    facts: HashMap<String, Rc<ObjectFacts>>,
 }
 
 impl<'a> SchemaConverter<'a> {
@@ -109,28 +119,63 @@ impl<'a> SchemaConverter<'a> {
             known,
             depth: depth.min(MAX_DEPTH),
             parts: 0,
+            losses: 0,
+            named: NamedLosses::default(),
+            has_weak_negation: false,
+            binary_fields: BTreeSet::new(),
             names: BTreeMap::new(),
             taken: HashSet::new(),
             name_counts: HashMap::new(),
             pending: VecDeque::new(),
+            facts: HashMap::new(),
         }
     }
 
-    /// Converts one schema, and queues its references for [`SchemaConverter::definitions`].
-    pub(crate) fn convert(&mut self, schema: &Value) -> Result<Value, String> {
-        self.convert_node(schema, 0)
+    /// Converts the schema of an argument, and queues its references for [`SchemaConverter::add_definitions`].
+    pub(crate) fn convert(&mut self, argument: &str, schema: &Value) -> Result<Value, String> {
+        self.convert_named(argument, schema, 0, &SchemaContext::default())
     }
 
-    /// All referenced schemas by name.
-    pub(crate) fn definitions(&mut self) -> Result<Map<String, Value>, String> {
+    /// Names what an argument lost apart from its schema.
+    pub(crate) fn name_loss(&mut self, argument: &str, what: &str) {
+        self.named.enter(argument);
+        self.named.add(what);
+        self.named.leave();
+    }
+
+    /// What the schemas lost, for the operator.
+    pub(crate) fn into_losses(self) -> Vec<String> {
+        self.named.into_lines()
+    }
+
+    /// Converts the schema of a multipart form, in which files are objects. `binary_fields` are files by their encoding.
+    pub(crate) fn convert_form(
+        &mut self,
+        schema: &Value,
+        binary_fields: BTreeSet<String>,
+    ) -> Result<Value, String> {
+        self.binary_fields = binary_fields;
+        let context = SchemaContext { form: FormPart::Whole, ..SchemaContext::default() };
+        self.convert_named("body", schema, 0, &context)
+    }
+
+    /// Adds all referenced schemas to the schema of the arguments.
+    pub(crate) fn add_definitions(&mut self, arguments: &mut Map<String, Value>) -> Result<(), String> {
         let mut all = Map::new();
-        while let Some((reference, depth)) = self.pending.pop_front() {
-            let Some(name) = self.names.get(&reference).cloned() else { continue };
+        while let Some(PendingDefinition { name, reference, context, depth }) = self.pending.pop_front() {
             let target = self.document.resolve_reference(&reference)?;
-            let converted = self.convert_node(target, depth)?;
+            let losses = self.losses;
+            let converted = self.convert_named(&name, target, depth, &context)?;
+            self.has_weak_negation |= context.exact && self.losses > losses;
             all.insert(name, converted);
         }
-        Ok(all)
+        if !all.is_empty() {
+            arguments.insert("$defs".to_owned(), Value::Object(all));
+        }
+        if self.has_weak_negation {
+            remove_negations(arguments);
+        }
+        Ok(())
     }
 
     fn count(&mut self, parts: usize) -> Result<(), String> {
@@ -147,37 +192,81 @@ impl<'a> SchemaConverter<'a> {
         Ok(())
     }
 
-    fn convert_node(&mut self, schema: &Value, depth: usize) -> Result<Value, String> {
+    fn convert_named(
+        &mut self,
+        name: &str,
+        schema: &Value,
+        depth: usize,
+        context: &SchemaContext,
+    ) -> Result<Value, String> {
+        self.named.enter(name);
+        let converted = self.convert_node(schema, depth, context);
+        self.named.leave();
+        converted
+    }
+
+    fn convert_node(
+        &mut self,
+        schema: &Value,
+        depth: usize,
+        context: &SchemaContext,
+    ) -> Result<Value, String> {
         self.count(1)?;
         let Some(map) = schema.as_object() else {
             return Ok(if schema.is_boolean() { schema.clone() } else { json!({}) });
         };
         self.document.work.spend_entries(map)?;
         if depth >= self.depth {
-            return Ok(shallow_schema(map));
+            self.losses += 1;
+            return Ok(self.shallow_schema(map));
         }
+        if is_file(map, context.form) {
+            return Ok(file_schema(map));
+        }
+        let names = self.read_only_names(map, context)?;
+        let same_value = context.same_value(names.clone());
         let mut out = Map::new();
         if let Some(reference) = map.get("$ref").and_then(Value::as_str) {
-            if depth + 1 >= self.depth {
-                return Ok(shallow_schema(self.document.resolve(schema)?));
+            if let Err(why) = self.document.resolve_reference(reference) {
+                self.document.work.spend(0)?;
+                self.losses += 1;
+                self.named.add(&format!("it may be anything, because its schema is {why}"));
+            } else if depth + 1 >= self.depth {
+                self.losses += 1;
+                return Ok(self
+                    .document
+                    .resolve(schema)
+                    .map_or_else(|_| json!({}), |map| self.shallow_schema(map)));
+            } else {
+                let context = SchemaContext { tag: context.tag.clone(), ..same_value.clone() };
+                out.insert("$ref".to_owned(), Value::from(self.add_reference(reference, depth, context)?));
             }
-            out.insert("$ref".to_owned(), Value::from(self.add_reference(reference, depth)?));
             // In 3.0, keywords beside a reference are ignored.
-            if self.document.version == OpenApiVersion::V30 {
+            if self.document.version.has_own_schemas() {
                 return Ok(Value::Object(out));
             }
         }
+        let losses = self.losses;
         for (key, value) in map {
-            if let Some(converted) = self.convert_keyword(key, value, map, depth)? {
+            if let Some(converted) = self.convert_keyword(key, value, map, depth, &same_value)? {
                 out.insert(key.clone(), converted);
             }
         }
-        if let Some(example) = map.get("example").and_then(keep_example)
-            && !out.contains_key("examples")
-        {
-            out.insert("examples".to_owned(), json!([example]));
+        self.convert_branches(map, depth, context, &same_value, &mut out)?;
+        self.convert_conditions(map, depth, &same_value, &mut out)?;
+        if self.losses > losses {
+            // They would refuse what the lost part describes.
+            out.retain(|key, _| !UNEVALUATED_KEYWORDS.contains(&key.as_str()));
         }
-        self.remove_read_only(map, &mut out);
+        value::add_example(&DeclaredTypes::of(self.document, map), map, &mut out);
+        if let Some(names) = &names {
+            names.remove_from(&mut out);
+        }
+        if let Some(tag) = &context.tag
+            && !out.contains_key("$ref")
+        {
+            tag.apply(self.document, map, &mut out)?;
+        }
         if map.get("nullable") == Some(&Value::Bool(true)) {
             out = nullable(out);
         }
@@ -190,90 +279,287 @@ impl<'a> SchemaConverter<'a> {
         value: &Value,
         map: &Map<String, Value>,
         depth: usize,
+        context: &SchemaContext,
     ) -> Result<Option<Value>, String> {
         Ok(match (key, value) {
             _ if key == "$ref" || DROPPED_KEYWORDS.contains(&key) || key.starts_with("x-") => None,
-            ("items", Value::Array(items)) => Some(self.convert_list(items, depth)?),
-            _ if SCHEMA_KEYWORDS.contains(&key) => Some(self.convert_node(value, depth + 1)?),
-            (_, Value::Array(items)) if SCHEMA_LIST_KEYWORDS.contains(&key) => {
-                Some(self.convert_list(items, depth)?)
+            // Converted by `convert_branches` and `convert_conditions`.
+            ("allOf" | "anyOf" | "oneOf", Value::Array(_)) | ("if" | "then" | "else", _) => None,
+            ("items" | "prefixItems", Value::Array(items)) => {
+                Some(self.convert_items(items, depth, context)?)
             }
-            (_, Value::Object(named)) if SCHEMA_MAP_KEYWORDS.contains(&key) => {
+            ("items", _) => Some(self.convert_node(value, depth + 1, &context.inner(context.form.item()))?),
+            ("properties" | "patternProperties", Value::Object(named)) => {
+                Some(self.convert_properties(named, depth, context)?)
+            }
+            ("additionalProperties", _) => {
+                let form = context.form.property("", &BTreeSet::new());
+                Some(self.convert_node(value, depth + 1, &context.inner(form))?)
+            }
+            _ if INNER_KEYWORDS.contains(&key) => {
+                Some(self.convert_node(value, depth + 1, &context.inner(FormPart::None))?)
+            }
+            ("not", schema) => self.convert_exactly(schema, depth)?,
+            ("dependentSchemas", Value::Object(named)) => {
                 let mut out = Map::new();
                 for (name, schema) in named {
-                    out.insert(name.clone(), self.convert_node(schema, depth + 1)?);
+                    out.insert(name.clone(), self.convert_node(schema, depth + 1, context)?);
                 }
                 Some(Value::Object(out))
             }
             ("examples", value) => keep_example(value).filter(Value::is_array),
             ("exclusiveMinimum" | "exclusiveMaximum", Value::Bool(exclusive)) => {
                 let bound = if key == "exclusiveMinimum" { "minimum" } else { "maximum" };
-                map.get(bound).filter(|_| *exclusive).cloned()
+                map.get(bound).filter(|_| *exclusive).cloned().and_then(|value| value::bound(bound, value))
             }
             ("minimum", _) if map.get("exclusiveMinimum") == Some(&Value::Bool(true)) => None,
             ("maximum", _) if map.get("exclusiveMaximum") == Some(&Value::Bool(true)) => None,
-            // A pattern that our engine rejects would make the tool unusable.
+            ("title" | "description", value) => {
+                scalar_text(value).map(|text| Value::from(plain_text(&text, MAX_DESCRIPTION)))
+            }
+            _ => self.convert_demand(key, value, map)?,
+        })
+    }
+
+    /// Converts a keyword that demands something of a value.
+    fn convert_demand(
+        &mut self,
+        key: &str,
+        value: &Value,
+        map: &Map<String, Value>,
+    ) -> Result<Option<Value>, String> {
+        let kept = match (key, value) {
             ("pattern", pattern) => {
                 self.document.work.spend(PATTERN_STEPS)?;
-                self.known.supports_pattern(pattern).then(|| pattern.clone())
-            }
-            ("title" | "description", Value::String(text)) => {
-                Some(Value::from(plain_text(text, MAX_DESCRIPTION)))
+                keep_short(pattern, MAX_VALUE)
             }
             ("enum", Value::Array(values)) => {
                 self.count(values.len())?;
-                keep_short(value, MAX_VALUE)
+                keep_short(value, MAX_VALUE).and_then(|_| self.fitted_value(key, value, map))
             }
-            ("default" | "const", value) => keep_short(value, MAX_VALUE),
+            ("default" | "const", value) => {
+                keep_short(value, MAX_VALUE).and_then(|value| self.fitted_value(key, &value, map))
+            }
             // A schema of an unknown dialect may be anything.
             (_, Value::Array(_) | Value::Object(_)) if !DATA_KEYWORDS.contains(&key) => None,
             // Required properties are kept, so that the schema requires no unknown ones.
             ("required", Value::Array(names)) => {
                 self.count(names.len())?;
                 self.document.work.spend_value(value)?;
-                Some(value.clone())
+                Some(
+                    names
+                        .iter()
+                        .map(|name| scalar_text(name).map_or_else(|| name.clone(), Value::from))
+                        .collect(),
+                )
             }
-            (_, value) => keep_short(value, MAX_VALUE),
-        })
-    }
-
-    fn convert_list(&mut self, items: &[Value], depth: usize) -> Result<Value, String> {
-        items
-            .iter()
-            .map(|item| self.convert_node(item, depth + 1))
-            .collect::<Result<Vec<_>, _>>()
-            .map(Value::Array)
-    }
-
-    /// Read-only properties are not arguments.
-    fn remove_read_only(&self, map: &Map<String, Value>, out: &mut Map<String, Value>) {
-        let Some(properties) = map.get("properties").and_then(Value::as_object) else { return };
-        let is_read_only = |schema: &Value| {
-            let own = schema.get("readOnly") == Some(&Value::Bool(true));
-            own || self.document.resolve(schema).is_ok_and(|m| m.get("readOnly") == Some(&Value::Bool(true)))
+            (_, value) => keep_short(value, MAX_VALUE).and_then(|value| self.fitted_value(key, &value, map)),
         };
-        let gone: HashSet<&str> = properties
-            .iter()
-            .filter(|(_, schema)| is_read_only(schema))
-            .map(|(name, _)| name.as_str())
-            .collect();
-        if gone.is_empty() {
-            return;
+        if kept.is_none() && key != "default" {
+            self.losses += 1;
         }
-        if let Some(Value::Object(properties)) = out.get_mut("properties") {
-            properties.retain(|name, _| !gone.contains(name.as_str()));
+        Ok(kept)
+    }
+
+    fn convert_items(
+        &mut self,
+        items: &[Value],
+        depth: usize,
+        context: &SchemaContext,
+    ) -> Result<Value, String> {
+        let context = context.inner(context.form.item());
+        let items = items.iter().map(|item| self.convert_node(item, depth + 1, &context));
+        items.collect::<Result<Vec<_>, _>>().map(Value::Array)
+    }
+
+    fn convert_properties(
+        &mut self,
+        named: &Map<String, Value>,
+        depth: usize,
+        context: &SchemaContext,
+    ) -> Result<Value, String> {
+        let mut out = Map::new();
+        for (name, schema) in named {
+            let inner = context.inner(context.form.property(name, &self.binary_fields));
+            out.insert(name.clone(), self.convert_named(name, schema, depth + 1, &inner)?);
         }
-        if let Some(Value::Array(required)) = out.get_mut("required") {
-            required.retain(|name| !name.as_str().is_some_and(|name| gone.contains(name)));
+        Ok(Value::Object(out))
+    }
+
+    /// The value of a keyword, converted to the type of the schema. A value that fits no type is named.
+    fn fitted_value(&mut self, key: &str, value: &Value, map: &Map<String, Value>) -> Option<Value> {
+        let types = DeclaredTypes::of(self.document, map);
+        let fitted = match (key, value) {
+            ("enum", Value::Array(values)) => types.enumeration(values),
+            ("const", _) => types.constant(value),
+            ("default", _) => types.value(value),
+            _ => value::bound(key, value.clone()),
+        };
+        let count = |value: &Value| value.as_array().map_or(0, Vec::len);
+        let shown = || one_line(&value.to_string(), 60);
+        match &fitted {
+            None => {
+                self.named
+                    .add(&format!("its `{key}` {} cannot be read as its type and is left out", shown()));
+            }
+            Some(kept) if key == "enum" && count(kept) < count(value) => {
+                self.named.add(&format!("its `enum` {} has values that its type does not allow", shown()));
+            }
+            Some(_) => {}
         }
+        fitted
+    }
+
+    /// The rest of a schema below the depth: its type and its descriptions.
+    fn shallow_schema(&mut self, map: &Map<String, Value>) -> Value {
+        let mut out = Map::new();
+        for key in ["type", "enum"] {
+            let value = map.get(key).and_then(|value| keep_short(value, MAX_VALUE));
+            if let Some(value) = value.and_then(|value| self.fitted_value(key, &value, map)) {
+                out.insert(key.to_owned(), value);
+            }
+        }
+        if let Some(text) = map.get("description").and_then(scalar_text) {
+            out.insert("description".to_owned(), Value::from(plain_text(&text, MAX_DESCRIPTION)));
+        }
+        Value::Object(out)
+    }
+
+    /// Converts the schema of `not` or `if`. A weaker one would refuse more, so it is dropped with a part of it.
+    fn convert_exactly(&mut self, schema: &Value, depth: usize) -> Result<Option<Value>, String> {
+        let losses = self.losses;
+        let converted = self.convert_node(schema, depth + 1, &SchemaContext::negated())?;
+        Ok((self.losses == losses).then_some(converted))
+    }
+
+    fn convert_conditions(
+        &mut self,
+        map: &Map<String, Value>,
+        depth: usize,
+        context: &SchemaContext,
+        out: &mut Map<String, Value>,
+    ) -> Result<(), String> {
+        let Some(condition) = map.get("if") else { return Ok(()) };
+        // Without its condition, a consequence says nothing.
+        let Some(condition) = self.convert_exactly(condition, depth)? else { return Ok(()) };
+        out.insert("if".to_owned(), condition);
+        for key in ["then", "else"] {
+            if let Some(consequence) = map.get(key) {
+                out.insert(key.to_owned(), self.convert_node(consequence, depth + 1, context)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Converts `allOf`, `anyOf` and `oneOf`. `oneOf` becomes `anyOf`, because the service judges a value that fits several
+    /// branches, and a discriminator chooses one of them.
+    fn convert_branches(
+        &mut self,
+        map: &Map<String, Value>,
+        depth: usize,
+        context: &SchemaContext,
+        same_value: &SchemaContext,
+        out: &mut Map<String, Value>,
+    ) -> Result<(), String> {
+        let list = |key: &str| map.get(key).and_then(Value::as_array).filter(|list| !list.is_empty());
+        let mut all = Vec::new();
+        for branch in list("allOf").into_iter().flatten() {
+            all.push(self.convert_node(branch, depth + 1, same_value)?);
+        }
+        // What another branch declares as read-only may be required in this one.
+        let optional = context.read_only.as_ref().map(|names| names.optional.clone()).unwrap_or_default();
+        let hidden = same_value.read_only.as_ref().map(|names| names.hidden.clone()).unwrap_or_default();
+        let of_branch = same_value.same_value(ReadOnlyNames { hidden, optional }.shared());
+        for key in ["anyOf", "oneOf"] {
+            let Some(branches) = list(key) else { continue };
+            let mut converted = Vec::new();
+            let BranchTags { tags, broken } = match context.exact {
+                true => BranchTags::none(branches),
+                false => BranchTags::of_union(self.document, map, branches)?,
+            };
+            for value in broken {
+                let shown = one_line(&value, 60);
+                self.named.add(&format!("its discriminator has no schema for `{shown}`"));
+            }
+            for (branch, tag) in branches.iter().zip(tags) {
+                let context = SchemaContext { tag, ..of_branch.clone() };
+                converted.push(self.convert_node(branch, depth + 1, &context)?);
+            }
+            match (key, out.contains_key("anyOf")) {
+                ("oneOf", _) if context.exact => out.insert("oneOf".to_owned(), Value::Array(converted)),
+                ("oneOf", true) => {
+                    all.push(json!({ "anyOf": converted }));
+                    None
+                }
+                _ => out.insert("anyOf".to_owned(), Value::Array(converted)),
+            };
+        }
+        if !all.is_empty() {
+            out.insert("allOf".to_owned(), Value::Array(all));
+        }
+        Ok(())
+    }
+
+    /// The read-only properties of the value of a schema.
+    fn read_only_names(
+        &mut self,
+        map: &Map<String, Value>,
+        context: &SchemaContext,
+    ) -> Result<Option<Arc<ReadOnlyNames>>, String> {
+        const OF_OBJECTS: [&str; 10] = [
+            "properties",
+            "required",
+            "dependentRequired",
+            "dependentSchemas",
+            "then",
+            "else",
+            "allOf",
+            "anyOf",
+            "oneOf",
+            "$ref",
+        ];
+        if context.exact || !OF_OBJECTS.iter().any(|key| map.contains_key(*key)) {
+            return Ok(None);
+        }
+        if map.contains_key("$ref") && self.document.version.has_own_schemas() {
+            return Ok(context.read_only.clone());
+        }
+        let mut names = ObjectFacts::read(self.document, map)?.read_only;
+        context.read_only.iter().for_each(|more| names.extend(more));
+        // Each node has its own set.
+        self.document.work.spend(names.hidden.len() + names.optional.len())?;
+        Ok(names.shared())
+    }
+
+    /// What is known of a referenced object.
+    fn facts(&mut self, reference: &str) -> Result<Rc<ObjectFacts>, String> {
+        if let Some(known) = self.facts.get(reference) {
+            return Ok(Rc::clone(known));
+        }
+        let target = self.document.resolve_reference(reference)?.as_object();
+        let facts =
+            target.map_or_else(|| Ok(ObjectFacts::default()), |map| ObjectFacts::read(self.document, map))?;
+        let facts = Rc::new(facts);
+        self.facts.insert(reference.to_owned(), Rc::clone(&facts));
+        Ok(facts)
     }
 
     /// The reference into `$defs`.
-    fn add_reference(&mut self, reference: &str, depth: usize) -> Result<String, String> {
-        if let Some(name) = self.names.get(reference) {
+    fn add_reference(
+        &mut self,
+        reference: &str,
+        depth: usize,
+        mut context: SchemaContext,
+    ) -> Result<String, String> {
+        if let Some(names) = context.read_only.take() {
+            let facts = self.facts(reference)?;
+            self.document.work.spend(names.hidden.len() + names.optional.len())?;
+            context.read_only = names.for_target(&facts).shared();
+        }
+        let key = (reference.to_owned(), context);
+        if let Some(name) = self.names.get(&key) {
             return Ok(format!("#/$defs/{name}"));
         }
-        self.document.resolve_reference(reference)?;
         let wanted = name::legal_name(reference.rsplit('/').next().unwrap_or_default(), 60);
         let wanted = if wanted.is_empty() { "schema".to_owned() } else { wanted };
         // Continues from the last number, because many definitions may share a name.
@@ -285,218 +571,14 @@ impl<'a> SchemaConverter<'a> {
                 break name;
             }
         };
-        self.names.insert(reference.to_owned(), name.clone());
-        self.pending.push_back((reference.to_owned(), depth));
-        Ok(format!("#/$defs/{name}"))
-    }
-}
-
-/// The rest of a schema below the depth: its type and its descriptions.
-fn shallow_schema(map: &Map<String, Value>) -> Value {
-    let mut out = Map::new();
-    for (key, value) in ["type", "enum"].iter().filter_map(|key| Some((*key, map.get(*key)?))) {
-        if let Some(value) = keep_short(value, MAX_VALUE) {
-            out.insert(key.to_owned(), value);
-        }
-    }
-    if let Some(text) = map.get("description").and_then(Value::as_str) {
-        out.insert("description".to_owned(), Value::from(plain_text(text, MAX_DESCRIPTION)));
-    }
-    Value::Object(out)
-}
-
-fn keep_example(value: &Value) -> Option<Value> {
-    keep_short(value, MAX_EXAMPLE)
-}
-
-/// Returns a value if its JSON has at most `most` bytes. It visits no more of the value.
-fn keep_short(value: &Value, most: usize) -> Option<Value> {
-    fn room(value: &Value, left: usize) -> Option<usize> {
-        match value {
-            Value::Array(items) => items.iter().try_fold(left.checked_sub(2)?, |left, item| room(item, left)),
-            Value::Object(map) => map.iter().try_fold(left.checked_sub(2)?, |left, (key, value)| {
-                room(value, left.checked_sub(key.len() + 3)?)
-            }),
-            Value::String(text) => left.checked_sub(text.len() + 2),
-            Value::Null | Value::Bool(_) | Value::Number(_) => left.checked_sub(1),
-        }
-    }
-    room(value, most)?;
-    (value.to_string().len() <= most).then(|| value.clone())
-}
-
-/// Text for people and models: without hidden characters, and truncated.
-pub(crate) fn plain_text(text: &str, most: usize) -> String {
-    // Hidden characters count as well, so that the function reads a bounded part of the text.
-    let end = text.char_indices().nth(most + 1).map_or(text.len(), |(at, _)| at);
-    let mut out = remove_hidden(text.get(..end).unwrap_or_default()).into_owned();
-    if let Some((end, _)) = out.char_indices().nth(most) {
-        out.truncate(end);
-        out.push('…');
-    }
-    out
-}
-
-/// The same schema, which also allows `null`.
-fn nullable(mut schema: Map<String, Value>) -> Map<String, Value> {
-    if let Some(Value::Array(values)) = schema.get_mut("enum")
-        && !values.contains(&Value::Null)
-    {
-        values.push(Value::Null);
-    }
-    match schema.get_mut("type") {
-        Some(Value::Array(types)) => {
-            types.push(Value::from("null"));
-            schema
-        }
-        Some(one) => {
-            *one = json!([one.take(), "null"]);
-            schema
-        }
-        None => {
-            let mut outer = Map::new();
-            if let Some(description) = schema.remove("description") {
-                outer.insert("description".to_owned(), description);
-            }
-            outer.insert("anyOf".to_owned(), json!([schema, {"type": "null"}]));
-            outer
-        }
+        let (reference, context) = key.clone();
+        self.names.insert(key, name.clone());
+        let written = format!("#/$defs/{name}");
+        self.pending.push_back(PendingDefinition { name, reference, context, depth });
+        Ok(written)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn document(version: &str, schemas: &Value) -> OpenApiDocument {
-        let text = json!({"openapi": version, "paths": {}, "components": {"schemas": schemas}}).to_string();
-        OpenApiDocument::parse(&text).unwrap()
-    }
-
-    fn converted(version: &str, schema: &Value) -> Value {
-        let document = document(version, &json!({}));
-        SchemaConverter::new(&document, MAX_DEPTH, &mut SchemaTotals::default()).convert(schema).unwrap()
-    }
-
-    #[test]
-    fn the_dialect_of_3_0_is_translated() {
-        for (schema, expected) in [
-            (json!({"type": "string", "nullable": true}), json!({"type": ["string", "null"]})),
-            (
-                json!({"type": "string", "nullable": true, "enum": ["a"]}),
-                json!({"type": ["string", "null"], "enum": ["a", null]}),
-            ),
-            (
-                json!({"nullable": true, "description": "d", "allOf": [{"type": "object"}]}),
-                json!({"description": "d", "anyOf": [{"allOf": [{"type": "object"}]}, {"type": "null"}]}),
-            ),
-            (
-                json!({"type": "integer", "minimum": 3, "exclusiveMinimum": true, "maximum": 9, "exclusiveMaximum": false}),
-                json!({"type": "integer", "exclusiveMinimum": 3, "maximum": 9}),
-            ),
-            (
-                json!({"type": "string", "example": "cat", "xml": {"name": "x"}, "x-y": 1, "format": "date"}),
-                json!({"type": "string", "format": "date", "examples": ["cat"]}),
-            ),
-            (json!({"type": "string", "pattern": "(?=a)b"}), json!({"type": "string"})),
-            (json!({"type": "string", "pattern": "^a+$"}), json!({"type": "string", "pattern": "^a+$"})),
-            (
-                json!({"type": "object", "required": ["id", "name"], "properties": {
-                    "id": {"type": "integer", "readOnly": true}, "name": {"type": "string"}}}),
-                json!({"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}),
-            ),
-            (json!({"exclusiveMinimum": 3}), json!({"exclusiveMinimum": 3})),
-            (json!(true), json!(true)),
-        ] {
-            assert_eq!(converted("3.0.3", &schema), expected, "{schema}");
-        }
-    }
-
-    #[test]
-    fn references_become_definitions_and_stay_recursive() {
-        let document = document(
-            "3.1.0",
-            &json!({
-                "Node": {"type": "object", "properties": {"next": {"$ref": "#/components/schemas/Node"},
-                    "other": {"$ref": "#/components/schemas/a~1b"}}},
-                "a/b": {"type": "string"}, "b": {"type": "integer"}}),
-        );
-        let mut known = SchemaTotals::default();
-        let mut schemas = SchemaConverter::new(&document, MAX_DEPTH, &mut known);
-        let root = schemas
-            .convert(&json!({"type": "object", "properties": {
-                "n": {"$ref": "#/components/schemas/Node", "description": "kept"},
-                "b": {"$ref": "#/components/schemas/b"}}}))
-            .unwrap();
-        assert_eq!(root.pointer("/properties/n/$ref"), Some(&json!("#/$defs/Node")));
-        assert_eq!(root.pointer("/properties/n/description"), Some(&json!("kept")));
-        let definitions = schemas.definitions().unwrap();
-        assert_eq!(definitions.keys().collect::<Vec<_>>(), ["Node", "b", "a_1b"]);
-        let whole = json!({"type": "object", "properties": root.get("properties"), "$defs": definitions});
-        let schema = Schema::input(&whole.to_string()).unwrap();
-        assert!(schema.check(&json!({"n": {"next": {"other": "x"}}})).is_ok());
-        assert!(schema.check(&json!({"n": {"next": {"other": 7}}})).is_err());
-    }
-
-    #[test]
-    fn a_hostile_schema_is_converted_cheaply() {
-        // Many references with the same last segment: each gets a unique name without a search.
-        let many = 15_000;
-        let schemas: Map<String, Value> =
-            (0..many).map(|n| (n.to_string(), json!({"x": {"type": "string"}}))).collect();
-        let hostile = document("3.1.0", &Value::Object(schemas));
-        let fields: Map<String, Value> = (0..many)
-            .map(|n| (format!("f{n}"), json!({"$ref": format!("#/components/schemas/{n}/x")})))
-            .collect();
-        let mut known = SchemaTotals::default();
-        let started = std::time::Instant::now();
-        let mut schemas = SchemaConverter::new(&hostile, MAX_DEPTH, &mut known);
-        schemas.convert(&json!({"properties": fields})).unwrap();
-        assert!(schemas.definitions().is_err(), "it is more than one operation may have");
-        assert!(started.elapsed() < std::time::Duration::from_secs(60));
-        let long = "x".repeat(100_000);
-        let values: Vec<String> = (0..5000).map(|n| format!("value {n}")).collect();
-        let kept = converted(
-            "3.1.0",
-            &json!({"type": "string", "enum": values, "default": long, "description": long,
-                "const": long, "pattern": long, "unknown": {"a": [1]}, "title": "a\u{202e}b"}),
-        );
-        assert_eq!(kept["description"].as_str().unwrap().chars().count(), MAX_DESCRIPTION + 1);
-        assert_eq!(kept["title"], "ab");
-        assert_eq!(kept.as_object().unwrap().len(), 3, "{kept}");
-        // A schema with many parts that is referenced repeatedly.
-        let big: Map<String, Value> =
-            (0..10_000).map(|n| (format!("f{n}"), json!({"type": "string"}))).collect();
-        let again = document("3.1.0", &json!({"Big": {"properties": big}}));
-        let mut known = SchemaTotals::default();
-        let mut refused = None;
-        for _ in 0..200 {
-            let mut schemas = SchemaConverter::new(&again, MAX_DEPTH, &mut known);
-            let converted = schemas.convert(&json!({"$ref": "#/components/schemas/Big"}));
-            refused = refused.or(converted.err()).or(schemas.definitions().err());
-        }
-        assert!(refused.unwrap().contains("choose some operations"));
-    }
-
-    #[test]
-    fn a_deep_schema_is_cut_and_a_large_one_refused() {
-        let deep =
-            (0..100).fold(json!({"type": "string"}), |inner, _| json!({"type": "array", "items": inner}));
-        let document = document("3.1.0", &json!({}));
-        let cut = SchemaConverter::new(&document, 3, &mut SchemaTotals::default()).convert(&deep).unwrap();
-        assert_eq!(
-            cut,
-            json!({"type": "array", "items": {"type": "array", "items": {"type": "array", "items": {"type": "array"}}}})
-        );
-        let many: Map<String, Value> =
-            (0..=MAX_PARTS).map(|n| (n.to_string(), json!({"type": "string"}))).collect();
-        let error = SchemaConverter::new(&document, 9, &mut SchemaTotals::default())
-            .convert(&json!({"properties": many}))
-            .unwrap_err();
-        assert!(error.contains("more than 20000 parts"), "{error}");
-        let error = SchemaConverter::new(&document, 9, &mut SchemaTotals::default())
-            .convert(&json!({"$ref": "x.yaml"}))
-            .unwrap_err();
-        assert!(error.contains("not fetched"), "{error}");
-    }
-}
+#[path = "schema_tests.rs"]
+mod tests;

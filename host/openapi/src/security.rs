@@ -7,6 +7,7 @@ use toolbay_policy::text::one_line;
 
 use crate::document::OpenApiDocument;
 use crate::parameter::{ParameterLocation, ReservedField, is_token};
+use crate::scalar::member_text;
 
 /// The longest name of a key in a request.
 const MAX_NAME: usize = 128;
@@ -60,7 +61,8 @@ pub(crate) fn credentials(
     operation: &Value,
     secrets: &BTreeMap<String, String>,
 ) -> Result<Vec<Credential>, String> {
-    let demands = operation.get("security").or_else(|| document.root().get("security"));
+    let own = operation.get("security").filter(|own| !own.is_null());
+    let demands = own.or_else(|| document.root().get("security"));
     let alternatives = demands.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     if alternatives.is_empty() {
         return Ok(Vec::new());
@@ -125,15 +127,17 @@ fn credentials_for(
 
 fn read_placement(document: &OpenApiDocument, scheme: &Value) -> Result<Placement, String> {
     let scheme = document.resolve(scheme)?;
-    let said = |key: &str| scheme.get(key).and_then(Value::as_str).unwrap_or_default();
+    let said = |key: &str| member_text(scheme, key);
     let bearer = || Placement::Header { name: "Authorization".to_owned(), prefix: "Bearer ".to_owned() };
-    match (said("type"), said("in"), said("scheme").to_ascii_lowercase().as_str()) {
-        ("apiKey", place, _) if !is_name(place, said("name")) => Err("one with an invalid `name`".to_owned()),
-        ("apiKey", "header", _) => {
-            Ok(Placement::Header { name: said("name").to_owned(), prefix: String::new() })
+    match (&*said("type"), &*said("in"), said("scheme").to_ascii_lowercase().as_str()) {
+        ("apiKey", place, _) if !is_name(place, &said("name")) => {
+            Err("one with an invalid `name`".to_owned())
         }
-        ("apiKey", "query", _) => Ok(Placement::Query(said("name").to_owned())),
-        ("apiKey", "cookie", _) => Ok(Placement::Cookie(said("name").to_owned())),
+        ("apiKey", "header", _) => {
+            Ok(Placement::Header { name: said("name").into_owned(), prefix: String::new() })
+        }
+        ("apiKey", "query", _) => Ok(Placement::Query(said("name").into_owned())),
+        ("apiKey", "cookie", _) => Ok(Placement::Cookie(said("name").into_owned())),
         ("http", _, "basic") => Ok(Placement::Basic),
         ("http", _, "bearer") | ("oauth2" | "openIdConnect", _, _) => Ok(bearer()),
         (kind, place, scheme) => Err(format!(

@@ -1,7 +1,7 @@
 //! Selects the operations that become tools.
 
 use crate::name::OperationIdentity;
-use crate::operation::METHODS;
+use crate::path_items::METHODS;
 
 /// A line of `include` or `exclude`: `tag:NAME`, `op:ID`, `GET`, `/path/*`, or `GET /path/*`; `*` matches any run of
 /// characters.

@@ -1,7 +1,7 @@
 //! Serialization of parameters: the styles of the specification (OpenAPI 3.1, Parameter Object, Style Examples).
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// Everything except the unreserved characters of RFC 3986.
 const STRICT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -83,6 +83,27 @@ pub(crate) fn value_as_text(value: &Value) -> String {
     }
 }
 
+/// Whether a value is undefined, and its parameter is left out: a list or an object without defined members (RFC 6570,
+/// section 2.3).
+pub(crate) fn is_undefined(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(items) => items.iter().all(Value::is_null),
+        Value::Object(map) => map.values().all(Value::is_null),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
+/// The defined members of a list.
+fn defined_items(items: &[Value]) -> impl Iterator<Item = &Value> {
+    items.iter().filter(|item| !item.is_null())
+}
+
+/// The defined members of an object.
+fn defined_members(map: &Map<String, Value>) -> impl Iterator<Item = (&String, &Value)> {
+    map.iter().filter(|(_, value)| !value.is_null())
+}
+
 /// A value as a single text, for paths and header fields.
 pub(crate) fn serialize_single(
     style: ParameterStyle,
@@ -94,13 +115,13 @@ pub(crate) fn serialize_single(
     let pairs = |value: &Value, between: &str| -> Option<Vec<String>> {
         let map = value.as_object()?;
         Some(
-            map.iter()
+            defined_members(map)
                 .map(|(k, v)| format!("{}{between}{}", escape.escape(k), escape.escape_value(v)))
                 .collect(),
         )
     };
     let items = |value: &Value| -> Option<Vec<String>> {
-        Some(value.as_array()?.iter().map(|item| escape.escape_value(item)).collect())
+        Some(defined_items(value.as_array()?).map(|item| escape.escape_value(item)).collect())
     };
     let between = if explode { "=" } else { "," };
     match style {
@@ -126,7 +147,7 @@ pub(crate) fn serialize_single(
     }
 }
 
-/// A value as encoded `name=value` pairs, for queries, cookies and forms.
+/// A value as encoded `name=value` pairs, for queries, cookies and forms. An undefined value has none.
 pub(crate) fn serialize_pairs(
     style: ParameterStyle,
     explode: bool,
@@ -134,11 +155,15 @@ pub(crate) fn serialize_pairs(
     value: &Value,
     escape: EscapeMode,
 ) -> Vec<(String, String)> {
+    if is_undefined(value) {
+        return Vec::new();
+    }
     let key = EscapeMode::Strict.escape(name);
     let joined = |with: &str| match value {
-        Value::Array(items) => items.iter().map(|v| escape.escape_value(v)).collect::<Vec<_>>().join(with),
-        Value::Object(map) => map
-            .iter()
+        Value::Array(items) => {
+            defined_items(items).map(|v| escape.escape_value(v)).collect::<Vec<_>>().join(with)
+        }
+        Value::Object(map) => defined_members(map)
             .flat_map(|(k, v)| [escape.escape(k), escape.escape_value(v)])
             .collect::<Vec<_>>()
             .join(with),
@@ -153,11 +178,11 @@ pub(crate) fn serialize_pairs(
             out
         }
         (_, Value::Array(items)) if explode => {
-            items.iter().map(|item| (key.clone(), escape.escape_value(item))).collect()
+            defined_items(items).map(|item| (key.clone(), escape.escape_value(item))).collect()
         }
-        (_, Value::Object(map)) if explode => {
-            map.iter().map(|(k, v)| (EscapeMode::Strict.escape(k), escape.escape_value(v))).collect()
-        }
+        (_, Value::Object(map)) if explode => defined_members(map)
+            .map(|(k, v)| (EscapeMode::Strict.escape(k), escape.escape_value(v)))
+            .collect(),
         _ => vec![(key, joined(","))],
     }
 }
@@ -167,7 +192,7 @@ pub(crate) fn serialize_pairs(
 fn serialize_deep_object(key: &str, value: &Value, escape: EscapeMode, out: &mut Vec<(String, String)>) {
     match value {
         Value::Object(map) => {
-            for (name, inner) in map {
+            for (name, inner) in defined_members(map) {
                 serialize_deep_object(
                     &format!("{key}%5B{}%5D", EscapeMode::Strict.escape(name)),
                     inner,
@@ -177,7 +202,7 @@ fn serialize_deep_object(key: &str, value: &Value, escape: EscapeMode, out: &mut
             }
         }
         Value::Array(items) if items.iter().all(|item| !item.is_object() && !item.is_array()) => {
-            out.extend(items.iter().map(|item| (key.to_owned(), escape.escape_value(item))));
+            out.extend(defined_items(items).map(|item| (key.to_owned(), escape.escape_value(item))));
         }
         other => out.push((key.to_owned(), escape.escape_value(other))),
     }
@@ -243,6 +268,13 @@ mod tests {
             ),
             (ParameterStyle::Form, true, &json!(""), "color="),
             (ParameterStyle::Form, true, &json!([]), ""),
+            (ParameterStyle::Form, false, &json!([]), ""),
+            (ParameterStyle::SpaceDelimited, false, &json!([]), ""),
+            (ParameterStyle::PipeDelimited, false, &json!([]), ""),
+            (ParameterStyle::DeepObject, true, &json!({"a": {}, "b": [], "c": null}), ""),
+            (ParameterStyle::Form, false, &json!({}), ""),
+            (ParameterStyle::Form, false, &json!([""]), "color="),
+            (ParameterStyle::Form, false, &json!(["a", null, "b"]), "color=a,b"),
         ] {
             assert_eq!(query(style, explode, value), expected, "{style:?} {explode} {value}");
         }

@@ -13,11 +13,18 @@ use crate::exchange::{ExchangeError, HttpExchange};
 use crate::operation::ImportedOperation;
 use crate::request::RequestPlan;
 use crate::response::{self, BinaryBody, DecodedResponse};
+use crate::routes::Routes;
 
-/// The registry entry of an operation, which sends its requests through `exchange`.
+/// The registry entry of an operation, which sends its requests through `exchange`. `routes` are those of the document
+/// ([`Import::routes`](crate::Import::routes)).
 #[must_use]
-pub fn tool_entry(operation: ImportedOperation, exchange: Arc<dyn HttpExchange>) -> ToolEntry {
-    let mut entry = ToolEntry::new(operation.def, Arc::new(OperationTool { plan: operation.plan, exchange }));
+pub fn tool_entry(
+    operation: ImportedOperation,
+    exchange: Arc<dyn HttpExchange>,
+    routes: Arc<Routes>,
+) -> ToolEntry {
+    let tool = OperationTool { plan: operation.plan, exchange, routes };
+    let mut entry = ToolEntry::new(operation.def, Arc::new(tool));
     entry.availability.unavailable = operation.unavailable.map(Into::into);
     entry
 }
@@ -26,6 +33,7 @@ pub fn tool_entry(operation: ImportedOperation, exchange: Arc<dyn HttpExchange>)
 struct OperationTool {
     plan: RequestPlan,
     exchange: Arc<dyn HttpExchange>,
+    routes: Arc<Routes>,
 }
 
 impl OperationTool {
@@ -37,7 +45,9 @@ impl OperationTool {
             ExchangeError::Denied(text) => ToolError::new(ErrorCode::NotAvailable, text).into(),
             ExchangeError::Failed(text) => ToolError::new(ErrorCode::ExecutionFailed, text).into(),
         })?;
-        match response::decode(&url, answer, ctx.budget_chars)? {
+        let (routes, budget, steps) = (Arc::clone(&self.routes), ctx.budget_chars, answer.body.len() as u64);
+        let decoded = ctx.compute(steps, move || response::decode(&url, answer, budget, &routes)).await??;
+        match decoded {
             DecodedResponse::Output(output) => Ok(output),
             DecodedResponse::Binary(file) => Ok(self.attach(file, ctx).await),
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
 
-use crate::quantity::unit::{Age, Bytes, Unit};
+use crate::quantity::unit::{Bytes, Time, Unit};
 
 /// Total size of the audit files, in bytes. The minimum holds eight files with sixteen of the longest lines each.
 const BYTES: RangeInclusive<u64> = 8 << 20..=1 << 40;
@@ -40,7 +40,7 @@ pub struct AuditPolicy {
     #[schemars(schema_with = "bytes_schema")]
     pub bytes: u64,
     /// Longest retention of a line. `None` keeps lines as long as `bytes` allows.
-    #[serde(deserialize_with = "Age::read_some")]
+    #[serde(deserialize_with = "Time::read_some")]
     #[schemars(schema_with = "age_schema")]
     pub age: Option<Duration>,
 }
@@ -50,7 +50,7 @@ fn bytes_schema(_: &mut SchemaGenerator) -> Schema {
 }
 
 fn age_schema(_: &mut SchemaGenerator) -> Schema {
-    Age::schema(&(1..=u64::MAX))
+    Time::schema(&(1..=u64::MAX))
 }
 
 impl Default for AuditPolicy {

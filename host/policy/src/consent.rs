@@ -7,7 +7,7 @@
 //! | any | none, and the policy has no lines for the plugin | no consent needed |
 //! | pinned by the policy | any | the pin is the consent |
 //! | first under this id | any | recorded: the operator wrote the section |
-//! | as recorded | any | allowed: the operator wrote the lines |
+//! | as recorded | any | allowed: the operator wrote the lines; recorded, unless another version waits after a restart |
 //! | another | within the record | allowed: the record is updated |
 //! | another | beyond the record | held until the operator consents |
 
@@ -61,16 +61,30 @@ pub struct Consent {
 
 /// Stores consents. Only the host and the operator's commands use it, never a plugin or a model.
 pub trait ConsentStore: Send + Sync + fmt::Debug {
-    /// Passes the record of a plugin to `decide` and applies the result, in one atomic step. `decide` may be called
-    /// more than once. Returns whether the record changed; a read-only store changes nothing.
+    /// Passes the record of each plugin to `decide`, with the index of the plugin, and applies the results in this order,
+    /// in one atomic step: the records are read once and written at most once, however many plugins there are. A plugin may
+    /// be there twice, and its second decision sees the first. `decide` may be called more than once for an index; its last
+    /// result counts. Returns whether a record changed; a read-only store changes nothing.
     ///
     /// # Errors
     /// The records cannot be read or written. No consent applies then.
+    fn update_all(
+        &self,
+        plugins: &[&PluginId],
+        decide: &mut dyn FnMut(usize, Option<&Consent>) -> ConsentChange,
+    ) -> Result<bool, String>;
+
+    /// As [`ConsentStore::update_all`], for one plugin.
+    ///
+    /// # Errors
+    /// As [`ConsentStore::update_all`].
     fn update(
         &self,
         plugin: &PluginId,
         decide: &mut dyn FnMut(Option<&Consent>) -> ConsentChange,
-    ) -> Result<bool, String>;
+    ) -> Result<bool, String> {
+        self.update_all(&[plugin], &mut |_, known| decide(known))
+    }
 }
 
 /// A change of a record.
@@ -104,6 +118,9 @@ pub enum AskingVersion {
     Newest,
     /// The one that runs. Another one may wait, and the operator may have agreed to that one already: its record stays.
     Running,
+    /// The one that ran before a restart, while the one of the file is held. Lines that the operator added meanwhile apply to
+    /// it, but are not recorded: the record would let in the one that waits.
+    Kept,
 }
 
 /// Decides whether a plugin's grants need a new consent.
@@ -121,9 +138,12 @@ pub fn evaluate_consent(
     match (known.digest == digest, beyond.is_empty()) {
         (true, true) => ConsentDecision::Unchanged,
         // The operator added lines for the same bytes. The record keeps lines of other policies, too.
-        (true, false) => ConsentDecision::UpdateRecord(known.granted.clone().union(granted)),
+        (true, false) if asking != AskingVersion::Kept => {
+            ConsentDecision::UpdateRecord(known.granted.clone().union(granted))
+        }
+        (true, false) => ConsentDecision::Unchanged,
         (false, false) if !pinned => ConsentDecision::NeedsConsent(beyond),
-        (false, _) if asking == AskingVersion::Running => ConsentDecision::Unchanged,
+        (false, _) if asking != AskingVersion::Newest => ConsentDecision::Unchanged,
         (false, _) => ConsentDecision::UpdateRecord(granted.clone()),
     }
 }

@@ -19,6 +19,7 @@ mod policy;
 pub mod quantity;
 pub mod refusal;
 pub mod registry;
+pub mod route;
 pub mod rule;
 mod schema;
 pub mod serve;
@@ -28,12 +29,14 @@ pub mod similar;
 pub mod telemetry;
 pub mod text;
 pub mod trust;
+pub mod unchecked;
 pub mod wildcard;
 
 pub use capability::unusable_target;
 pub use policy::{
-    AccessQuery, Advice, AdvisedList, ApprovalMode, DocumentLocation, GrantDecision, GrantKey, Grants,
-    KnownNames, KnownPlugin, LimitRow, MAX_FINDINGS, MAX_OPENAPI_NAME, MAX_OPENAPI_QUALIFIED, MAX_REUSE,
-    OpenApiService, OpenApiToolSettings, PathKind, Policy, PolicyCheck, PolicyError, PolicyFinding, Profile,
-    ProposedLine, ReducerBinding, ServiceHeader, Severity,
+    AccessQuery, Advice, AdvisedList, ApprovalMode, DocumentLocation, FileContent, GrantDecision, GrantKey,
+    Grants, KnownNames, KnownPlugin, KnownService, KnownTool, LimitRow, MAX_FINDINGS, MAX_OPENAPI_NAME,
+    MAX_OPENAPI_QUALIFIED, MAX_REUSE, Machine, NamedTool, OpenApiService, OpenApiToolSettings, PathKind,
+    Policy, PolicyCheck, PolicyError, PolicyFinding, PolicyReview, Profile, ProgramSection, ProposedLine,
+    ReducerBinding, ServiceHeader, Severity,
 };

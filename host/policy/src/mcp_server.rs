@@ -9,10 +9,13 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::capability::program::Program;
-use crate::name::PluginId;
+use crate::name::{PluginId, QualifiedName, ToolName};
 use crate::output::OutputSettings;
 use crate::permission::{Action, PermissionRule};
 use crate::quantity::unit::{Bytes, OptionalQuantity, Timeout, Unit as _};
+use crate::route::OutboundRoute;
+use crate::schema::ToolKey;
+use crate::text::one_line;
 use crate::wildcard::text_matches;
 
 /// Longest name of a server, in characters. A qualified name has 64 characters; the rest is for the tool.
@@ -85,6 +88,8 @@ pub struct HttpServerConfig {
     /// Private networks that the URL's host name may resolve to. An IP address in the URL is always allowed. Addresses
     /// that a peer names, such as those of an authorization server, are allowed by this list only.
     pub net_private: Vec<IpNet>,
+    /// How the server and its authorization server are reached.
+    pub route: OutboundRoute,
 }
 
 /// What the operator decided about the host as an OAuth client of a server (`[mcp.NAME.oauth]`).
@@ -100,6 +105,8 @@ pub struct OAuthClientSettings {
     pub scopes: Option<BTreeSet<String>>,
     /// The port of the redirect address on the loopback interface. `None`: any free port.
     pub redirect_port: Option<u16>,
+    /// Whether [`Self::issuer`] counts as supporting PKCE with S256 if its metadata do not say.
+    pub assumes_pkce: bool,
 }
 
 /// A client that the operator registered at an authorization server.
@@ -109,6 +116,19 @@ pub struct RegisteredClient {
     pub id: String,
     /// The name of the secret, for a confidential client.
     pub secret: Option<String>,
+    /// How the client sends its secret to the token endpoint. `None`: a method that the authorization server supports.
+    pub auth_method: Option<TokenEndpointAuthMethod>,
+}
+
+/// How a client sends its secret to the token endpoint (RFC 7591, section 2; RFC 6749, section 2.3.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+pub enum TokenEndpointAuthMethod {
+    /// In the header `authorization`.
+    #[serde(rename = "client_secret_basic")]
+    Basic,
+    /// In the form.
+    #[serde(rename = "client_secret_post")]
+    Post,
 }
 
 /// A header that holds a secret.
@@ -140,6 +160,10 @@ pub enum ProtocolEra {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "ServerToolSection")]
 pub struct ServerToolSettings {
+    /// The name of the tool after `mcp__SERVER__`, in place of the server's own. Rules and lists with the name that it would
+    /// have without this key still apply.
+    #[schemars(with = "Option<ToolKey>")]
+    pub name: Option<ToolName>,
     /// The permission for its calls, if the rules are less strict.
     pub permission: Option<Action>,
     /// Timeout of one call.
@@ -167,10 +191,51 @@ impl McpServer {
         !self.exclude.iter().any(fits) && self.tools.as_ref().is_none_or(|tools| tools.iter().any(fits))
     }
 
+    /// The tools that the policy has a section for, and that the server does not list.
+    pub fn unknown_tools<'a>(
+        &'a self,
+        is_listed: impl Fn(&str) -> bool + 'a,
+    ) -> impl Iterator<Item = &'a str> {
+        let tools = self.tool_overrides.keys().map(String::as_str);
+        tools.filter(move |tool| self.includes_tool(tool) && !is_listed(tool))
+    }
+
+    /// The warning about a section for a tool that is not there.
+    #[must_use]
+    pub fn unknown_tool_warning(&self, tool: &str) -> String {
+        let shown = one_line(tool, 100);
+        format!(
+            "it has no tool `{shown}`, for which the policy has a section ([mcp.{}.tool.{shown:?}])",
+            self.name
+        )
+    }
+
     /// Whether a resource may be read. For a resource template, its URI template is compared.
     #[must_use]
     pub fn includes_resource(&self, uri: &str) -> bool {
         self.resources.as_ref().is_none_or(|all| all.iter().any(|pattern| text_matches(pattern, uri)))
+    }
+
+    /// Returns the qualified name of one tool, by the server's tool name: the operator's name for it, or the server's own
+    /// ([`QualifiedName::from_mcp_tool`]).
+    ///
+    /// # Errors
+    /// The name cannot become a qualified one, or the operator gave it to another tool.
+    pub fn tool_name(&self, tool: &str) -> Result<QualifiedName, String> {
+        if let Some(name) = self.tool_overrides.get(tool).and_then(|own| own.name.as_ref()) {
+            return QualifiedName::join_mcp(&self.name, name).map_err(|e| e.to_string());
+        }
+        let name = QualifiedName::from_mcp_tool(&self.name, tool).map_err(|e| e.to_string())?;
+        let taken = |own: &ServerToolSettings| {
+            own.name.as_ref().is_some_and(|given| given.as_str().eq_ignore_ascii_case(name.tool_part()))
+        };
+        match self.tool_overrides.iter().find(|(_, own)| taken(own)) {
+            Some((other, _)) => Err(format!(
+                "its name is the one that [mcp.{}.tool.{other:?}] gives to another tool; choose another `name` there",
+                self.name
+            )),
+            None => Ok(name),
+        }
     }
 
     /// Returns the settings of one tool, by the server's tool name.
@@ -179,6 +244,7 @@ impl McpServer {
         let (wide, none) = (&self.tool_defaults, ServerToolSettings::default());
         let narrow = self.tool_overrides.get(tool).unwrap_or(&none);
         ServerToolSettings {
+            name: narrow.name.clone(),
             permission: narrow.permission.or(wide.permission),
             timeout: narrow.timeout.or(wide.timeout).or(Some(self.timeout)),
             max_result_chars: narrow.max_result_chars.or(wide.max_result_chars),
@@ -200,7 +266,7 @@ impl McpServer {
             reason: Some(format!("`permission` of {table}")),
         };
         let of_tools = self.tool_overrides.iter().filter_map(|(tool, rules)| {
-            let name = crate::name::QualifiedName::from_mcp_tool(&self.name, tool).ok()?;
+            let name = QualifiedName::from_mcp_tool(&self.name, tool).ok()?;
             let table = format!("[mcp.{}.tool.{tool:?}]", self.name);
             Some(rule(Some(name.as_str().to_owned()), rules.permission?, table))
         });

@@ -28,6 +28,7 @@ fn every_key_of_a_section_is_applied() {
         env_secrets = { GITHUB_TOKEN = "TOKEN" }
         fs_read = ["$workspace"]
         network = true
+        chmod = true
         sandbox = "best-effort"
         tools = ["search_*", "read"]
         exclude = ["search_secret*"]
@@ -41,7 +42,7 @@ fn every_key_of_a_section_is_applied() {
     );
     let ServerTransport::Stdio(child) = &server.transport else { panic!("{server:?}") };
     assert_eq!(child.args, ["--stdio", "more"]);
-    assert!(child.sandboxed && child.program.network && child.program.read.len() == 1);
+    assert!(child.sandboxed && child.program.network && child.program.chmod && child.program.read.len() == 1);
     assert_eq!(child.env_secrets["GITHUB_TOKEN"], "TOKEN");
     let taken = ["search_code", "read", "write", "search_secrets"].map(|tool| server.includes_tool(tool));
     assert_eq!(taken, [true, true, false, false]);
@@ -67,6 +68,8 @@ fn an_invalid_section_is_refused() {
         (&format!("{COMMAND}net_private = [\"10.0.0.0/8\"]"), "`net_private` has no effect"),
         (&format!("{URL}fs_read = [\"/srv\"]"), "`fs_read` has no effect"),
         (&format!("{URL}sandbox = \"none\""), "`sandbox` has no effect"),
+        (&format!("{URL}chmod = true"), "`chmod` has no effect"),
+        (&format!("{COMMAND}sandbox = \"none\"\nchmod = false"), "`chmod` has no effect"),
         (&format!("{COMMAND}sandbox = \"none\"\nfs_read = [\"/srv\"]"), "`fs_read` has no effect"),
         (&format!("{COMMAND}sandbox = \"weak\""), "best-effort"),
         (&format!("{COMMAND}fs_read = [\"/srv/*.txt\"]"), "whole folders"),
@@ -108,6 +111,11 @@ fn an_invalid_section_is_refused() {
         (&format!("{URL}[mcp.a.oauth]\nclient_id = \"c\""), "needs `issuer`"),
         (&format!("{URL}[mcp.a.oauth]\nclient_secret = \"T\""), "needs `client_id`"),
         (
+            &format!("{URL}[mcp.a.oauth]\ntoken_endpoint_auth_method = \"client_secret_basic\""),
+            "needs `client_secret`",
+        ),
+        (&format!("{URL}[mcp.a.oauth]\ntoken_endpoint_auth_method = \"basic\""), "client_secret_post"),
+        (
             &format!(
                 "{URL}[mcp.a.oauth]\nclient_id = \"c\"\nclient_secret = \"T\"\nissuer = \"https://b.example\""
             ),
@@ -136,7 +144,14 @@ fn a_section_only_makes_the_rules_stricter() {
     let decide = |tool: &str| {
         let name = format!("mcp__a__{tool}");
         let source = SourceLabel { kind: "mcp", name: "a" };
-        let tool = PermissionSubject { name: &name, source, tags: &[], needs_approval: false };
+        let tool = PermissionSubject {
+            name: &name,
+            full_name: &name,
+            source,
+            tags: &[],
+            needs_approval: false,
+            unchecked: None,
+        };
         policy.permissions().decide(tool, &serde_json::Value::Null).action
     };
     assert_eq!(["x", "y", "z"].map(decide), [Action::Deny, Action::Allow, Action::Allow]);

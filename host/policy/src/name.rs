@@ -13,6 +13,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use sha2::{Digest, Sha256};
 
 use crate::text;
@@ -27,6 +29,9 @@ pub const NAME_SEPARATOR: &str = "__";
 pub const MCP_PREFIX: &str = "mcp__";
 /// The reserved plugin id, in any letter case. With it, a qualified name could imitate a tool of another source.
 const RESERVED_ID: &str = "mcp";
+
+/// What is wrong with a dot. Files and packages of components often have one.
+const DOT: &str = "has a dot, and model APIs refuse names of tools with one: use `-` or `_` in its place";
 
 /// Longest tool name that another MCP server may use, in bytes: twice the limit that the protocol recommends.
 pub const MAX_SERVER_TOOL_NAME: usize = 256;
@@ -80,6 +85,8 @@ impl PluginId {
             "is empty"
         } else if id.len() > MAX_QUALIFIED - NAME_SEPARATOR.len() - 1 {
             "is longer than 61 characters"
+        } else if id.contains('.') {
+            DOT
         } else if !is_legal(id) {
             "has a character outside A-Z a-z 0-9 _ -"
         } else if !id.starts_with(|c: char| c.is_ascii_alphanumeric()) {
@@ -124,6 +131,8 @@ impl ToolName {
         const WHAT: &str = "tool name";
         let problem = if name.is_empty() {
             "is empty"
+        } else if name.contains('.') {
+            DOT
         } else if !is_legal(name) {
             "has a character outside A-Z a-z 0-9 _ -"
         } else if name.len() > MAX_TOOL {
@@ -138,6 +147,12 @@ impl ToolName {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl<'de> Deserialize<'de> for ToolName {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        Self::new(&String::deserialize(input)?).map_err(D::Error::custom)
     }
 }
 
@@ -279,6 +294,14 @@ mod tests {
         }
         for bad in ["", "a.b", "a/b", "name\nwith newline", &"x".repeat(49)] {
             assert!(ToolName::new(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_dot_in_a_name_is_explained() {
+        let errors = [PluginId::new("web.search").unwrap_err(), ToolName::new("a.b").unwrap_err()];
+        for error in errors.map(|error| error.to_string()) {
+            assert!(error.contains("has a dot") && error.contains("use `-` or `_`"), "{error}");
         }
     }
 

@@ -14,6 +14,17 @@ pub enum Truncation {
     HeadTail,
 }
 
+/// What happens to a result that does not match the output schema of its tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum SchemaMismatch {
+    /// It is delivered with a line that says so.
+    #[default]
+    Mark,
+    /// The call fails.
+    Error,
+}
+
 /// The output settings of one level. `None` leaves the decision to the next wider level.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -26,6 +37,8 @@ pub struct OutputSettings {
     pub strip_blobs: Option<bool>,
     /// Whether models see the policy lines that would allow a refused use ([`crate::refusal`]).
     pub policy_hints: Option<bool>,
+    /// What happens to a result that does not match the output schema of its tool.
+    pub schema_mismatch: Option<SchemaMismatch>,
 }
 
 impl OutputSettings {
@@ -37,6 +50,7 @@ impl OutputSettings {
             truncate: self.truncate.or(wider.truncate),
             strip_blobs: self.strip_blobs.or(wider.strip_blobs),
             policy_hints: self.policy_hints.or(wider.policy_hints),
+            schema_mismatch: self.schema_mismatch.or(wider.schema_mismatch),
         }
     }
 }

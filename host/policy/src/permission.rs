@@ -4,18 +4,19 @@
 //! approval. Without rules, every admitted call runs.
 
 use std::collections::BTreeMap;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::time::Duration;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::unchecked::UncheckedArguments;
 use crate::wildcard::text_matches;
 
 /// Longest argument that is compared, in bytes. A longer one matches rules that deny or ask, but not rules that
 /// allow.
-const MAX_ARGUMENT: usize = 64 << 10;
+pub const MAX_ARGUMENT: usize = 64 << 10;
 /// Default time to wait for an approval. A person may be away for some minutes, but an agent must not wait forever.
 pub const DEFAULT_ASK_TIMEOUT: Duration = Duration::from_secs(300);
 /// The predefined rules, by name.
@@ -116,7 +117,14 @@ impl TryFrom<PermissionRuleSection> for PermissionRule {
                 let known = PRESETS.map(|(name, ..)| format!("`{name}`")).join(", ");
                 format!("`preset`: there is no preset `{preset}`; use one of {known}")
             })?,
-            (Some(_), _) => return Err("`preset` excludes all other keys except `reason`".to_owned()),
+            (Some(_), _) => {
+                let other = [("tool", tool.is_some()), ("tag", tag.is_some()), ("source", source.is_some())]
+                    .into_iter()
+                    .chain([("args", !args.is_empty())])
+                    .find_map(|(key, is_written)| is_written.then_some(key));
+                let key = other.unwrap_or("action");
+                return Err(format!("`{key}`: `preset` excludes all other keys except `reason`"));
+            }
             (None, None) => return Err("`action` is missing: `allow`, `ask` or `deny`".to_owned()),
             (None, Some(action)) => Self { tool, tag, source, args, action, reason: None },
         };
@@ -137,12 +145,17 @@ impl TryFrom<PermissionRuleSection> for PermissionRule {
 pub struct PermissionSubject<'a> {
     /// Its qualified name.
     pub name: &'a str,
+    /// The qualified name that it would have without the operator's `name`. Rules match both, so that a new name escapes
+    /// none.
+    pub full_name: &'a str,
     /// The source of the tool.
     pub source: SourceLabel<'a>,
     /// All its tags, derived ones included.
     pub tags: &'a [&'a str],
     /// Whether its author wants each call approved.
     pub needs_approval: bool,
+    /// The arguments that its schema does not check completely; `None` if it checks all.
+    pub unchecked: Option<&'a UncheckedArguments>,
 }
 
 /// The source of a tool: its kind and, except for `builtin`, its name. Shown as `plugin:text`.
@@ -210,6 +223,26 @@ pub struct RuleOutcome<'a> {
     pub rule: Option<(usize, &'a PermissionRule)>,
     /// Whether no rule matches and the tool's author wants each call approved.
     pub by_author: bool,
+    /// The argument that the rule could not compare.
+    pub uncompared: Option<UncomparedArgument<'a>>,
+}
+
+/// An argument that a rule could not compare with its pattern, as a JSON pointer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UncomparedArgument<'a> {
+    /// The schema of the tool does not check it, and it has no text: the rule refuses the call.
+    Open(&'a str),
+    /// It is longer than [`MAX_ARGUMENT`]: the rule applies without it. A shorter one may not match.
+    TooLong(&'a str),
+}
+
+impl<'a> RuleOutcome<'a> {
+    /// The outcome of a rule that matches, or that cannot be evaluated on an argument.
+    fn from_rule(place: usize, rule: &'a PermissionRule, uncompared: Option<UncomparedArgument<'a>>) -> Self {
+        let is_open = matches!(uncompared, Some(UncomparedArgument::Open(_)));
+        let action = if is_open { Action::Deny } else { rule.action };
+        Self { action, rule: Some((place, rule)), by_author: false, uncompared }
+    }
 }
 
 impl Default for Permissions {
@@ -250,22 +283,38 @@ impl Permissions {
     #[must_use]
     pub fn decide(&self, tool: PermissionSubject<'_>, args: &Value) -> RuleOutcome<'_> {
         let verdict = self.first_match(tool, args);
-        let of_section = self.section_rules.iter().find(|rule| rule.matches(tool, args));
-        match of_section {
-            Some(rule) if rule.action > verdict.action => {
-                RuleOutcome { action: rule.action, rule: Some((0, rule)), by_author: false }
-            }
+        match first_of(self.section_rules.iter().map(|rule| (0, rule)), tool, args) {
+            Some(of_section) if of_section.action > verdict.action => of_section,
             Some(_) | None => verdict,
         }
     }
 
+    /// Decides about arguments with several equal spellings, such as a URI in different percent-encodings: the first rule
+    /// that matches one of them applies. Without a spelling, the action is [`Action::Deny`].
+    #[must_use]
+    pub fn decide_spelled(&self, tool: PermissionSubject<'_>, spelled: &[Value]) -> Action {
+        let outcomes = spelled.iter().map(|args| self.decide(tool, args));
+        let first = outcomes.min_by_key(|outcome| outcome.rule.map_or(usize::MAX, |(place, _)| place));
+        first.map_or(Action::Deny, |outcome| outcome.action)
+    }
+
+    /// The outcomes that keep a call from running at once: that of its section, and that of the rules or the default.
+    pub fn restrictions<'a>(
+        &'a self,
+        tool: PermissionSubject<'_>,
+        args: &Value,
+    ) -> impl Iterator<Item = RuleOutcome<'a>> + use<'a> {
+        let of_section = first_of(self.section_rules.iter().map(|rule| (0, rule)), tool, args);
+        let outcomes = [of_section, Some(self.first_match(tool, args))];
+        outcomes.into_iter().flatten().filter(|outcome| outcome.action != Action::Allow)
+    }
+
     fn first_match(&self, tool: PermissionSubject<'_>, args: &Value) -> RuleOutcome<'_> {
-        let mut rules = self.rules.iter().zip(1..);
-        if let Some((rule, place)) = rules.find(|(rule, _)| rule.matches(tool, args)) {
-            return RuleOutcome { action: rule.action, rule: Some((place, rule)), by_author: false };
-        }
-        let (action, by_author) = self.fallback_for(tool);
-        RuleOutcome { action, rule: None, by_author }
+        let matching = first_of((1..).zip(&self.rules), tool, args);
+        matching.unwrap_or_else(|| {
+            let (action, by_author) = self.fallback_for(tool);
+            RuleOutcome { action, rule: None, by_author, uncompared: None }
+        })
     }
 
     /// Returns the action for a call that no rule matches, and whether the tool's author caused it.
@@ -302,219 +351,102 @@ impl Permissions {
     }
 }
 
+/// The outcome of the first rule that matches a call or cannot be evaluated on it.
+fn first_of<'a>(
+    rules: impl Iterator<Item = (usize, &'a PermissionRule)>,
+    tool: PermissionSubject<'_>,
+    args: &Value,
+) -> Option<RuleOutcome<'a>> {
+    rules.into_iter().find_map(|(place, rule)| match rule.evaluate(tool, args) {
+        RuleMatch::No => None,
+        RuleMatch::Yes(uncompared) => Some(RuleOutcome::from_rule(place, rule, uncompared)),
+    })
+}
+
+/// Whether a pattern matches an argument.
+#[derive(Debug, PartialEq, Eq)]
+enum ArgumentMatch {
+    No,
+    Yes,
+    /// It is longer than [`MAX_ARGUMENT`] and was not compared.
+    TooLong,
+}
+
+/// Whether a rule matches a call.
+enum RuleMatch<'a> {
+    No,
+    /// It does, or it depends on an argument that it could not compare.
+    Yes(Option<UncomparedArgument<'a>>),
+}
+
 impl PermissionRule {
-    fn matches(&self, tool: PermissionSubject<'_>, args: &Value) -> bool {
-        self.matches_tool(tool)
-            && self
-                .args
-                .iter()
-                .all(|(pointer, pattern)| self.matches_argument(pattern, args.pointer(pointer)))
+    fn evaluate(&self, tool: PermissionSubject<'_>, args: &Value) -> RuleMatch<'_> {
+        if !self.matches_tool(tool) {
+            return RuleMatch::No;
+        }
+        let (mut open, mut too_long) = (None, None);
+        for (pointer, pattern) in &self.args {
+            let argument = args.pointer(pointer);
+            let is_open = |unchecked: &UncheckedArguments| unchecked.is_open(pointer, argument);
+            if tool.unchecked.is_some_and(is_open) && !(pattern == "*" && argument.is_some()) {
+                open = open.or(Some(UncomparedArgument::Open(pointer)));
+                continue;
+            }
+            match Self::match_argument(pattern, argument) {
+                ArgumentMatch::Yes => {}
+                ArgumentMatch::No => return RuleMatch::No,
+                ArgumentMatch::TooLong if self.action == Action::Allow => return RuleMatch::No,
+                ArgumentMatch::TooLong => too_long = too_long.or(Some(UncomparedArgument::TooLong(pointer))),
+            }
+        }
+        RuleMatch::Yes(open.or(too_long))
     }
 
     fn matches_tool(&self, tool: PermissionSubject<'_>) -> bool {
-        self.tool.as_ref().is_none_or(|pattern| text_matches(pattern, tool.name))
+        let names = [tool.name, tool.full_name];
+        self.tool.as_ref().is_none_or(|pattern| names.iter().any(|name| text_matches(pattern, name)))
             && self.tag.as_ref().is_none_or(|tag| tool.tags.contains(&tag.as_str()))
             && self.source.as_ref().is_none_or(|source| tool.source.matches(source))
     }
 
+    /// Whether an argument may match a pattern. One that is too long to be compared may.
+    pub(crate) fn may_match_argument(pattern: &str, argument: Option<&Value>) -> bool {
+        !matches!(Self::match_argument(pattern, argument), ArgumentMatch::No)
+    }
+
     /// A string is compared as it is, any other value as JSON.
-    fn matches_argument(&self, pattern: &str, argument: Option<&Value>) -> bool {
-        let compare = |text: &str| {
-            if text.len() > MAX_ARGUMENT { self.action != Action::Allow } else { text_matches(pattern, text) }
+    fn match_argument(pattern: &str, argument: Option<&Value>) -> ArgumentMatch {
+        let compare = |text: &str| match text.len() {
+            length if length > MAX_ARGUMENT => ArgumentMatch::TooLong,
+            _ if text_matches(pattern, text) => ArgumentMatch::Yes,
+            _ => ArgumentMatch::No,
         };
         match argument {
-            None => false,
-            Some(_) if pattern == "*" => true,
+            None => ArgumentMatch::No,
+            Some(_) if pattern == "*" => ArgumentMatch::Yes,
             Some(Value::String(text)) => compare(text),
-            Some(other) => compare(&other.to_string()),
+            Some(other) => short_json(other).map_or(ArgumentMatch::TooLong, |text| compare(&text)),
         }
     }
+}
+
+/// A value as JSON; `None` if it is longer than [`MAX_ARGUMENT`]. The work does not grow with a longer value.
+fn short_json(value: &Value) -> Option<String> {
+    struct ShortText(String);
+    impl fmt::Write for ShortText {
+        fn write_str(&mut self, part: &str) -> fmt::Result {
+            if self.0.len() + part.len() > MAX_ARGUMENT {
+                return Err(fmt::Error);
+            }
+            self.0.push_str(part);
+            Ok(())
+        }
+    }
+    let mut text = ShortText(String::new());
+    write!(text, "{value}").ok()?;
+    Some(text.0)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    fn tool<'a>(source: &'a str, name: &'a str, tags: &'a [&'a str]) -> PermissionSubject<'a> {
-        let source = match source {
-            "" => SourceLabel { kind: "builtin", name: "" },
-            plugin => SourceLabel { kind: "plugin", name: plugin },
-        };
-        PermissionSubject { name, source, tags, needs_approval: false }
-    }
-
-    fn rules(text: &str) -> Permissions {
-        #[derive(Deserialize)]
-        struct File {
-            rule: Vec<PermissionRule>,
-        }
-        Permissions::new(toml::from_str::<File>(text).unwrap().rule, Action::Deny)
-    }
-
-    #[test]
-    fn the_first_matching_rule_decides() {
-        let permissions = rules(
-            r#"
-            [[rule]]
-            tool = "files__write_*"
-            args = { "/path" = "/etc/*" }
-            action = "deny"
-            reason = "not there"
-            [[rule]]
-            tool = "files__*"
-            action = "allow"
-            [[rule]]
-            tag = "network"
-            action = "ask"
-            [[rule]]
-            source = "builtin"
-            action = "allow"
-            [[rule]]
-            source = "plugin:text*"
-            action = "allow"
-            "#,
-        );
-        let etc = json!({"path": "/etc/hosts"});
-        for (tool, args, action, rule) in [
-            (tool("files", "files__write_file", &[]), &etc, Action::Deny, Some(1)),
-            (tool("files", "files__write_file", &[]), &json!({"path": "/tmp/x"}), Action::Allow, Some(2)),
-            (tool("files", "files__write_file", &[]), &json!({}), Action::Allow, Some(2)),
-            (tool("files", "files__read_file", &["network"]), &etc, Action::Allow, Some(2)),
-            (tool("web", "web__fetch", &["network"]), &etc, Action::Ask, Some(3)),
-            (tool("", "now", &[]), &etc, Action::Allow, Some(4)),
-            (tool("text", "text__grep", &[]), &etc, Action::Allow, Some(5)),
-            (tool("text2", "text2__grep", &[]), &etc, Action::Allow, Some(5)),
-            (tool("other", "other__x", &[]), &etc, Action::Deny, None),
-        ] {
-            let verdict = permissions.decide(tool, args);
-            let place = verdict.rule.map(|(place, _)| place);
-            assert_eq!((verdict.action, place), (action, rule), "{} {args}", tool.name);
-        }
-        let refused = tool("files", "files__write_file", &[]);
-        let verdict = permissions.decide(refused, &etc);
-        assert_eq!(verdict.rule.unwrap().1.reason.as_deref(), Some("not there"));
-    }
-
-    #[test]
-    fn without_a_matching_rule_the_fallback_applies() {
-        let tool = tool("p", "p__t", &[]);
-        assert_eq!(Permissions::default().decide(tool, &json!({})).action, Action::Allow);
-        for action in [Action::Allow, Action::Deny, Action::Ask] {
-            assert_eq!(Permissions::new(vec![], action).decide(tool, &json!({})).action, action);
-        }
-    }
-
-    #[test]
-    fn a_preset_matches_its_tag() {
-        let tool = tool("p", "p__t", &[]);
-        for (name, tag, action) in [
-            ("allow-read-only", "read_only", Action::Allow),
-            ("ask-destructive", "destructive", Action::Ask),
-            ("deny-privileged", "privileged", Action::Deny),
-            ("ask-network", "network", Action::Ask),
-            ("ask-file-system", "file_system", Action::Ask),
-        ] {
-            let permissions = Permissions::new(vec![Permissions::preset(name).unwrap()], Action::Deny);
-            assert_eq!(
-                permissions.decide(PermissionSubject { tags: &[tag], ..tool }, &json!({})).action,
-                action
-            );
-            assert_eq!(
-                permissions.decide(PermissionSubject { tags: &["slow"], ..tool }, &json!({})).rule,
-                None
-            );
-        }
-        assert_eq!(Permissions::preset("allow-all"), None);
-    }
-
-    #[test]
-    fn arguments_are_compared_as_text() {
-        let rule = |action| PermissionRule { action, ..Permissions::preset("ask-network").unwrap() };
-        let long = json!("x".repeat(MAX_ARGUMENT + 1));
-        assert!(rule(Action::Allow).matches_argument("*", Some(&long)));
-        assert!(!rule(Action::Allow).matches_argument("x*", Some(&long)));
-        assert!(
-            rule(Action::Deny).matches_argument("/etc/*", Some(&long)),
-            "a long argument does not bypass a refusal"
-        );
-        assert!(rule(Action::Ask).matches_argument("7", Some(&json!(7))));
-        assert!(rule(Action::Ask).matches_argument("[1,*", Some(&json!([1, 2]))));
-    }
-
-    #[test]
-    fn needs_approval_asks_unless_a_rule_matches() {
-        let mut tool = tool("p", "p__t", &[]);
-        tool.needs_approval = true;
-        let allowing = rules("[[rule]]\ntool = \"p__*\"\naction = \"allow\"");
-        for (permissions, action, by_author) in [
-            (Permissions::default(), Action::Ask, true),
-            (Permissions { needs_approval: Action::Allow, ..Permissions::default() }, Action::Allow, false),
-            (Permissions { needs_approval: Action::Deny, ..Permissions::default() }, Action::Deny, true),
-            (Permissions::new(vec![], Action::Deny), Action::Deny, false),
-            (allowing, Action::Allow, false),
-        ] {
-            let verdict = permissions.decide(tool, &json!({}));
-            assert_eq!((verdict.action, verdict.by_author), (action, by_author));
-        }
-    }
-
-    #[test]
-    fn the_decisions_for_a_tool_are_described() {
-        let permissions = rules(
-            "[[rule]]\ntool = \"q__*\"\naction = \"deny\"\n\
-             [[rule]]\nargs = { \"/a\" = \"x*\", \"/b\" = \"*\" }\naction = \"ask\"\nreason = \"why\"\n\
-             [[rule]]\ntag = \"network\"\naction = \"allow\"",
-        );
-        let tool = tool("p", "p__t", &[]);
-        let ask = "ask where /a is x* and where /b is * by rule 2 of the policy (why)";
-        assert_eq!(
-            permissions.describe(tool, "the policy"),
-            [ask.to_owned(), "deny by `default` of the policy".to_owned()]
-        );
-        let last = permissions.describe(PermissionSubject { tags: &["network"], ..tool }, "the policy").pop();
-        assert_eq!(last.as_deref(), Some("allow by rule 3 of the policy"));
-    }
-
-    #[test]
-    fn an_invalid_rule_is_refused() {
-        for (text, part) in [
-            ("tool = \"a\"", "`action` is missing"),
-            ("preset = \"ask-all\"", "there is no preset `ask-all`; use one of `allow-read-only`"),
-            ("preset = \"ask-network\"\naction = \"deny\"", "excludes all other keys"),
-            ("preset = \"ask-network\"\ntool = \"a\"", "excludes all other keys"),
-            ("source = \"plugins:a\"\naction = \"deny\"", "`plugins:a`"),
-            ("source = \"builtin:a\"\naction = \"deny\"", "`builtin:a`"),
-            ("source = \"plugin:\"\naction = \"deny\"", "`plugin:`"),
-            ("args = { path = \"a\" }\naction = \"deny\"", "`/path`"),
-            ("tols = \"a\"\naction = \"deny\"", "unknown field `tols`"),
-            ("action = \"never\"", "unknown variant"),
-        ] {
-            let error = toml::from_str::<PermissionRule>(text).unwrap_err().to_string();
-            assert!(error.contains(part), "{text}: {error}");
-        }
-        let rule: PermissionRule = toml::from_str("preset = \"ask-network\"\nreason = \"why\"").unwrap();
-        assert_eq!((rule.action, rule.reason.as_deref()), (Action::Ask, Some("why")));
-    }
-
-    #[test]
-    fn a_pattern_matches_one_source_or_several() {
-        let label = |kind, name| SourceLabel { kind, name };
-        let sources = [label("plugin", "text"), label("mcp", "gh"), label("builtin", "")];
-        assert_eq!(sources.map(|source| source.to_string()), ["plugin:text", "mcp:gh", "builtin"]);
-        for (pattern, fits) in [
-            ("plugin", [true, false, false]),
-            ("plugin:text", [true, false, false]),
-            ("plugin:te*", [true, false, false]),
-            ("plugin:other", [false, false, false]),
-            ("mcp", [false, true, false]),
-            ("mcp:gh", [false, true, false]),
-            ("builtin", [false, false, true]),
-            ("builtin:*", [false, false, false]),
-            ("*", [false, false, false]),
-            ("", [false, false, false]),
-        ] {
-            assert_eq!(sources.map(|source| source.matches(pattern)), fits, "{pattern}");
-        }
-    }
-}
+#[path = "permission_tests.rs"]
+mod tests;

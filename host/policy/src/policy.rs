@@ -11,6 +11,7 @@ mod explain;
 mod fairness;
 mod file;
 mod grant;
+mod long_names;
 mod names;
 mod openapi;
 mod problem;
@@ -27,10 +28,14 @@ pub use check::{MAX_FINDINGS, PolicyCheck, PolicyFinding, Severity};
 pub(crate) use explain::uncovered_lines;
 pub use explain::{LimitRow, ProposedLine};
 pub use grant::GrantDecision;
+pub use long_names::NamedTool;
 pub use openapi::{ApprovalMode, DocumentLocation, OpenApiService, OpenApiToolSettings, ServiceHeader};
 pub use openapi::{MAX_NAME as MAX_OPENAPI_NAME, MAX_QUALIFIED as MAX_OPENAPI_QUALIFIED};
 pub use rules::Grants;
-pub use warnings::{KnownNames, KnownPlugin, PathKind};
+pub use warnings::{
+    FileContent, KnownNames, KnownPlugin, KnownService, KnownTool, Machine, PathKind, PolicyReview,
+    ProgramSection,
+};
 
 use check::PolicySource;
 use file::{PluginSection, ToolSection};
@@ -215,12 +220,21 @@ impl Policy {
     /// source must not apply to a plugin file with its name.
     #[must_use]
     pub fn conflicting_section(&self, id: &PluginId) -> Option<String> {
-        let servers = self.servers.keys().map(|name| ("mcp", name));
-        let services = self.openapi.keys().map(|name| ("openapi", name));
-        servers
-            .chain(services)
-            .find(|(_, name)| name.as_str().eq_ignore_ascii_case(id.as_str()))
-            .map(|(kind, name)| format!("[{kind}.{name}]"))
+        self.sources_named_like(id).next().map(|(kind, name)| format!("[{kind}.{name}]"))
+    }
+
+    /// The sections of other sources with this plugin id, in any letter case: the kind and the name.
+    fn sources_named_like(&self, id: &PluginId) -> impl Iterator<Item = (&'static str, &str)> {
+        let servers = self.servers.keys().map(|name| ("mcp", name.as_str()));
+        let services = self.openapi.keys().map(|name| ("openapi", name.as_str()));
+        servers.chain(services).filter(move |(_, name)| name.eq_ignore_ascii_case(id.as_str()))
+    }
+
+    /// The sections of the file, each with its text: `plugins.files`, `serve`. Two files differ in the sections whose texts
+    /// do.
+    #[must_use]
+    pub fn section_texts(&self) -> BTreeMap<String, String> {
+        self.source.section_texts()
     }
 
     /// The settings of the HTTP server.
@@ -304,6 +318,14 @@ impl Policy {
     #[must_use]
     pub fn permissions(&self) -> &Permissions {
         &self.permissions
+    }
+
+    /// Whether a rule of the policy or of a profile depends on arguments.
+    #[must_use]
+    pub fn has_argument_rules(&self) -> bool {
+        let profiles = self.profiles.values().map(|profile| &profile.permissions);
+        let mut all = profiles.chain([&self.permissions]).flat_map(|permissions| &permissions.rules);
+        all.any(|rule| !rule.args.is_empty())
     }
 
     /// The limits of one session.

@@ -25,42 +25,23 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("`{text}` is not a size: write `64MiB`, `512KiB` or a number of bytes"))
 }
 
-/// Parses `250ms`, `30s` or `5m` into a duration. A bare number is refused, because seconds and milliseconds are
-/// easily confused.
+/// Parses `250ms`, `30s`, `5m`, `12h` or `90d` into a duration. A bare number is refused, because seconds and
+/// milliseconds are easily confused.
 ///
 /// # Errors
 /// Says which form is expected.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = split_unit(text);
-    let duration = number.and_then(|n| match unit {
-        "ms" => Some(Duration::from_millis(n)),
-        "s" => Some(Duration::from_secs(n)),
-        "m" => n.checked_mul(60).map(Duration::from_secs),
+    let seconds = |each: u64| number.and_then(|n| n.checked_mul(each)).map(Duration::from_secs);
+    let duration = match unit {
+        "ms" => number.map(Duration::from_millis),
+        "s" => seconds(1),
+        "m" => seconds(60),
+        "h" => seconds(3600),
+        "d" => seconds(86_400),
         _ => None,
-    });
-    duration.ok_or_else(|| format!("`{text}` is not a time: write `250ms`, `30s` or `5m`"))
-}
-
-/// Parses an age: `12h`, `90d`, or a form that [`parse_duration`] accepts.
-///
-/// # Errors
-/// Says which form is expected.
-pub fn parse_age(text: &str) -> Result<Duration, String> {
-    match split_unit(text) {
-        (Some(n), "h") if n < 1 << 32 => Ok(Duration::from_secs(n * 3600)),
-        (Some(n), "d") if n < 1 << 32 => Ok(Duration::from_secs(n * 86_400)),
-        _ => parse_duration(text).map_err(|_| format!("`{text}` is not an age: write `12h` or `90d`")),
-    }
-}
-
-/// Formats an age so that [`parse_age`] reads it back: in days or hours if it has no smaller part.
-#[must_use]
-pub fn show_age(age: Duration) -> String {
-    match age.as_secs() {
-        seconds if age.subsec_nanos() > 0 || seconds == 0 || seconds % 3600 != 0 => show_duration(age),
-        seconds if seconds % 86_400 == 0 => format!("{}d", seconds / 86_400),
-        seconds => format!("{}h", seconds / 3600),
-    }
+    };
+    duration.ok_or_else(|| format!("`{text}` is not a time: write `250ms`, `30s`, `5m`, `12h` or `90d`"))
 }
 
 /// Formats bytes so that [`parse_bytes`] reads them back.
@@ -74,13 +55,17 @@ pub fn show_bytes(n: u64) -> String {
     n.to_string()
 }
 
-/// Formats a duration so that [`parse_duration`] reads it back: in whole minutes from ten minutes on.
+/// Formats a duration so that [`parse_duration`] reads it back: in whole days or hours, or in whole minutes from ten
+/// minutes on.
 #[must_use]
 pub fn show_duration(d: Duration) -> String {
-    match d.as_millis() {
-        ms if ms >= 600_000 && ms.is_multiple_of(60_000) => format!("{}m", ms / 60_000),
-        ms if ms.is_multiple_of(1000) => format!("{}s", ms / 1000),
-        ms => format!("{ms}ms"),
+    let seconds = d.as_secs();
+    match seconds {
+        _ if d.subsec_millis() > 0 => format!("{}ms", d.as_millis()),
+        s if s > 0 && s.is_multiple_of(86_400) => format!("{}d", s / 86_400),
+        s if s > 0 && s.is_multiple_of(3600) => format!("{}h", s / 3600),
+        s if s >= 600 && s.is_multiple_of(60) => format!("{}m", s / 60),
+        s => format!("{s}s"),
     }
 }
 
@@ -101,22 +86,30 @@ mod tests {
         {
             assert_eq!(parse_bytes(text), Ok(n), "{text}");
         }
-        for (text, ms) in [("250ms", 250), ("30s", 30_000), ("5m", 300_000)] {
+        for (text, ms) in
+            [("250ms", 250), ("30s", 30_000), ("5m", 300_000), ("1h", 3_600_000), ("90d", 90 * 86_400_000)]
+        {
             assert_eq!(parse_duration(text), Ok(Duration::from_millis(ms)), "{text}");
         }
-        for (text, seconds) in [("1h", 3600), ("90d", 90 * 86_400), ("30s", 30)] {
-            assert_eq!(parse_age(text), Ok(Duration::from_secs(seconds)), "{text}");
-        }
-        assert!(parse_age("1y").is_err() && parse_age("99999999999d").is_err());
         assert_eq!(show_bytes(64 << 20), "64MiB");
-        for (ms, shown) in [(1500, "1500ms"), (120_000, "120s"), (600_000, "10m"), (3_601_000, "3601s")] {
+        for (ms, shown) in [
+            (0, "0s"),
+            (1500, "1500ms"),
+            (120_000, "120s"),
+            (600_000, "10m"),
+            (3_601_000, "3601s"),
+            (7_200_000, "2h"),
+            (90 * 86_400_000, "90d"),
+        ] {
             assert_eq!(show_duration(Duration::from_millis(ms)), shown);
+            assert_eq!(parse_duration(shown), Ok(Duration::from_millis(ms)));
         }
     }
 
     #[test]
     fn vague_quantities_are_refused() {
-        for text in ["", "30", "s", "-1s", "1.5s", "1h", "99999999999999999999s", "999999999999999999m"] {
+        for text in ["", "30", "s", "-1s", "1.5s", "1y", "1M", "99999999999999999999s", "999999999999999999d"]
+        {
             assert!(parse_duration(text).is_err(), "{text}");
         }
         for text in ["", "MiB", "-1", "1.5MiB", "1mib", "99999999999GiB"] {

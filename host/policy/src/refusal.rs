@@ -76,16 +76,24 @@ pub fn format_for_operator(text: &str, hint: Option<&str>) -> String {
     }
 }
 
-/// The notice that replaces a grant hint in messages for models.
+/// The notice that replaces a grant hint in messages for models. The command shows the hint and changes nothing.
 #[must_use]
 pub fn not_permitted_notice(tool: &str) -> String {
-    format!("not permitted; the operator can allow it with `toolbay explain {}`", one_line(tool, MAX_NAME))
+    let tool = one_line(tool, MAX_NAME);
+    format!("not permitted; `toolbay explain {tool}` tells the operator what would allow it")
 }
 
-/// The notice that replaces a limit hint in messages for models.
+/// What a message for models says of a use that no policy line would allow.
+pub const NEVER_PERMITTED_NOTICE: &str = "not permitted, and no line of the policy would allow it";
+
+/// What a message for models says of a limit of the policy.
+pub const RAISE_NOTICE: &str = "the operator can raise it";
+
+/// The notice that replaces a limit hint in messages for models. The command shows the hint and changes nothing.
 #[must_use]
 pub fn limit_notice(tool: &str) -> String {
-    format!("the operator can raise it: `toolbay explain {}` shows how", one_line(tool, MAX_NAME))
+    let tool = one_line(tool, MAX_NAME);
+    format!("{RAISE_NOTICE}: `toolbay explain {tool}` tells them how")
 }
 
 /// Formats the hint that shows policy lines which allow a use.
@@ -108,7 +116,7 @@ mod tests {
     fn models_and_operators_get_different_texts() {
         let refusal =
             PolicyRefusal::new("`a` is not granted", allow_hint("[plugins.p.grant]\nkv = [\"tool\"]"));
-        let told = "`a` is not granted: not permitted; the operator can allow it with `toolbay explain p__t`";
+        let told = "`a` is not granted: not permitted; `toolbay explain p__t` tells the operator what would allow it";
         assert_eq!(refusal.for_model("p__t"), told);
         let whole =
             "`a` is not granted. To allow it, write in the policy:\n[plugins.p.grant]\nkv = [\"tool\"]";

@@ -2,11 +2,11 @@
 //! connections.
 
 use std::fmt;
-use std::path::PathBuf;
 
 use ipnet::IpNet;
 use url::{Host, Url};
 
+use crate::route::OutboundRoute;
 use crate::text::one_line;
 
 /// Most registries in one policy.
@@ -104,8 +104,8 @@ impl RegistryMirror {
 pub struct RegistryPolicy {
     /// Origins besides the registry's own that may receive its credentials in exchange for a token.
     pub realm: Vec<String>,
-    /// A file with certificates (PEM) that are trusted besides the system's.
-    pub ca: Option<PathBuf>,
+    /// How it is reached, and the hosts that it names.
+    pub route: OutboundRoute,
     /// Private networks that its host name, and those of `realm`, may resolve to.
     pub net_private: Vec<IpNet>,
     /// Private networks that hosts which the registry itself names may be in: of redirects, and of realms that are not
@@ -115,8 +115,6 @@ pub struct RegistryPolicy {
     pub plain_http: bool,
     /// Has what a digest names, and is asked first for it.
     pub mirror: Option<RegistryMirror>,
-    /// The HTTP proxy through which it is reached, and the hosts that it names. Without credentials.
-    pub proxy: Option<Url>,
     /// The secret with its credentials: `USER:PASSWORD`, or an identity token.
     pub secret: Option<String>,
 }

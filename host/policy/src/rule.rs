@@ -73,10 +73,22 @@ pub trait GrantRule: Clone + Eq {
         covers(self, declared)
     }
 
+    /// Whether a line of a narrower level stays within this one. What the narrower line leaves open, it inherits.
+    #[must_use]
+    fn holds(&self, narrower: &Self) -> bool {
+        self.grants(narrower) || covers(self, narrower)
+    }
+
     /// Whether it permits exactly the use that `used` names.
     #[must_use]
     fn permits(&self, used: &Self) -> bool {
         covers(self, used)
+    }
+
+    /// Whether it stands for everything, so that it narrows nothing but what the other lines of its list exclude.
+    #[must_use]
+    fn is_everything(&self) -> bool {
+        false
     }
 
     /// Formats the line as a policy would write it.

@@ -18,13 +18,28 @@ use url::Url;
 
 pub use self::limits::ServeLimits;
 use crate::capability::list::RuleList;
+use crate::name::MAX_QUALIFIED;
 use crate::quantity;
 use crate::quantity::unit::{OptionalQuantity, Time, Unit as _};
 
 /// Longest host, origin or scope, in characters.
 const MAX_ENTRY: usize = 300;
+/// Smallest `name_budget`, in characters: shorter names could hardly be chosen.
+const MIN_NAME_BUDGET: usize = 16;
 /// Largest clock skew of a token issuer.
 const MAX_LEEWAY: Duration = Duration::from_secs(600);
+
+/// The longest name of a tool that is not warned about, in characters.
+///
+/// Model APIs refuse names of more than 64 characters, and Claude Code puts `mcp__toolbay__`, 14 characters, before each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+pub struct NameBudget(#[schemars(range(min = MIN_NAME_BUDGET, max = MAX_QUALIFIED))] pub usize);
+
+impl Default for NameBudget {
+    fn default() -> Self {
+        Self(50)
+    }
+}
 
 /// `[serve]`: instructions of the MCP server, authentication and limits of the HTTP server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -35,6 +50,11 @@ pub struct ServePolicy {
     /// Adds a line to the instructions for each plugin whose tools the client can find: the plugin's id, and the first
     /// sentence of its description.
     pub plugin_descriptions: bool,
+    /// Longest name of a tool that is not warned about, in characters. Clients put their own prefix before it. Default: 50.
+    pub name_budget: NameBudget,
+    /// Adds `toolbay/…` members to `_meta`: usage, duration, cost and error codes of results, and the plugins of tools. Some
+    /// clients show `_meta` to the model.
+    pub usage_meta: bool,
     /// Accepted `Host` headers, `host` or `host:port`, besides loopback names and the listen address.
     #[schemars(inner(regex(pattern = "^[^/@?# ]+$"), length(max = MAX_ENTRY)))]
     pub hosts: BTreeSet<String>,
@@ -166,6 +186,10 @@ impl ServePolicy {
                 "`anonymous = true` excludes `tokens` and [serve.oauth]; remove one of them".to_owned()
             );
         }
+        let NameBudget(budget) = self.name_budget;
+        if !(MIN_NAME_BUDGET..=MAX_QUALIFIED).contains(&budget) {
+            return Err(format!("`name_budget` is {budget}: write {MIN_NAME_BUDGET} to {MAX_QUALIFIED}"));
+        }
         self.limits.check().map_err(|e| format!("`limits`: {e}"))?;
         self.check_instructions()?;
         if let Some(oauth) = &mut self.oauth {
@@ -236,7 +260,7 @@ fn read_host(text: &str) -> Result<String, String> {
     let url = Url::parse(&format!("http://{text}")).map_err(|_| wrong())?;
     let bare =
         url.path() == "/" && url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
-    let plain = !text.contains(['/', '@', '?', '#', ' ']) && text.len() <= MAX_ENTRY;
+    let plain = !text.contains(['/', '@', '?', '#', ' ', '*']) && text.len() <= MAX_ENTRY;
     let host = url.host_str().filter(|_| bare && plain).ok_or_else(wrong)?;
     // The URL parser drops a default port that the operator wrote. Keep it.
     let port = text.rsplit_once(':').map(|(_, port)| port).filter(|port| port.parse::<u16>().is_ok());
@@ -378,12 +402,16 @@ mod tests {
         for (text, part) in [
             ("hosts = ['https://a.example']", "`hosts`"),
             ("hosts = ['a.example/x']", "`hosts`"),
+            ("hosts = ['*']", "`hosts`"),
+            ("hosts = ['*.a.example']", "`hosts`"),
             ("origins = ['*']", "`origins`"),
             ("origins = ['https://a.example/path']", "`origins`"),
             ("origins = ['file:///x']", "`origins`"),
             ("public_url = 'https://a.example/x'", "`public_url`"),
             ("anonymous = true\ntokens = 't'", "`anonymous = true`"),
             ("nobody = 1", "unknown field"),
+            ("name_budget = 15", "`name_budget` is 15: write 16 to 64"),
+            ("name_budget = 65", "`name_budget`"),
             ("[limits]\nconnections = 0", "`connections`"),
             ("[limits]\nidle_timeout = '0s'", "`idle_timeout`"),
             ("[limits]\nbody_bytes = '64MiB'\nbody_bytes_total = '1MiB'", "`body_bytes_total`"),

@@ -55,7 +55,7 @@ impl SharedPolicy {
             return Err("`stale_after`: write a time between `500ms` and `60s`".to_owned());
         }
         if self.queue_wait > MAX_QUEUE_WAIT {
-            return Err("`queue_wait`: write a time up to `60m`".to_owned());
+            return Err("`queue_wait`: write a time up to `1h`".to_owned());
         }
         Ok(())
     }
@@ -83,7 +83,7 @@ mod tests {
             ("stale_after = '100ms'", "between `500ms`"),
             ("stale_after = '61s'", "between `500ms`"),
             ("stale_after = 2", "a time as a string"),
-            ("queue_wait = '61m'", "up to `60m`"),
+            ("queue_wait = '61m'", "up to `1h`"),
             ("url = 'nats://h'", "unknown field"),
         ] {
             let problem = parse(text).unwrap_err();

@@ -15,7 +15,7 @@ static SCHEMA: LazyLock<Validator> =
     LazyLock::new(|| jsonschema::draft202012::new(&Policy::json_schema()).unwrap());
 
 /// Mistakes that do not concern the form, each with what the parser compares.
-const NOT_OF_FORM: [(&str, &str); 18] = [
+const NOT_OF_FORM: [(&str, &str); 19] = [
     ("duplicate-key.toml", "the file is not TOML"),
     ("duplicate-table.toml", "the file is not TOML"),
     ("grant-env-of-secret.toml", "`env` and the sources of [secrets]"),
@@ -30,6 +30,7 @@ const NOT_OF_FORM: [(&str, &str); 18] = [
     ("plugin-serial-and-invoke.toml", "`invoke` and `serial`"),
     ("serve-anonymous.toml", "`anonymous` and `tokens`"),
     ("syntax-bare-word.toml", "the file is not TOML"),
+    ("syntax-hides-no-name.toml", "the file is not TOML"),
     ("syntax-no-value.toml", "the file is not TOML"),
     ("syntax-open-header.toml", "the file is not TOML"),
     ("syntax-open-text.toml", "the file is not TOML"),
@@ -198,8 +199,9 @@ fn the_schema_accepts_every_valid_policy() {
 fn the_schema_refuses_each_mistake_of_form() {
     let cases = root().join("host/cli/tests/policies");
     let expected = std::fs::read_to_string(cases.join("expected.txt")).unwrap();
-    let errors = expected.lines().filter(|line| line.contains(": error: "));
-    let names: BTreeSet<&str> = errors.filter_map(|line| line.split([':', '>']).next()).collect();
+    // `policy>tokens` is about the second file.
+    let errors = expected.lines().filter(|line| line.contains(": error: ") && !line.contains('>'));
+    let names: BTreeSet<&str> = errors.filter_map(|line| line.split(':').next()).collect();
     assert!(names.len() >= 60, "{}", names.len());
     for name in names {
         let reason = NOT_OF_FORM.iter().find(|(of, _)| *of == name).map(|(_, reason)| *reason);

@@ -7,7 +7,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use toolbay::core::call::Identity;
-use toolbay::{CallResult, ConversationTurn, Filter, Host, PluginId, Policy, Session, ToolCall, TurnContext};
+use toolbay::{
+    CallResult, ConversationTurn, Filter, Host, OnCollision, PluginId, Policy, Session, ToolCall, ToolEntry,
+    TurnContext,
+};
 
 type Done<T> = Result<T, Box<dyn std::error::Error>>;
 
@@ -45,6 +48,13 @@ async fn record(host: &Host, context: &TurnContext, text: String) -> Done<()> {
 }
 
 #[rustfmt::skip]
+fn add_to_view(host: &Host, tool: ToolEntry) -> Done<usize> {
+    let turn = host.view(Filter::default()).with_bundle(vec![tool], OnCollision::Keep)?;
+    let found = toolbay::discovery::search(&turn, "how long has it been running", 5)?;
+    Ok(found.len())
+}
+
+#[rustfmt::skip]
 fn add_hooks(host: &Host) {
     host.registry().add_hook(|tool| tool.has_tag("privileged").then(|| "not in this program".to_owned()));
     host.events().listen(|event| println!("{event:?}"));
@@ -68,6 +78,9 @@ async fn main() -> Done<()> {
     let session = Session::with_name("s").into();
     record(&host, &TurnContext { identity, session, ..TurnContext::default() }, "Hello!".to_owned()).await?;
     reducer(&host)?;
+    let up = toolbay::native_tool("up").description("Says that the program is running.");
+    let up = up.run(|_args, _ctx| async { Ok(toolbay::ToolOutput::text("yes")) })?;
+    println!("{} tools found", add_to_view(&host, up)?);
     let mut args = std::env::args_os().skip(1);
     if let (Some(cache), Some(plugins)) = (args.next(), args.next()) {
         println!(

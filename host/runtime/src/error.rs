@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use toolbay_core::registry::Collision;
-use toolbay_core::tool::schema::SchemaError;
 use toolbay_distribution::lock::LockError;
 use toolbay_policy::name::{NameError, PluginId, ToolName};
 
@@ -158,10 +157,4 @@ pub enum LoadError {
 fn setting(plugin: &PluginId, key: &str, line: Option<usize>, problem: &str) -> String {
     let line = line.map(|line| format!(", line {line} of the policy")).unwrap_or_default();
     format!("does not take the setting `{key}` ([plugins.{plugin}.config]{line}): {problem}")
-}
-
-impl From<SchemaError> for LoadError {
-    fn from(error: SchemaError) -> Self {
-        Self::Metadata(error.to_string())
-    }
 }

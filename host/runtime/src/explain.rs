@@ -136,11 +136,11 @@ pub(crate) fn explain_plugin_tool(
     let wishes = grants.decisions.into_iter().map(|decision| {
         let key = GrantKey::for_kind(&decision.capability.kind);
         let policy_keys = key.map_or_else(Vec::new, |key| policy.grant_locations(id, tool, key, profile));
-        let refused = decision.hint.is_some();
+        let refused = decision.hint();
         CapabilityExplanation {
-            proposal: policy.proposal(id, tool, &decision.capability).filter(|_| refused),
+            proposal: policy.proposal(id, tool, &decision.capability).filter(|_| refused.is_some()),
             granted: decision.granted,
-            refused: decision.hint,
+            refused,
             capability: decision.capability,
             policy_keys,
         }
@@ -179,7 +179,7 @@ pub(crate) fn explain_service_tool(
     unavailable: Option<String>,
 ) -> Option<Explanation> {
     let (service, def) = (policy.openapi_service(&info.name)?, &entry.def);
-    let tool = ToolName::new(def.bare()).ok()?;
+    let tool = ToolName::new(def.own_name()).ok()?;
     let of_net = def.capabilities.iter().filter(|wish| wish.kind == CapabilityKind::Net);
     let reached: Vec<NetRule> =
         of_net.filter_map(|wish| NetRule::parse(&wish.target, policy.workspace()).ok()).collect();
@@ -187,9 +187,9 @@ pub(crate) fn explain_service_tool(
     let mut policy_keys = vec![format!("[openapi.{}]", service.name)];
     policy_keys.extend(profile.map(|name| format!("[profile.{name}]")));
     let wishes = grants.decisions.into_iter().map(|decision| CapabilityExplanation {
+        refused: decision.hint(),
         granted: decision.granted,
         policy_keys: policy_keys.clone(),
-        refused: decision.hint,
         proposal: None,
         capability: decision.capability,
     });

@@ -1,10 +1,12 @@
 //! The facade for embedders: a host with plugins, and calls to their tools.
 
 mod builder;
+pub(crate) mod probe;
 pub(crate) mod running;
 pub(crate) mod workers;
 
 pub use self::builder::HostBuilder;
+use self::probe::CallProbe;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -74,6 +76,7 @@ pub struct Host {
     tool_lists: Option<PathBuf>,
     /// The folder with the credentials of MCP servers.
     credentials: Option<PathBuf>,
+    probe: Arc<CallProbe>,
 }
 
 impl std::fmt::Debug for Host {
@@ -248,7 +251,7 @@ impl Host {
 
     async fn put(&self, file: Option<Arc<Path>>, plugin: Arc<Plugin>) -> Result<Vec<LoadWarning>, LoadError> {
         let installed = Arc::clone(&self.installed);
-        run_blocking(move || installed.install(file, &plugin)).await
+        run_blocking(move || installed.install(file.as_ref(), &plugin)).await
     }
 
     /// Unloads a plugin. Returns `false` if it was not loaded. Calls in flight end as usual. A plugin from a directory

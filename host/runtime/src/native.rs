@@ -15,6 +15,7 @@ use toolbay_core::call::CallContext;
 use toolbay_core::registry::ToolEntry;
 use toolbay_core::registry::native::{DefinitionError, NativeTool};
 use toolbay_core::tool::content::{ErrorCode, ToolError, ToolOutput, ToolResult};
+use toolbay_core::tool::schema::to_portable_form;
 
 /// A result as JSON: the model reads its text, programs its structure, and its type gives the output schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -148,7 +149,7 @@ fn schema<T: JsonSchema>(contract: Contract) -> Value {
         settings.contract = contract;
     });
     let settings = settings.with_transform(RecursiveTransform(remove_rust_names));
-    settings.into_generator().into_root_schema_for::<T>().to_value()
+    to_portable_form(settings.into_generator().into_root_schema_for::<T>().to_value())
 }
 
 /// Removes the names of types and the formats of Rust's numbers.

@@ -9,6 +9,7 @@
 
 mod document;
 mod exchange;
+pub(crate) mod known;
 mod plan;
 
 use std::collections::BTreeMap;
@@ -21,10 +22,12 @@ use arc_swap::ArcSwap;
 use futures_util::StreamExt as _;
 use serde::Serialize;
 use tokio::sync::{Mutex, Semaphore};
-use toolbay_core::registry::Bundle;
+use toolbay_core::registry::{Bundle, PendingSource, SourceState};
 use toolbay_core::tool::ToolSource;
+use toolbay_openapi::ImportProblem;
 use toolbay_policy::capability::protected_paths::Protection;
-use toolbay_policy::name::PluginId;
+use toolbay_policy::name::{NAME_SEPARATOR, PluginId};
+use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_policy::text::one_line;
 use toolbay_policy::{DocumentLocation, OpenApiService};
 
@@ -33,11 +36,12 @@ use crate::plugins::installed::InstalledPlugins;
 use document::DocumentText;
 use plan::ToolPlan;
 
-/// Maximum number of parallel fetches. Each has a time-out.
-const MAX_PARALLEL_FETCHES: usize = 16;
+/// Maximum number of parallel fetches, more than most policies have sections: one that hangs must not delay the others.
+/// Each has a time-out.
+const MAX_PARALLEL_FETCHES: usize = 64;
 /// Maximum number of documents that are turned into tools in parallel. Each takes a thread, and memory in proportion to
 /// its size.
-const MAX_PARALLEL_PLANS: usize = 2;
+const MAX_PARALLEL_PLANS: usize = 4;
 /// Time limit to turn one document into tools.
 const PLAN_TIME: Duration = Duration::from_secs(60);
 /// Time limit to turn all known documents into tools after a policy reload.
@@ -46,6 +50,34 @@ const SWAP_TIME: Duration = Duration::from_secs(5);
 /// own load.
 const MAX_ATTEMPTS: usize = 4;
 
+/// Most warnings about tools that lack a part of their operation.
+const MAX_WARNINGS: usize = 20;
+
+/// Whether the document of a section is loaded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DocumentState {
+    /// It is being fetched and turned into tools.
+    #[default]
+    Loading,
+    /// Its operations are tools.
+    Ready,
+    /// It could not be loaded.
+    Failed,
+}
+
+impl DocumentState {
+    /// The state in one word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Loading => "loading",
+            Self::Ready => "ready",
+            Self::Failed => "failed",
+        }
+    }
+}
+
 /// The result of loading one `[openapi.NAME]` section.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct OpenApiInfo {
@@ -53,6 +85,8 @@ pub struct OpenApiInfo {
     pub name: String,
     /// The location of the document.
     pub document: String,
+    /// Whether the document is loaded.
+    pub state: DocumentState,
     /// SHA-256 of the document, in hex.
     pub digest: Option<String>,
     /// The title in the document.
@@ -111,22 +145,54 @@ impl OpenApiServices {
         }
     }
 
+    /// The folder for copies of documents.
+    pub(crate) fn copies(&self) -> Option<PathBuf> {
+        self.copies.clone()
+    }
+
     /// The latest results, in the order of the section names.
     pub(crate) fn infos(&self) -> Vec<OpenApiInfo> {
         self.infos.load().values().cloned().collect()
     }
 
-    /// Loads the documents of all sections and registers their tools. Each section is registered as soon as it is
-    /// ready. The result is dropped if the section changed meanwhile.
-    pub(crate) async fn load(&self, into: &InstalledPlugins, refresh: bool) -> Vec<OpenApiInfo> {
+    /// Loads the documents of the `wanted` sections and registers their tools. Each section is registered as soon as it is
+    /// ready, and its source is pending until then. The result is dropped if the section changed meanwhile.
+    pub(crate) async fn load(
+        &self,
+        into: &InstalledPlugins,
+        refresh: bool,
+        wanted: impl Fn(&OpenApiService) -> bool,
+    ) -> Vec<OpenApiInfo> {
         let services = into.services();
         let mut read = self.read.lock().await;
         self.remove_unnamed(into, &mut read, &services);
+        let sections = services.policy.openapi_services().filter(|section| wanted(section)).cloned();
+        let begun: Vec<_> = sections
+            .map(|section| {
+                let is_new = !read.contains_key(&section.name);
+                (is_new.then(|| self.begin(into, &section)), section)
+            })
+            .collect();
         drop(read);
-        let sections: Vec<Arc<OpenApiService>> = services.policy.openapi_services().cloned().collect();
-        let all = sections.into_iter().map(|section| self.load_one(into, section, refresh));
+        let all = begun.into_iter().map(|(pending, section)| async move {
+            self.load_one(into, section, refresh).await;
+            drop(pending);
+        });
         futures_util::stream::iter(all).buffer_unordered(MAX_PARALLEL_FETCHES).collect::<()>().await;
         self.infos()
+    }
+
+    /// Marks a section as loading.
+    fn begin(&self, into: &InstalledPlugins, section: &OpenApiService) -> PendingSource {
+        self.update_infos(|infos| {
+            let info = infos.entry(section.name.clone()).or_default();
+            info.name = section.name.to_string();
+            info.document = section.document.to_string();
+            info.state = DocumentState::Loading;
+            info.error = None;
+        });
+        set_state(into, &section.name, Some(SourceState::Loading));
+        into.registry.begin_source(section.name.as_str(), &source_label(&section.name))
     }
 
     async fn load_one(&self, into: &InstalledPlugins, section: Arc<OpenApiService>, refresh: bool) {
@@ -157,7 +223,13 @@ impl OpenApiServices {
                     self.register(into, &section, &text, planned);
                     read.insert(section.name.clone(), LoadedDocument { section, text, sequence });
                 }
-                (Err(why), _) | (_, Err(why)) => self.record_error(&section, why),
+                (Err(why), _) | (_, Err(why)) => {
+                    // The previous tools stay.
+                    if !read.contains_key(&section.name) {
+                        set_state(into, &section.name, Some(SourceState::Failed));
+                    }
+                    self.record_error(&section, why);
+                }
             }
             return;
         }
@@ -209,7 +281,8 @@ impl OpenApiServices {
             Err(why) => {
                 // The previous tools may exceed what the new policy allows.
                 read.remove(&section.name);
-                into.registry.replace_source(&source_label(&section.name), Bundle::default());
+                remove_tools(into, &section.name);
+                set_state(into, &section.name, Some(SourceState::Failed));
                 self.record_error(&section, why);
             }
         }
@@ -230,7 +303,8 @@ impl OpenApiServices {
     }
 
     fn remove_service(&self, into: &InstalledPlugins, name: &PluginId) {
-        into.registry.replace_source(&source_label(name), Bundle::default());
+        remove_tools(into, name);
+        set_state(into, name, None);
         self.update_infos(|infos| drop(infos.remove(name)));
     }
 
@@ -264,21 +338,45 @@ impl OpenApiServices {
         text: &DocumentText,
         planned: ToolPlan,
     ) {
-        let ToolPlan { bundle, title, operations, problems, left_out, unused } = planned;
+        let ToolPlan {
+            bundle,
+            title,
+            operations,
+            problems,
+            warnings: lacks,
+            left_out,
+            unused,
+            unknown_tools,
+        } = planned;
         let unavailable = bundle.tools.iter().filter_map(|entry| {
             Some((entry.def.name.to_string(), entry.availability.unavailable.as_ref()?.for_operator()))
         });
         let unavailable = unavailable.collect();
-        let registered = into.registry.replace_source(&source_label(&section.name), bundle);
+        let label = source_label(&section.name);
+        let registered = into.registry.replace_source(&label, bundle);
+        into.registry.set_left_out(&label, left_out_tools(&section.name, &problems, &operations));
+        set_state(into, &section.name, None);
         let mut warnings: Vec<String> = text.warning.clone().into_iter().collect();
         let unused = unused.iter().map(|line| one_line(line, 100));
         warnings.extend(unused.map(|line| format!("`include` has `{line}`, which matches no operation")));
+        warnings.extend(unknown_tools.iter().map(|tool| plan::unknown_tool_warning(section, tool)));
         let kept = registered.skipped.iter();
         warnings
             .extend(kept.map(|name| format!("`{name}` is the name of another tool; this one is left out")));
+        warnings.extend(
+            lacks
+                .iter()
+                .take(MAX_WARNINGS)
+                .map(|one| format!("{}: {}", one.operation, one.reason.for_operator())),
+        );
+        if let Some(more) = lacks.len().checked_sub(MAX_WARNINGS).filter(|more| *more > 0) {
+            warnings.push(format!("{more} more tools lack a part of their operation"));
+        }
+        let problems = problems.into_iter().map(|one| (one.operation, one.reason.for_operator())).collect();
         let info = OpenApiInfo {
             name: section.name.to_string(),
             document: section.document.to_string(),
+            state: DocumentState::Ready,
             digest: Some(text.digest.to_string()),
             title,
             tools: operations,
@@ -288,7 +386,13 @@ impl OpenApiServices {
             warnings,
             error: None,
         };
-        tracing::info!(service = %section.name, tools = info.tools.len(), "the OpenAPI document was loaded");
+        let (tools, skipped) = (info.tools.len(), info.problems.len());
+        match tools {
+            0 if skipped > 0 => {
+                tracing::warn!(service = %section.name, skipped, "no operation of the OpenAPI document is a tool");
+            }
+            _ => tracing::info!(service = %section.name, tools, skipped, "the OpenAPI document was loaded"),
+        }
         self.update_infos(|infos| drop(infos.insert(section.name.clone(), info)));
     }
 
@@ -298,6 +402,7 @@ impl OpenApiServices {
             let info = infos.entry(section.name.clone()).or_default();
             info.name = section.name.to_string();
             info.document = section.document.to_string();
+            info.state = DocumentState::Failed;
             info.error = Some(why);
         });
     }
@@ -320,6 +425,30 @@ pub(crate) async fn read_document(
 ) -> Result<(Arc<str>, Arc<str>), String> {
     let text = document::fetch_document(section, services, None, true).await?;
     Ok((text.text, text.digest))
+}
+
+fn remove_tools(into: &InstalledPlugins, name: &PluginId) {
+    let label = source_label(name);
+    into.registry.replace_source(&label, Bundle::default());
+    into.registry.set_left_out(&label, BTreeMap::new());
+}
+
+fn set_state(into: &InstalledPlugins, name: &PluginId, state: Option<SourceState>) {
+    into.registry.set_source_state(name.as_str(), &source_label(name), state);
+}
+
+/// The names that skipped operations would have, each with the reason. Names of tools are not among them.
+fn left_out_tools(
+    service: &PluginId,
+    problems: &[ImportProblem],
+    tools: &BTreeMap<String, String>,
+) -> BTreeMap<String, PolicyRefusal> {
+    let names = problems.iter().filter_map(|one| {
+        let name = format!("{service}{NAME_SEPARATOR}{}", one.tool.as_ref()?);
+        let text = format!("the operation `{}` is not a tool: {}", one.operation, one.reason.text);
+        Some((name, PolicyRefusal { text, hint: one.reason.hint.clone() }))
+    });
+    names.filter(|(name, _)| !tools.contains_key(name)).collect()
 }
 
 fn source_label(name: &PluginId) -> String {

@@ -29,6 +29,7 @@ pub(crate) mod resident_code;
 pub(crate) mod settings;
 pub(crate) mod state;
 pub(crate) mod switches;
+mod this_machine;
 pub(crate) mod tool;
 pub(crate) mod tool_result;
 pub(crate) mod watch;

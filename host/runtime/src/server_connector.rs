@@ -2,15 +2,20 @@
 //! client, and injects secrets at the last moment.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use toolbay_core::call::invoke::BoxFuture;
 use toolbay_core::call::server_connector::{
-    ConnectorError, ConnectorRequest, ConnectorResponse, OAuthRequest, ServerConnector, ServerProcess,
+    ConnectorError, ConnectorRequest, ConnectorResponse, CredentialsLock, OAuthRequest, ServerConnector,
+    ServerProcess,
 };
-use toolbay_policy::mcp_server::{HttpServerConfig, StdioServerConfig};
+use toolbay_mcp::client::{self, MAX_SAVED_LIST_BYTES, SavedTools};
+use toolbay_policy::Policy;
+use toolbay_policy::mcp_server::{HttpServerConfig, McpServer, StdioServerConfig};
 use toolbay_policy::name::PluginId;
 use zeroize::Zeroizing;
 
@@ -29,15 +34,47 @@ pub(crate) struct PolicyServerConnector {
 }
 
 impl PolicyServerConnector {
-    /// The file with the tool list of a server. A server name contains no path separator.
     fn tool_list_file(&self, name: &PluginId) -> Option<PathBuf> {
-        Some(self.tool_lists.as_ref()?.join(format!("{name}.json")))
+        Some(tool_list_file(self.tool_lists.as_ref()?, name))
     }
 
     /// The file with the credentials of a server.
     fn credentials_file(&self, name: &PluginId) -> Option<PathBuf> {
         Some(self.credentials.as_ref()?.join(format!("{name}.json")))
     }
+}
+
+/// The file with the tool list of a server. A server name contains no path separator.
+fn tool_list_file(folder: &Path, name: &PluginId) -> PathBuf {
+    folder.join(format!("{name}.json"))
+}
+
+/// The folder of the last known tool lists.
+pub(crate) fn tool_list_folder(state_dir: &Path) -> PathBuf {
+    state_dir.join("mcp")
+}
+
+/// The tools that the servers of a policy had when a host with this state directory last listed them, by server. Blocks on
+/// files, and starts no server.
+#[must_use]
+pub fn saved_tools(state_dir: &Path, policy: &Policy) -> BTreeMap<String, SavedTools> {
+    let folder = tool_list_folder(state_dir);
+    let read = |server: &Arc<McpServer>| {
+        let bytes = private::read(&tool_list_file(&folder, &server.name), MAX_SAVED_LIST_BYTES as u64);
+        // A list that cannot be read is reported when a server starts.
+        let saved = client::saved_tools(server, &bytes.ok().flatten()?)?;
+        Some((server.name.to_string(), saved))
+    };
+    policy.mcp_servers().filter_map(read).collect()
+}
+
+/// How long a change of credentials waits for another one: a renewal holds the lock for its request, which has 20 s.
+const LOCK_WAIT: Duration = Duration::from_secs(30);
+
+/// Locks the credentials of a server. The lock is a file beside theirs, because that one is replaced.
+fn lock_credentials(file: &Path) -> Result<CredentialsLock, String> {
+    private::make_dir(file.parent().unwrap_or(Path::new("/")))?;
+    private::lock(&file.with_extension("lock"), LOCK_WAIT).map(CredentialsLock::new)
 }
 
 /// Replaces the credentials of a server, or removes them. Synced: the authorization server may accept the old refresh
@@ -128,6 +165,14 @@ impl ServerConnector for PolicyServerConnector {
         })
     }
 
+    fn lock_credentials<'a>(&'a self, name: &'a PluginId) -> BoxFuture<'a, Result<CredentialsLock, String>> {
+        Box::pin(async move {
+            let Some(file) = self.credentials_file(name) else { return Ok(CredentialsLock::none()) };
+            let lock = tokio::task::spawn_blocking(move || lock_credentials(&file)).await;
+            lock.map_err(|error| error.to_string())?
+        })
+    }
+
     fn secrets_fingerprint(&self, child: &StdioServerConfig) -> u64 {
         // Keyed, so that the hash reveals nothing about a secret.
         static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
@@ -157,7 +202,30 @@ impl ServerConnector for PolicyServerConnector {
         })
     }
 
+    fn is_protected_path(&self, path: &Path, writing: bool) -> bool {
+        self.installed.services().process.protected.overlaps_name(path, writing)
+    }
+
     fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
         self.installed.services().redactor.redact_text(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_credentials_of_a_server_have_one_lock_for_all_processes() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| folder.path().join("credentials").join(name);
+        let held = lock_credentials(&file("a.json")).unwrap();
+        let other = || private::lock(&file("a.lock"), Duration::ZERO);
+        assert!(other().unwrap_err().contains("another process has held it"));
+        // Its holder changes the file, and other servers are not concerned.
+        write_credentials(&file("a.json"), Some(b"{}")).unwrap();
+        drop(lock_credentials(&file("b.json")).unwrap());
+        drop(held);
+        drop(other().unwrap());
     }
 }

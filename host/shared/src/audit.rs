@@ -1,8 +1,13 @@
 //! The audit of all servers in one stream: each line with the name of its server and its number there.
 //!
-//! A server writes its audit to its own file first and forwards the lines later. The name and the number are the id of the
-//! message, so a line that was sent twice is stored once. The numbers of a server have no gaps: a reader sees whether a line
-//! is missing. Lines of different servers are in the order of the stream, which is no order of their times.
+//! A server writes its audit to its own file first and forwards the lines later. The numbers of a name have no gaps: a
+//! reader sees whether a line is missing. Lines of different servers are in the order of the stream, which is no order of
+//! their times.
+//!
+//! NATS stores one message for each id, so a line that was sent twice is stored once. The id has a random part for each
+//! process: a name may be used again, by a process with another state directory or while the first one is frozen, and no
+//! line of one may pass for a line of the other. The first line of a batch is stored only behind the last line that the
+//! process knows, so that it notices the other one and continues with the next free number.
 
 use std::io;
 
@@ -10,9 +15,12 @@ use async_nats::jetstream::Context;
 use async_nats::jetstream::consumer::pull::OrderedConfig;
 use async_nats::jetstream::stream::{LastRawMessageErrorKind, Stream};
 use async_nats::{HeaderMap, header};
+use bytes::Bytes;
 use futures_util::StreamExt as _;
 
-use crate::nats::{Connection, ConnectionError, ReadError, decode, encode};
+use crate::clock::random_name;
+use crate::nats::{Connection, ConnectionError, PublishFailure, ReadError, decode, encode, publish};
+use crate::protocol::Revision;
 
 /// The header with the number of a line.
 const SEQUENCE: &str = "Toolbay-Sequence";
@@ -24,6 +32,35 @@ pub struct AuditStream {
     context: Context,
     subject: String,
     server: String,
+    /// Random for each process.
+    nonce: String,
+}
+
+/// The end of the lines of a server: behind it the next one is stored.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct AuditTail {
+    /// The number of the last line; zero if there is none.
+    pub number: u64,
+    /// The position of the last line in the stream; zero if there is none.
+    pub position: u64,
+}
+
+/// The last line of a server that is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LastLine {
+    /// The end of the lines.
+    pub tail: AuditTail,
+    /// The line.
+    pub line: String,
+}
+
+/// How much of a batch is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AppendedLines {
+    /// The number of lines that are stored: all those before the first that is not.
+    pub count: usize,
+    /// The end of the lines.
+    pub tail: AuditTail,
 }
 
 impl AuditStream {
@@ -34,34 +71,42 @@ impl AuditStream {
     pub async fn open(connection: &Connection, server: &str) -> Result<Self, ConnectionError> {
         let (stream, context, subject) = connection.audit().await?;
         let server = encode(server);
-        Ok(Self { stream, context, subject: format!("{subject}.{server}"), server })
+        let subject = format!("{subject}.{server}");
+        Ok(Self { stream, context, subject, server, nonce: random_name() })
     }
 
-    /// The number of the last line of this server that is stored; 0 if there is none.
+    /// The last line of this server that is stored; `None` if there is none.
     ///
     /// # Errors
     /// The store does not answer.
-    pub async fn last_number(&self) -> Result<u64, ReadError> {
-        match self.stream.get_last_raw_message_by_subject(&self.subject).await {
-            Ok(message) => {
-                let number = message.headers.get(SEQUENCE).and_then(|number| number.as_str().parse().ok());
-                number.ok_or_else(|| {
-                    ReadError::Unavailable(format!("`{}` has a line without a number", self.subject))
-                })
-            }
-            Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(0),
-            Err(error) => Err(ReadError::Unavailable(error.to_string())),
-        }
+    pub async fn last(&self) -> Result<Option<LastLine>, ReadError> {
+        let message = match self.stream.get_last_raw_message_by_subject(&self.subject).await {
+            Ok(message) => message,
+            Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => return Ok(None),
+            Err(error) => return Err(ReadError::Unavailable(error.to_string())),
+        };
+        let number = message.headers.get(SEQUENCE).and_then(|number| number.as_str().parse().ok());
+        let number = number.ok_or_else(|| {
+            ReadError::Unavailable(format!("`{}` has a line without a number", self.subject))
+        })?;
+        let tail = AuditTail { number, position: message.sequence };
+        Ok(Some(LastLine { tail, line: String::from_utf8_lossy(&message.payload).into_owned() }))
     }
 
-    /// Stores lines; the first one has this number. Returns how many are stored: all those before the first that is not.
-    pub async fn append(&self, first: u64, lines: &[String]) -> usize {
-        let mut sent = Vec::with_capacity(lines.len());
-        for (number, line) in (first..).zip(lines) {
-            let mut headers = HeaderMap::new();
-            headers.insert(header::NATS_MESSAGE_ID, format!("{}:{number}", self.server));
-            headers.insert(SEQUENCE, number.to_string());
-            let subject = self.subject.clone();
+    /// Stores lines behind the last one of this server. If that is another one than `tail` says, nothing is stored.
+    pub async fn append(&self, tail: AuditTail, lines: &[String]) -> AppendedLines {
+        let mut appended = AppendedLines { count: 0, tail };
+        let Some((first, rest)) = lines.split_first() else { return appended };
+        match self.send_first(tail, first).await {
+            Ok(Revision(position)) => appended.count_stored(position),
+            Err(failure) => {
+                tracing::debug!(%failure, "an audit line was not forwarded");
+                return appended;
+            }
+        }
+        let mut sent = Vec::with_capacity(rest.len());
+        for (number, line) in (appended.tail.number + 1..).zip(rest) {
+            let (subject, headers) = (self.subject.clone(), self.headers(number));
             match self.context.publish_with_headers(subject, headers, line.clone().into()).await {
                 Ok(acknowledged) => sent.push(acknowledged),
                 Err(error) => {
@@ -70,15 +115,44 @@ impl AuditStream {
                 }
             }
         }
-        let mut stored = 0;
         for acknowledged in sent {
-            if let Err(error) = acknowledged.await {
-                tracing::debug!(%error, "an audit line was not forwarded");
-                break;
+            match acknowledged.await {
+                Ok(stored) => appended.count_stored(stored.sequence),
+                Err(error) => {
+                    tracing::debug!(%error, "an audit line was not forwarded");
+                    break;
+                }
             }
-            stored += 1;
         }
-        stored
+        appended
+    }
+
+    async fn send_first(&self, tail: AuditTail, line: &str) -> Result<Revision, PublishFailure> {
+        let (subject, headers) = (self.subject.clone(), self.headers(tail.number + 1));
+        let payload = Bytes::copy_from_slice(line.as_bytes());
+        publish(&self.context, subject, headers, payload, Some(tail.position)).await
+    }
+
+    fn headers(&self, number: u64) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::NATS_MESSAGE_ID, format!("{}:{}:{number}", self.server, self.nonce));
+        headers.insert(SEQUENCE, number.to_string());
+        headers
+    }
+}
+
+impl AppendedLines {
+    fn count_stored(&mut self, position: u64) {
+        self.count += 1;
+        self.tail = AuditTail { number: self.tail.number + 1, position };
+    }
+}
+
+impl AuditTail {
+    /// The end of the lines of a store that has none, with the number of the last line.
+    #[must_use]
+    pub fn without_lines(number: u64) -> Self {
+        Self { number, position: 0 }
     }
 }
 

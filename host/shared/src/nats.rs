@@ -7,6 +7,7 @@ mod entries;
 mod key;
 mod objects;
 mod permissions;
+mod publish;
 mod records;
 mod streams;
 
@@ -17,6 +18,7 @@ pub use entries::{Condition, Entries, EntryError, StoredEntry};
 pub use key::{decode, encode};
 pub use objects::Objects;
 pub use permissions::{Permissions, Role};
+pub(crate) use publish::{PublishFailure, publish};
 pub use records::{Read, ReadError, Record, Records};
 pub use streams::{AuditLimits, EntriesLimits, OutputLimits, StoragePlan};
 

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::bundle::{Bundle, BundleError, ContentDigest, MAX_BUNDLE_BYTES};
 use crate::nats::{
     Bucket, Connection, ConnectionError, Durability, Objects, ReadError, Record, Records, decode,
@@ -14,6 +16,9 @@ use crate::protocol::{Revision, Written};
 pub(crate) const EPOCH: &str = "epoch";
 /// The start of the keys of heartbeats, which are in the same bucket.
 pub(crate) const BEAT: &str = "replica.";
+
+/// Most bundles that earlier epochs applied and that are kept. A replica may still read one when the next epoch replaces it.
+const MAX_REPLACED: usize = 8;
 
 /// The epochs of shared state, with the bundles and components that they name.
 #[derive(Debug, Clone)]
@@ -29,7 +34,36 @@ pub struct PublishedEpoch {
     pub epoch: Epoch,
     /// What it applies.
     pub bundle: Bundle,
+    /// The bundles of the epochs before it that are kept, the newest first.
+    replaced: Vec<ContentDigest>,
     revision: Revision,
+}
+
+/// The record of the epoch. Replicas read the epoch only.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct StoredEpoch {
+    #[serde(flatten)]
+    epoch: Epoch,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    replaced: Vec<ContentDigest>,
+}
+
+/// An epoch that was published.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewEpoch {
+    /// The epoch.
+    pub epoch: Epoch,
+    /// The gap, if the store was behind.
+    pub gap: Option<EpochGap>,
+}
+
+/// A store that is behind what others have seen: an old copy of it was restored, or it lost what it had acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EpochGap {
+    /// The epoch of the store; zero if it had none.
+    pub stored: u64,
+    /// The highest epoch that somebody has seen. What was decided in those after the stored one is lost.
+    pub seen: u64,
 }
 
 /// The reason why an epoch was not read or published.
@@ -93,18 +127,33 @@ impl Publication {
     /// # Errors
     /// See [`PublicationError`].
     pub async fn current(&self) -> Result<Option<PublishedEpoch>, PublicationError> {
-        let Some(found) = self.epochs.read::<Epoch>(EPOCH).await? else { return Ok(None) };
-        let bundle = self.bundle(&found.value.digest).await;
+        let Some(found) = self.epochs.read::<StoredEpoch>(EPOCH).await? else { return Ok(None) };
+        let StoredEpoch { epoch, replaced } = found.value;
+        let bundle = self.bundle(&epoch.digest).await;
         let bundle = bundle.map_err(|error| match error {
             PublicationError::Bundle(BundleError::Newer(_)) => error,
             PublicationError::Missing(_) | PublicationError::Bundle(_) => PublicationError::Lost {
-                number: found.value.number,
+                number: epoch.number,
                 problem: error.to_string(),
                 bucket: self.epochs.bucket().to_owned(),
             },
             _ => error,
         })?;
-        Ok(Some(PublishedEpoch { epoch: found.value, bundle, revision: found.revision }))
+        Ok(Some(PublishedEpoch { epoch, bundle, replaced, revision: found.revision }))
+    }
+
+    /// How far the store is behind its replicas, or behind the epoch that the caller has seen; `None` if it is not.
+    ///
+    /// # Errors
+    /// The store does not answer.
+    pub async fn gap(
+        &self,
+        current: Option<&PublishedEpoch>,
+        seen: u64,
+    ) -> Result<Option<EpochGap>, ReadError> {
+        let seen = self.highest_of_replicas().await?.max(seen);
+        let stored = current.map_or(0, |published| published.epoch.number);
+        Ok((seen > stored).then_some(EpochGap { stored, seen }))
     }
 
     /// The bundle with this digest.
@@ -148,7 +197,9 @@ impl Publication {
         Ok(digest)
     }
 
-    /// Publishes a bundle as the next epoch after `current`. Its components must be there.
+    /// Publishes a bundle as the next epoch after `current`, and above each one that a replica or the caller (`seen`, or zero)
+    /// has seen: a store that went back has a lower epoch than its replicas, which apply only a higher one. The components
+    /// of the bundle must be there.
     ///
     /// # Errors
     /// See [`PublicationError`]. After [`PublicationError::Unknown`] the epoch may be in force.
@@ -156,21 +207,26 @@ impl Publication {
         &self,
         current: Option<&PublishedEpoch>,
         bundle: &Bundle,
-    ) -> Result<Epoch, PublicationError> {
+        seen: u64,
+    ) -> Result<NewEpoch, PublicationError> {
         let (bytes, digest) = bundle.to_bytes()?;
         let name = bundle_name(&digest);
         if !self.files.contains(&name).await? {
             self.files.write(&name, &bytes).await?;
         }
-        // A store that went back has a lower epoch than its replicas, which apply only a higher one.
-        let seen = self.highest_of_replicas().await?;
-        let number = current.map_or(0, |published| published.epoch.number).max(seen).saturating_add(1);
+        let gap = self.gap(current, seen).await?;
+        let stored = current.map_or(0, |published| published.epoch.number);
+        let number = gap.map_or(stored, |gap| gap.seen).saturating_add(1);
         let epoch = Epoch { number, digest };
+        let (replaced, forgotten) = current.map(|current| current.replaced_by(&epoch)).unwrap_or_default();
         let revision = current.map(|published| published.revision);
-        match self.epochs.write(EPOCH, revision, &epoch).await {
+        let record = StoredEpoch { epoch, replaced };
+        match self.epochs.write(EPOCH, revision, &record).await {
             Written::Stored(_) => {
-                self.forget(current, &epoch.digest).await;
-                Ok(epoch)
+                for old in forgotten {
+                    self.files.remove(&bundle_name(&old)).await;
+                }
+                Ok(NewEpoch { epoch: record.epoch, gap })
             }
             Written::Conflict => Err(PublicationError::Conflict),
             Written::Unknown => Err(PublicationError::Unknown(number)),
@@ -200,12 +256,15 @@ impl Publication {
         let beats = self.heartbeats().await?;
         Ok(beats.values().map(|beat| beat.value.epoch).max().unwrap_or(0))
     }
+}
 
-    /// Removes the bundle that `current` replaced: replicas read the newest only.
-    async fn forget(&self, current: Option<&PublishedEpoch>, newest: &ContentDigest) {
-        if let Some(old) = current.map(|published| &published.epoch.digest).filter(|old| *old != newest) {
-            self.files.remove(&bundle_name(old)).await;
-        }
+impl PublishedEpoch {
+    /// The bundles to keep and those to remove once an epoch replaces this one.
+    fn replaced_by(&self, next: &Epoch) -> (Vec<ContentDigest>, Vec<ContentDigest>) {
+        let before = std::iter::once(&self.epoch.digest).chain(&self.replaced);
+        let mut kept: Vec<ContentDigest> = before.filter(|digest| **digest != next.digest).cloned().collect();
+        let forgotten = kept.split_off(MAX_REPLACED.min(kept.len()));
+        (kept, forgotten)
     }
 }
 

@@ -41,6 +41,8 @@ pub(crate) const SERVICE_INSTANCE_ID: &str = "service.instance.id";
 
 // Our own.
 pub(crate) const OUTCOME: &str = "toolbay.outcome";
+/// Why the host refused the call before its tool was started.
+pub(crate) const REFUSAL: &str = "toolbay.refusal";
 pub(crate) const PLUGIN_ID: &str = "toolbay.plugin.id";
 pub(crate) const PLUGIN_DIGEST: &str = "toolbay.plugin.digest";
 pub(crate) const FUEL: &str = "toolbay.fuel";

@@ -24,6 +24,13 @@ pub(crate) struct RefusalLabels {
     pub(crate) capability: &'static str,
 }
 
+/// Why calls of a plugin were refused before their tools were started.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct RefusedCallLabels {
+    pub(crate) plugin: String,
+    pub(crate) reason: &'static str,
+}
+
 /// A decision of the permission rules.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct PermissionLabels {

@@ -19,7 +19,8 @@ use toolbay_policy::permission::Action;
 use crate::conventions::OTHER;
 use crate::host::HostCollector;
 use crate::labels::{
-    self, CallLabels, LimitLabels, PermissionLabels, PluginLabels, RefusalLabels, ReloadLabels, StatusLabels,
+    self, CallLabels, LimitLabels, PermissionLabels, PluginLabels, RefusalLabels, RefusedCallLabels,
+    ReloadLabels, StatusLabels,
 };
 
 /// Most tools with series of their own. Further ones share the name `_OTHER`.
@@ -40,6 +41,7 @@ pub struct Metrics {
     memory: Histogram,
     fuel: Family<PluginLabels, Counter>,
     refusals: Family<RefusalLabels, Counter>,
+    refused_calls: Family<RefusedCallLabels, Counter>,
     permissions: Family<PermissionLabels, Counter>,
     limits: Family<LimitLabels, Counter>,
     pub(crate) reloads: Family<ReloadLabels, Counter>,
@@ -88,6 +90,7 @@ impl Metrics {
             memory: sizes(),
             fuel: Family::default(),
             refusals: Family::default(),
+            refused_calls: Family::default(),
             permissions: Family::default(),
             limits: Family::default(),
             reloads: Family::default(),
@@ -103,7 +106,7 @@ impl Metrics {
         registry.register("calls", "Calls by tool and outcome", self.calls.clone());
         registry.register_with_unit(
             "call_duration",
-            "Time from the arrival of a call to its result",
+            "Time from the arrival of a call to its result, without what it waited",
             Unit::Seconds,
             self.durations.clone(),
         );
@@ -121,6 +124,11 @@ impl Metrics {
         );
         registry.register("fuel", "Fuel that calls consumed", self.fuel.clone());
         registry.register("refusals", "Refused uses of capabilities", self.refusals.clone());
+        registry.register(
+            "refused_calls",
+            "Calls that were refused before their tools were started",
+            self.refused_calls.clone(),
+        );
         registry.register("permissions", "Decisions of the permission rules", self.permissions.clone());
         registry.register("limit_hits", "Calls that a limit ended", self.limits.clone());
         registry.register("reloads", "Plugins and policies that were read again", self.reloads.clone());
@@ -186,7 +194,12 @@ impl AuditObserver for Metrics {
             "ok" => drop(tool.good.inc()),
             outcome => drop(self.calls.get_or_create_owned(&tool.labels(outcome)).inc()),
         }
-        tool.duration.observe(seconds(record.duration_us));
+        // A person who thinks, and a queue, make no tool slow.
+        tool.duration.observe(seconds(record.working_us()));
+        if let Some(reason) = record.refusal {
+            let labels = RefusedCallLabels { plugin: tool.plugin.clone(), reason: reason.as_str() };
+            self.refused_calls.get_or_create_owned(&labels).inc();
+        }
         if let Some(decision) = &record.permission {
             let action = match decision.action {
                 Action::Allow => "allow",

@@ -11,7 +11,9 @@ use toolbay_core::audit::observer::ObservedAudit;
 use toolbay_core::audit::{AuditRecord, AuditSink, MemoryAudit, RequestRecord};
 use toolbay_core::call::CapabilityUse;
 use toolbay_core::call::approval::Decision;
+use toolbay_core::call::fault::FaultKind;
 use toolbay_core::call::idempotency::MemoryCallKeys;
+use toolbay_core::call::refusal::RefusalReason;
 use toolbay_core::call::shared::memory::{MemoryApprovals, MemoryTaskStore};
 use toolbay_core::call::shared::{
     Budget, Heartbeat, Lease, LeaseError, Leases, Ledger, LedgerError, LostContact, SharedState, SharedStatus,
@@ -126,6 +128,7 @@ async fn every_metric_is_on_its_page() {
     (one.began, one.usage.peak_memory_bytes) = (true, 1 << 20);
     audit.record(one);
     audit.record_request(RequestRecord {
+        token: None,
         client: "a".to_owned(),
         reason: "host",
         status: 403,
@@ -148,6 +151,50 @@ async fn every_metric_is_on_its_page() {
     assert!(text.contains("toolbay_refusals_total{plugin=\"builtin\",capability=\"net\"} 1"), "{text}");
 }
 
+/// Lists all values of an enum. The compiler names one that is missing.
+macro_rules! all {
+    ($kind:ident: $($name:ident),+ $(,)?; $($other:pat)?) => {{
+        let _listed = |one: $kind| match one { $($kind::$name => (),)+ $($other => (),)? };
+        [$($kind::$name),+]
+    }};
+}
+
+/// The log, the page of operators, metrics and spans show the same word.
+#[tokio::test]
+async fn every_reason_of_a_refusal_has_its_own_name_in_the_audit_the_metrics_and_the_book() {
+    let gates = all!(RefusalReason: Stopped, NoContact, MaxCalls, MaxCallsPerTurn, MaxCost, MaxIdenticalCalls,
+        MaxIdenticalCallsPerTurn, BudgetUnavailable, Invoke, UnknownTool, LeftOut, SourceAbsent, Excluded,
+        Filter, Profile, Disabled, Unavailable, ArgumentsTooLarge, ArgumentsNotJson, ArgumentsInvalid, Rule,
+        NoApprover, Person, ApprovalTimeout, ApproverFailed, InputRequired, IdempotencyKey, Interceptor,
+        Invoker, Host; RefusalReason::Fault(_));
+    let faults = all!(FaultKind: Trap, OutOfFuel, Deadline, OutOfMemory, OutputTooLarge, BadOutput, Cancelled,
+        OutcomeUnknown, Busy, Suspended;);
+    let page = include_str!("../../../docs/reference/audit.md");
+    let missing: Vec<&str> = gates
+        .map(RefusalReason::as_str)
+        .into_iter()
+        .filter(|name| !page.contains(&format!("`{name}`")))
+        .collect();
+    assert_eq!(missing, Vec::<&str>::new(), "docs/reference/audit.md");
+    let reasons: Vec<RefusalReason> = gates.into_iter().chain(faults.map(RefusalReason::Fault)).collect();
+    let names: BTreeSet<&str> = reasons.iter().map(|reason| reason.as_str()).collect();
+    assert_eq!(names.len(), reasons.len(), "{names:?}");
+
+    let ((metrics, audit), host, one) = (metered(), host(), record().await);
+    for reason in reasons {
+        let refused = AuditRecord { refusal: Some(reason), ..one.clone() };
+        let line: serde_json::Value = serde_json::to_value(&refused).unwrap();
+        assert_eq!(line["refusal"], reason.as_str());
+        audit.record(refused);
+    }
+    let text = metrics.to_text(&host);
+    let counted: BTreeSet<&str> = (text.lines())
+        .filter_map(|line| line.strip_prefix("toolbay_refused_calls_total{")?.strip_suffix("\"} 1"))
+        .filter_map(|labels| Some(labels.split_once("reason=\"")?.1))
+        .collect();
+    assert_eq!(counted, names, "{text}");
+}
+
 #[tokio::test]
 async fn the_number_of_series_is_bounded() {
     let ((metrics, audit), host) = (metered(), host());
@@ -164,7 +211,7 @@ async fn the_number_of_series_is_bounded() {
         .lines()
         .filter(|line| line.starts_with("toolbay_calls_total{") && line.contains("not_available"));
     assert!(series.count() <= MAX_TOOLS + 2);
-    assert!(!text.contains("unknown_"));
+    assert!(!text.contains("\"unknown_1"));
     let other = text.lines().find(|line| line.contains("tool=\"_OTHER\",outcome=\"not_available\"")).unwrap();
     let count: u64 = other.rsplit(' ').next().unwrap().parse().unwrap();
     assert!(count >= 50 + MAX_TOOLS as u64, "{other}");

@@ -31,7 +31,12 @@ pub struct TestHostBuilder {
 
 impl TestHostBuilder {
     pub(crate) fn new(component: Component) -> Self {
-        let policy = Table::from_iter([("version".to_owned(), Value::Integer(1))]);
+        // The author of a tool wants to know that a result does not match its schema.
+        let results = Table::from_iter([("schema_mismatch".to_owned(), Value::from("error"))]);
+        let policy = Table::from_iter([
+            ("version".to_owned(), Value::Integer(1)),
+            ("results".to_owned(), Value::Table(results)),
+        ]);
         Self { component, policy, secrets: Vec::new(), files: None, cassette: None, clock: None, seed: None }
     }
 
@@ -278,7 +283,7 @@ mod tests {
             .random_seed(1);
         let text = toml::to_string(&builder.policy).unwrap();
         let expected: Table = toml::from_str(
-            "version = 1\n[plugins.a-b.grant]\nnet = [\"https://a.example\", \"https://b.example\", \"https://c.example\"]\n\
+            "version = 1\n[results]\nschema_mismatch = \"error\"\n[plugins.a-b.grant]\nnet = [\"https://a.example\", \"https://b.example\", \"https://c.example\"]\n\
              kv = [\"plugin\"]\nenv = [\"TZ=UTC\"]\nsecrets = [\"a/key\"]\nclock = true\nrandom = true\n\
              [plugins.a-b.config]\ncolumns = [\"a\", \"b\"]\n[plugins.a-b.limits]\ntimeout = \"2s\"\n\
              [permissions]\ndefault = \"allow\"\n[secrets.\"a/key\"]\norigins = [\"https://a.example\"]\n",

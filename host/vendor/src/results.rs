@@ -75,21 +75,22 @@ enum ResultPart<'a> {
 
 impl<'a> ResultParts<'a> {
     fn from_result(result: &'a CallResult) -> Self {
-        let hints = result.hints.for_model().map(ResultPart::Text);
-        let output = match &result.result {
-            Ok(output) => output,
-            Err(failure) => {
-                let more = hints.into_iter().collect();
-                return Self { text: failure.to_string(), error: true, more };
-            }
+        let mark = result.shaping.mark.as_ref();
+        let hints = result.hints.for_model(mark).map(ResultPart::Text);
+        let more = result.content().iter().map(|block| to_part(&block.body)).chain(hints).collect();
+        let text = match &result.result {
+            Ok(output) => output.value.clone(),
+            Err(failure) => failure.to_string(),
         };
-        let more = output.content.iter().map(|block| to_part(&block.body)).chain(hints).collect();
         // Models read text only, so a result without text is written as JSON.
-        let text = match &output.structured {
-            Some(structured) if output.value.is_empty() => structured.get().to_owned(),
-            _ => output.value.clone(),
+        let text = match result.structured() {
+            Some(structured) if text.is_empty() => {
+                let json = structured.get();
+                mark.map_or_else(|| json.to_owned(), |mark| mark.wrap_text(json))
+            }
+            _ => text,
         };
-        Self { text, error: false, more }
+        Self { text, error: result.result.is_err(), more }
     }
 }
 
@@ -239,12 +240,10 @@ fn mcp_message(result: &CallResult) -> Value {
         content.push(json!({"type": "text", "text": parts.text}));
     }
     let mut answer = json!({"isError": parts.error});
-    if let (Value::Object(map), Ok(output)) = (&mut answer, &result.result) {
-        content.extend(output.content.iter().map(|block| mcp_block(&block.body)));
-        let structured = output.structured.as_ref().and_then(|raw| serde_json::from_str(raw.get()).ok());
-        map.extend(structured.map(|value: Value| ("structuredContent".to_owned(), value)));
-    }
+    content.extend(result.content().iter().map(|block| mcp_block(&block.body)));
     if let Value::Object(map) = &mut answer {
+        let structured = result.structured().and_then(|raw| serde_json::from_str(raw.get()).ok());
+        map.extend(structured.map(|value: Value| ("structuredContent".to_owned(), value)));
         map.insert("content".to_owned(), Value::Array(content));
     }
     json!({"jsonrpc": "2.0", "id": result.call_id, "result": answer})

@@ -9,6 +9,7 @@ mod patch;
 pub mod patch_file;
 pub mod read_file;
 pub mod search_files;
+mod shown_name;
 mod walk;
 pub mod write_file;
 

@@ -3,6 +3,8 @@
 use toolbay_sdk::files::{self, FileKind};
 use toolbay_sdk::prelude::*;
 
+use crate::shown_name::shown_name;
+
 /// The content of a directory.
 #[data]
 #[derive(Debug, PartialEq)]
@@ -51,7 +53,7 @@ pub fn list_dir(
             FileKind::Symlink => ("symlink", "@"),
             FileKind::Other => ("other", ""),
         };
-        text.push_str(&format!("{}{mark}\n", entry.name));
+        text.push_str(&format!("{}{mark}\n", shown_name(&entry.name)));
         entries.push(DirEntry { name: entry.name, kind: kind.to_owned() });
     }
     if total == 0 {
@@ -80,6 +82,16 @@ mod tests {
         assert!(output.structured.unwrap().contains(r#"{"name":"a","kind":"directory"}"#));
         let output = fake.run(|| call::<list_dir>(json!({"max_entries": 1}))).unwrap();
         assert_eq!(output.value, "a/\n[1 of 3 entries shown; raise max_entries or use search_files]\n");
+    }
+
+    #[test]
+    fn a_name_is_one_entry_in_the_text_and_exact_in_the_data() {
+        let fake = FakeHost::new().file("a\nb/\x1b[2J\u{202e}", "");
+        let output = fake.run(|| call::<list_dir>(json!({}))).unwrap();
+        assert_eq!(output.value, "a\\nb/\n");
+        let output = fake.run(|| call::<list_dir>(json!({"path": "a\nb"}))).unwrap();
+        assert_eq!(output.value, "\\u{1b}[2J\\u{202e}\n");
+        assert!(output.structured.unwrap().contains("\u{202e}"));
     }
 
     #[test]

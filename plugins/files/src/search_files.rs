@@ -5,6 +5,7 @@ use toolbay_sdk::prelude::*;
 use toolbay_sdk::{context, files};
 
 use crate::glob::Glob;
+use crate::shown_name::shown_name;
 use crate::walk::{SkippedEntries, walk};
 
 /// Larger files are rarely source code.
@@ -102,7 +103,7 @@ impl Search {
             self.full = true;
             return;
         }
-        self.text.push_str(&found.path);
+        self.text.push_str(&shown_name(&found.path));
         if let (Some(line), Some(text)) = (found.line, &found.text) {
             self.text.push_str(&format!(":{line}:{text}"));
         }

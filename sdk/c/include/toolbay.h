@@ -213,6 +213,8 @@ bool tb_cancelled(void);
 uint32_t tb_budget_chars(void);
 bool tb_remaining_ms(uint64_t *ms); /* false: not known */
 bool tb_dry_run(void);
+/* A random number, for tools that declare `random`. Without the grant, each call gets the same ones. */
+uint64_t tb_random_u64(void);
 tb_str tb_call_id(void);
 /* Unknown texts have length 0. */
 tb_str tb_session_id(void);

@@ -62,6 +62,10 @@ bool tb_cancelled(void) { return context_cancelled(); }
 uint32_t tb_budget_chars(void) { return context_budget_chars(); }
 bool tb_dry_run(void) { return context_dry_run(); }
 
+__attribute__((import_module("wasi:random/random@0.2.0"), import_name("get-random-u64"))) extern uint64_t wasi_random_u64(void);
+
+uint64_t tb_random_u64(void) { return wasi_random_u64(); }
+
 tb_str tb_call_id(void) {
   tb_str id;
   context_call_id(&id);

@@ -4,6 +4,7 @@ import { notAvailable, toRecord as errorRecord, inputError, isOutOfMemory, ToolE
 import { toRecord as outputRecord, Output } from './output.js';
 import { parse, stringify } from './json.js';
 import * as context from './context.js';
+import * as random from './random.js';
 
 /** Option of a tool, and the contract's name of the trait. */
 const TRAITS = ['readOnly', 'additive', 'idempotent', 'closedWorld', 'alwaysInclude', 'untrustedOutput', 'needsApproval', 'deferred'];
@@ -137,7 +138,7 @@ export function exported(made, about) {
 function call(made, name, args) {
   const found = made.tools.find(({ definition }) => definition.name === name);
   if (!found) throw notAvailable(`no tool \`${name}\` in this plugin`, 'unknown-tool');
-  return outputRecord(found.run(withDefaults(found, read(args)), context));
+  return outputRecord(random.during(found.definition, () => found.run(withDefaults(found, read(args)), context)));
 }
 
 function read(args) {
@@ -170,7 +171,7 @@ function entered(run) {
 }
 
 function check(made, name) {
-  const reason = made.available?.(name);
+  const reason = random.during(random.PURE, () => made.available?.(name));
   if (typeof reason === 'string') throw reason;
 }
 
@@ -178,7 +179,7 @@ function check(made, name) {
 function reduce(made, input, ctx) {
   const found = made.reducers.find(({ definition }) => definition.toolName === ctx.toolName);
   const result = input.tag === 'ok' ? fromOutput(input.val) : fromError(input.val);
-  const shorter = found?.reduce(result, { ...ctx, args: parse(ctx.args) });
+  const shorter = random.during(random.PURE, () => found?.reduce(result, { ...ctx, args: parse(ctx.args) }));
   if (shorter === undefined || shorter === null) return null;
   if (shorter instanceof ToolError) return { tag: 'err', val: errorRecord(shorter) };
   if (typeof shorter === 'string') return { tag: 'ok', val: { ...(input.tag === 'ok' ? input.val : outputRecord('')), value: shorter } };

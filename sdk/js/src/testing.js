@@ -1,6 +1,8 @@
 // A fake host in Node for tests of tools: `new FakeHost({ files: { 'a.csv': '…' } }).call(plugin, 'sum', {…})`.
 
+import { randomFillSync } from 'node:crypto';
 import { exported } from './plugin.js';
+import { install } from './random.js';
 import * as utf8 from './bytes.js';
 import { ToolError, toRecord } from './errors.js';
 
@@ -15,10 +17,10 @@ const denied = () => {
 
 /** A host for tests. It grants only what it was given. */
 export class FakeHost {
-  constructor({ files, kv, config = {}, secrets, http, process, tools, cancelAfter = null, budgetChars = 80_000, dryRun = false, attributes = {} } = {}) {
+  constructor({ files, kv, config = {}, secrets, http, process, tools, random = false, cancelAfter = null, budgetChars = 80_000, dryRun = false, attributes = {} } = {}) {
     this.files = files && new Map(Object.entries(files).map(([path, data]) => [path, { data: utf8.bytes(data), version: 1 }]));
     this.kv = kv && new Map(Object.entries(kv).map(([key, data]) => [key, utf8.bytes(data)]));
-    Object.assign(this, { config, secrets, http, process, tools, cancelAfter, budgetChars, dryRun, attributes });
+    Object.assign(this, { config, secrets, http, process, tools, random, cancelAfter, budgetChars, dryRun, attributes });
     /** Reported progress: `{message, percent, audience}`. */
     this.progress = [];
     /** Log lines: `{level, message, fields}`. */
@@ -31,10 +33,13 @@ export class FakeHost {
   run(code) {
     const before = current;
     current = this;
+    // As in a component, `Math.random` needs a grant.
+    const restore = before === null ? install() : () => {};
     try {
       return code();
     } finally {
       current = before;
+      restore();
     }
   }
 
@@ -76,7 +81,10 @@ export const host = {
     budgetChars: () => current?.budgetChars ?? 0xffff_ffff,
     dryRun: () => current?.dryRun ?? false,
     callId: () => 'fake-call',
-    attribute: (name) => (name in (current?.attributes ?? {}) ? JSON.stringify(current.attributes[name]) : null),
+    attribute(name) {
+      if (name === 'granted' && current !== null) return JSON.stringify(current.random ? ['random'] : []);
+      return name in (current?.attributes ?? {}) ? JSON.stringify(current.attributes[name]) : null;
+    },
     remainingMs: none, sessionId: none, sessionKey: none, platform: none, workingDir: none, agentId: none,
     personalityId: none, teamId: none, turn: none, messageCount: none,
   },
@@ -155,6 +163,9 @@ export const host = {
   },
   attachments: { all: () => [], read: denied, create: denied },
 };
+
+/** Random bytes of this machine. */
+export const randomBytes = (count) => randomFillSync(new Uint8Array(count));
 
 const refused = (message, subject) => new ToolError('not-available', message, subject);
 

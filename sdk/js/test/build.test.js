@@ -40,6 +40,19 @@ test('what only reduces imports nothing', () => {
   assert.equal(read, false);
 });
 
+test('what draws random numbers imports them, and a number of the build is warned about', () => {
+  const made = (needs) => plugin(`tools: [tool({ name: 'hello', description: 'Say hello.', ${needs} run: () => String(Math.random()) })]`);
+  for (const [needs, expected] of [["needs: { random: true },", true], ['', false]]) {
+    const { status, stderr, read } = build(made(needs), (bytes) => bytes.includes('wasi:random/random@0.2.0'));
+    assert.equal(status, 0, stderr);
+    assert.equal(read, expected, needs);
+  }
+  const { status, stderr } = build(`\nconst chosen = Math.random();\n${GOOD.replace("() => 'hello'", '() => String(chosen)')}`);
+  assert.equal(status, 0, stderr);
+  assert.ok(stderr.includes('warning: plugin.js:2: `Math.random` runs while the module loads'), stderr);
+  assert.ok(build(`crypto.randomUUID();\n${GOOD}`).stderr.includes('draws while the module loads'));
+});
+
 test('what is wrong is said', () => {
   const cases = [
     [null, 'does not exist'],

@@ -8,6 +8,7 @@ import {
 } from '@toolbay/sdk';
 import { describe, FakeHost } from '@toolbay/sdk/testing';
 import { exported } from '../src/plugin.js';
+import * as randomness from '../src/random.js';
 
 const forecast = tool({
   name: 'forecast',
@@ -207,4 +208,37 @@ test('a tool calls other tools', () => {
   assert.throws(() => fake.run(() => invoke.call('a__say')), { code: 'stale-write' });
   assert.throws(() => new FakeHost().call(made, 't', {}), { code: 'execution-failed' });
   assert.throws(() => invoke.call('a__say'), { code: 'not-available', subject: 'denied' });
+});
+
+const drawing = (more) => simple(() => `${Math.random()} ${crypto.randomUUID()} ${crypto.getRandomValues(new Uint32Array(4)).join('-')}`, more);
+
+test('random numbers come from the host and need its grant', () => {
+  const [engine, web] = [Math.random, globalThis.crypto];
+  const given = new FakeHost({ random: true });
+  const values = Array.from({ length: 300 }, () => given.call(drawing({ needs: { random: true } }), 't').value);
+  const parts = values.map((value) => value.split(' '));
+  for (const index of [0, 1, 2]) assert.equal(new Set(parts.map((part) => part[index])).size, values.length);
+  for (const [number, uuid] of parts) {
+    assert.ok(number >= 0 && number < 1, number);
+    assert.match(uuid, /^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
+  }
+  const refused = (host, made, message) => assert.throws(() => host.call(made, 't'), { message });
+  refused(new FakeHost(), drawing({ needs: { random: true, optional: true } }), /`Math.random` needs the capability `random`, which is not granted/);
+  refused(given, drawing({}), /declare it with `needs: \{ random: true \}`/);
+  refused(given, simple(() => crypto.getRandomValues(new Float64Array(1)), { needs: { random: true } }), /array of integers/);
+  refused(given, simple(() => crypto.getRandomValues(new Uint8Array(65_537)), { needs: { random: true } }), /at most 65536 bytes/);
+  assert.equal(new FakeHost().call(simple(() => 'no draw', { needs: { random: true, optional: true } }), 't').value, 'no draw');
+  assert.deepEqual([Math.random, globalThis.crypto], [engine, web], 'Node keeps its own');
+});
+
+test('a reducer draws no random numbers', () => {
+  const made = plugin({ reducers: [reducer({ tool: 'a', reduce: () => String(Math.random()) })] });
+  const { reducers } = exported(made, null);
+  const { install } = randomness;
+  const restore = install();
+  try {
+    assert.throws(() => reducers.reduce({ tag: 'ok', val: { value: 'x', structured: null, content: [], costUsd: null, meta: null } }, { toolName: 'a', args: '{}' }), /not there for reducers/);
+  } finally {
+    restore();
+  }
 });

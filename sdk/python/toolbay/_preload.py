@@ -6,6 +6,8 @@ imported here, with what it imports late. A plugin's own imports belong to the t
 
 import importlib
 
+from . import _random
+
 MODULES = (
     "abc base64 binascii bisect calendar cmath codecs collections collections.abc colorsys configparser contextlib copy "
     "csv dataclasses datetime _strptime decimal difflib enum fnmatch fractions functools hashlib heapq hmac html "
@@ -15,6 +17,9 @@ MODULES = (
     "encodings.ascii encodings.latin_1 encodings.utf_8 encodings.utf_8_sig encodings.utf_16 encodings.utf_32 "
     "encodings.cp1252 encodings.idna"
 ).split()
+
+# First, because other modules keep what they find in `random`.
+_random.install()
 
 MISSING = []
 for _name in MODULES:

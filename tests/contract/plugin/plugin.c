@@ -55,6 +55,13 @@ static tb_result count(tb_json args) {
   return tb_text("%l", sum);
 }
 
+static tb_result draw(tb_json args) {
+  tb_buffer all = {0};
+  for (int64_t left = tb_get_int(args, "count", 0); left > 0; left--)
+    tb_put(&all, left > 1 ? "%l " : "%l", (int64_t)tb_random_u64());
+  return tb_text("%v", tb_done(&all));
+}
+
 static tb_result crash(tb_json args) { return tb_failed(NULL, "%v", tb_get_str(args, "message", "")); }
 
 static tb_result delegate(tb_json args) {
@@ -253,6 +260,8 @@ static const tb_tool tools[] = {
   {.name = "delegate", .description = "Call other tools.", .run = delegate,
    .needs = {{"invoke", "contract__echo", NULL, true}, {"invoke", "contract__refuse", NULL, true}},
    .input = OBJECT("properties": {"tool": {"type": "string"}, "text": {"type": "string"}}, "required": ["tool", "text"])},
+  {.name = "draw", .description = "Draw random numbers.", .run = draw, .needs = {{"random", "bytes", NULL, true}},
+   .input = OBJECT("properties": {"count": {"type": "integer"}}, "required": ["count"])},
   {.name = "echo", .title = "Echo", .description = "Return a text as it is.", .toolset = "contract", .tags = {"a", "b"},
    .traits = TB_READ_ONLY | TB_IDEMPOTENT | TB_CLOSED_WORLD, .max_result_chars = 50000, .timeout_ms = 20000, .run = echo,
    .meta = TB_JSON({"example.org/hint": {"levels": [1, "zwei"]}}),

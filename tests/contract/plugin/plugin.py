@@ -1,5 +1,6 @@
 """The plugin that the contract suite is run against, in Python. `api_contract.rs` is what it is compared with."""
 
+import random
 from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, Literal
@@ -94,6 +95,12 @@ def delegate(tool: str, text: str) -> str:
     ])
     said = (f"{answer.code} {answer.message}" if isinstance(answer, ToolError) else answer.value for answer in answers)
     return f"{names}: {', '.join(said)}"
+
+
+@tool(needs={"random": True, "optional": True})
+def draw(count: int) -> str:
+    """Draw random numbers."""
+    return " ".join(str(random.random()) for _ in range(count))
 
 
 @tool(title="Echo", toolset="contract", tags=["a", "b"], read_only=True, idempotent=True, closed_world=True,

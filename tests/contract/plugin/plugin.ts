@@ -97,6 +97,13 @@ const tools = [
     },
   }),
   tool({
+    name: 'draw',
+    description: 'Draw random numbers.',
+    needs: { random: true, optional: true },
+    input: { count: integer },
+    run: ({ count }) => Array.from({ length: count }, () => String(Math.random())).join(' '),
+  }),
+  tool({
     name: 'echo',
     title: 'Echo',
     description: 'Return a text as it is.',

@@ -318,6 +318,13 @@ fn remember(key: String, text: String) -> Result<String> {
     Ok(format!("{before}, {same}, {}", keys.join("+")))
 }
 
+/// Draw random numbers.
+#[tool(optional(random))]
+fn draw(count: i64) -> String {
+    let drawn = (0..count).map(|_| wasip2::random::random::get_random_u64().to_string());
+    drawn.collect::<Vec<_>>().join(" ")
+}
+
 /// Count up.
 #[tool(optional(kv = "plugin"))]
 fn count(key: String, by: i64) -> Result<String> {
@@ -372,7 +379,7 @@ fn first_line(input: &ToolResult, _ctx: &ReduceContext) -> Option<ToolResult> {
 }
 
 plugin! {
-    tools: [add, announce, attach, attached, blocks, count, crash, delegate, echo, facts, fetch, hog, kinds, lines, list, note,
+    tools: [add, announce, attach, attached, blocks, count, crash, delegate, draw, echo, facts, fetch, hog, kinds, lines, list, note,
             nothing, read, refuse, remember, rich, run, secret, setting, sometimes, spin, steps, unannotated, wait, write],
     reducers: [first_line],
     available: available,

@@ -49,9 +49,7 @@ async fn disable(
     body: Body<DecisionRequest>,
 ) -> ApiResult {
     let Json(DecisionRequest { reason }) = body?;
-    let reason = reason.unwrap_or_else(|| NO_REASON.to_owned());
-    blocking(move || control.switch_tool(&name, Some(&reason), &operator.name)).await?;
-    Ok(StatusCode::NO_CONTENT.into_response())
+    switch(control, operator, name, Some(reason.unwrap_or_else(|| NO_REASON.to_owned()))).await
 }
 
 async fn enable(
@@ -59,7 +57,23 @@ async fn enable(
     Extension(operator): Extension<Operator>,
     Path(name): Path<String>,
 ) -> ApiResult {
-    blocking(move || control.switch_tool(&name, None, &operator.name)).await?;
+    switch(control, operator, name, None).await
+}
+
+/// Disables a tool with a reason, or enables it without one.
+async fn switch(
+    control: ServerControl,
+    operator: Operator,
+    tool: String,
+    disabled: Option<String>,
+) -> ApiResult {
+    let is_known = control.has_tool(&tool);
+    let switched = blocking(move || control.switch_tool(&tool, disabled.as_deref(), &operator.name)).await;
+    // A tool that is gone may still have a switch.
+    switched.map_err(|failed| match is_known {
+        true => failed,
+        false => ApiError::new(StatusCode::NOT_FOUND, "unknown_tool", failed.message),
+    })?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 

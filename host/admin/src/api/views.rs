@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use toolbay::PluginInfo;
 use toolbay_core::audit::{AuditRecord, MAX_TEXT};
+use toolbay_core::call::refusal::RefusalReason;
 use toolbay_core::tool::ToolSource;
 use toolbay_policy::text::one_line;
 
@@ -31,6 +32,9 @@ pub(crate) struct CallSummary<'a> {
     tool: String,
     plugin: Option<&'a str>,
     outcome: &'static str,
+    /// Why the host refused the call before its tool was started.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refusal: Option<RefusalReason>,
     duration_us: u64,
     session: Option<String>,
 }
@@ -44,6 +48,7 @@ impl<'a> CallSummary<'a> {
             tool: one_line(&record.tool, MAX_TEXT),
             plugin: record.source.as_deref().and_then(ToolSource::plugin).map(|id| id.as_str()),
             outcome: record.outcome,
+            refusal: record.refusal,
             duration_us: record.duration_us,
             session: record.session_id.as_deref().map(|id| one_line(id, MAX_TEXT)),
         }

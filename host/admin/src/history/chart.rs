@@ -15,7 +15,7 @@ const POINTS: u64 = 60;
 pub(crate) struct ChartPoint {
     pub(crate) calls: u64,
     pub(crate) failures: u64,
-    /// The longest call, in microseconds.
+    /// The longest call without what it waited, in microseconds.
     pub(crate) longest_us: u64,
 }
 
@@ -37,7 +37,7 @@ impl Chart {
         if let Some((_, point)) = self.0.back_mut() {
             point.calls += 1;
             point.failures += u64::from(record.outcome != "ok");
-            point.longest_us = point.longest_us.max(record.duration_us);
+            point.longest_us = point.longest_us.max(record.working_us());
         }
     }
 

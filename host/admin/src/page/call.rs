@@ -36,7 +36,7 @@ pub(super) async fn show(
         h2 { "Uses of capabilities" } (uses(record))
         @if !record.hints.is_empty() {
             h2 { "What would allow it" }
-            @for hint in &record.hints { pre { (plain(hint)) } }
+            @for hint in &record.hints { pre tabindex="0" { (plain(hint)) } }
         }
         h2 { "Usage" } (facts(&usage(record)))
     };
@@ -77,13 +77,15 @@ fn digest(source: &ToolSource) -> Option<&str> {
 
 fn gates(record: &AuditRecord) -> Markup {
     let permission = match &record.permission {
-        None => "no rule of the policy was needed".to_owned(),
+        None => "no rule of the policy decided".to_owned(),
         Some(decision) => describe(decision),
     };
+    let refusal = record.refusal.map_or_else(|| "by no gate".to_owned(), |reason| reason.to_string());
     let limit = record.limit.as_ref().map(|limit| format!("{} ended the call", limit.name));
     facts(&[
+        ("Refused", fact(refusal)),
         ("Permission", fact(permission)),
-        ("Started", fact(if record.began { "yes" } else { "no: it was refused before the tool ran" })),
+        ("Started", fact(if record.began { "yes" } else { "no" })),
         ("Result", fact(if record.cached { "from the cache of the session" } else { "new" })),
         ("Limit", fact(limit.unwrap_or_else(|| "none was reached".to_owned()))),
         ("Reducer", fact(record.reducer.unwrap_or("none"))),
@@ -120,6 +122,7 @@ fn usage(record: &AuditRecord) -> Vec<(&'static str, Markup)> {
     let micros = |us: u64| fact(duration(Duration::from_micros(us)));
     vec![
         ("Total", micros(record.duration_us)),
+        ("Waiting", micros(record.waited_us)),
         ("In the queue", micros(usage.queued_us)),
         ("In the tool", micros(usage.wall_us)),
         ("Fuel", fact(usage.fuel.map_or_else(|| "not counted".to_owned(), |fuel| fuel.to_string()))),

@@ -88,7 +88,9 @@ fn row(call: &FinishedCall) -> Markup {
         tr {
             td { (time(call.ended)) }
             th scope="row" { a href={ "/calls/" (call.number) } { (plain(&record.tool)) } }
-            td class=(if record.outcome == "ok" { "ok" } else { "failed" }) { (record.outcome) }
+            td class=(if record.outcome == "ok" { "ok" } else { "failed" }) {
+                (record.outcome) @if let Some(reason) = record.refusal { ": " (reason.as_str()) }
+            }
             td.number { (duration(Duration::from_micros(record.duration_us))) }
             td { (plain(record.session_id.as_deref().unwrap_or("–"))) }
         }

@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use maud::{Markup, html};
 use serde_json::{Map, Value};
 
+use toolbay_core::tool::schema::without_null;
+
 use super::layout::plain;
 
 /// Most fields. A schema with more properties gets one field for all arguments.
@@ -48,7 +50,9 @@ impl ArgumentForm {
     /// The form for an input schema.
     pub(super) fn new(schema: &Value) -> Self {
         let Some(properties) = schema.get("properties").and_then(Value::as_object) else { return Self::Json };
-        if properties.len() > MAX_FIELDS {
+        let takes_any =
+            properties.is_empty() && schema.get("additionalProperties") != Some(&Value::Bool(false));
+        if takes_any || properties.len() > MAX_FIELDS {
             return Self::Json;
         }
         let required =
@@ -103,6 +107,7 @@ fn field_name(at: usize) -> String {
 
 impl FieldKind {
     fn of(property: &Value) -> Self {
+        let property = without_null(property);
         let choices = property.get("enum").and_then(Value::as_array);
         if let Some(choices) =
             choices.filter(|choices| choices.len() <= MAX_CHOICES && choices.iter().all(Value::is_string))
@@ -209,7 +214,7 @@ mod tests {
             "required": ["text"],
             "properties": {
                 "text": {"type": "string"},
-                "count": {"type": ["integer", "null"]},
+                "count": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
                 "ratio": {"type": "number"},
                 "deep": {"type": "boolean"},
                 "mode": {"enum": ["a", "b"]},

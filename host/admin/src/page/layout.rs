@@ -111,9 +111,9 @@ impl<'a> PageFrame<'a> {
         document(status, title, &page)
     }
 
-    /// The number of waiting questions, for the tab.
+    /// The number of questions and plugins that wait, for the tab.
     fn waiting(&self) -> Markup {
-        let count = self.control.questions().len();
+        let count = self.control.count_waiting();
         html! { span #waiting.count data-refresh { @if count > 0 { " (" (count) ")" } } }
     }
 

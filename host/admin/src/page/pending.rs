@@ -9,7 +9,9 @@ use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
 
-use super::layout::{PageFrame, duration, facts, path_part, plain, redirect};
+use toolbay_core::call::approval::ApprovalCaller;
+
+use super::layout::{PageFrame, duration, fact, facts, path_part, plain, redirect};
 use crate::files::{HeldPlugin, ToolChanges, VersionChanges};
 use crate::gate::AdminGate;
 use crate::operator::Operator;
@@ -54,12 +56,14 @@ pub(super) async fn show(
 }
 
 fn show_question(frame: &PageFrame<'_>, question: &Question) -> Markup {
-    let Question { number, tool, source, call_id, reason, args, args_cut_from, waited_ms } = question;
+    let Question { number, tool, source, caller, call_id, reason, args, args_cut_from, waited_ms } = question;
     html! {
         article {
             h3 { (plain(tool)) }
             p { (plain(source)) " wants to run: " (plain(reason)) }
-            pre aria-label="Arguments" { (plain(args)) }
+            (show_caller(caller))
+            // In the tab order, so that a keyboard scrolls it.
+            pre tabindex="0" role="region" aria-label={ "Arguments of " (plain(tool)) } { (plain(args)) }
             @if let Some(total) = args_cut_from { p.alarm { "The arguments have " (total) " characters; the rest is not shown." } }
             p.quiet { "Call " code { (plain(call_id)) } ", waiting for " (duration(Duration::from_millis(*waited_ms))) }
             @if frame.may_act() {
@@ -72,6 +76,19 @@ fn show_question(frame: &PageFrame<'_>, question: &Question) -> Markup {
             }
         }
     }
+}
+
+/// Who asks. A client names itself; an agent with a token is verified.
+fn show_caller(caller: &ApprovalCaller) -> Markup {
+    let rows = [
+        ("Client, as it names itself", &caller.client),
+        ("Token or agent", &caller.agent),
+        ("Platform", &caller.platform),
+        ("Session", &caller.session),
+        ("Profile", &caller.profile),
+    ];
+    let known = rows.into_iter().filter_map(|(key, value)| Some((key, fact(value.as_ref()?))));
+    facts(&known.collect::<Vec<_>>())
 }
 
 fn show_plugin(frame: &PageFrame<'_>, held: &HeldPlugin) -> Markup {
@@ -88,11 +105,11 @@ fn show_plugin(frame: &PageFrame<'_>, held: &HeldPlugin) -> Markup {
             (asks(held))
             @if !lines.is_empty() {
                 h4 { "A grant adds to the policy" }
-                pre { @for line in lines { (plain(line)) "\n" } }
+                pre tabindex="0" { @for line in lines { (plain(line)) "\n" } }
             }
             @if !gains.is_empty() || !loses.is_empty() {
                 h4 { "What changes" }
-                pre.diff {
+                pre.diff tabindex="0" {
                     @for line in gains { ins { "+ " (plain(line)) } "\n" }
                     @for line in loses { del { "- " (plain(line)) } "\n" }
                 }
@@ -129,7 +146,7 @@ fn show_changes(changes: &VersionChanges) -> Markup {
                     code { (plain(tool)) } " changed (" (impact) ")"
                     ul { @for (at, change) in schema { li { code { (plain(at)) } ": " (plain(change)) } } }
                     @if let Some((before, after)) = description {
-                        pre.diff { del { "- " (plain(before)) } "\n" ins { "+ " (plain(after)) } }
+                        pre.diff tabindex="0" { del { "- " (plain(before)) } "\n" ins { "+ " (plain(after)) } }
                     }
                 }
             }
@@ -182,5 +199,28 @@ pub(super) async fn grant(
             let body = html! { p.alarm role="alert" { (plain(&problem.to_string())) } p { a href=(PATH) { "Look again" } } };
             frame.page_with(StatusCode::CONFLICT, "Not granted", &body)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_shows_all_that_is_known_of_who_asks() {
+        let some = |text: &str| Some(text.to_owned());
+        let caller = ApprovalCaller {
+            client: some("<b>inspector 1.2"),
+            agent: some("token:ci"),
+            platform: some("mcp"),
+            session: some("s-1\u{202e}"),
+            profile: some("few"),
+        };
+        let shown = show_caller(&caller).into_string();
+        for part in ["&lt;b&gt;inspector 1.2", "token:ci", "mcp", "s-1\\u{202e}", "few"] {
+            assert!(shown.contains(&format!("<dd>{part}</dd>")), "{part}: {shown}");
+        }
+        let unknown = show_caller(&ApprovalCaller::default()).into_string();
+        assert!(!unknown.contains("<dt>"), "{unknown}");
     }
 }

@@ -21,7 +21,7 @@ const MAX_GROUPS: usize = 100;
 const MAX_EXAMPLES: usize = 5;
 /// Most other tools that are named.
 const MAX_OTHERS: usize = 20;
-/// The capability of calls that no capability, but a rule, a switch or a budget refused.
+/// The capability of calls that a gate refused before their tool was started: a rule, a switch, a profile, a budget.
 const CALL: &str = "the call itself";
 
 /// Refusals of one capability of one plugin.
@@ -70,9 +70,9 @@ fn group(calls: &[std::sync::Arc<FinishedCall>]) -> Vec<((String, &'static str),
             let of_key = record.hints.iter().filter(|hint| hint.contains(&begins));
             of_key.for_each(|hint| insert(&mut group.lines, hint));
         }
-        if refused.is_empty() && record.is_refusal() && record.source.is_some() {
+        if let Some(reason) = record.refusal {
             let group = groups.entry((plugin, CALL)).or_default();
-            group.add(call, record.outcome);
+            group.add(call, reason.as_str());
             record.hints.iter().for_each(|hint| insert(&mut group.lines, hint));
         }
     }
@@ -102,7 +102,7 @@ fn show_group(catalog: &Catalog, plugin: &str, capability: &'static str, group: 
             h2 { (plain(plugin)) ": " (capability) }
             p { (group.count) " refusals, by " (list(&group.tools)) ". " a href={ "/calls/" (group.newest) } { "The newest call" } }
             p { "Targets: " (list(&group.targets)) }
-            @for line in &group.lines { pre { (plain(line)) } }
+            @for line in &group.lines { pre tabindex="0" { (plain(line)) } }
             @if let Some(others) = others(catalog, plugin, capability, group) { p { (others) } }
         }
     }

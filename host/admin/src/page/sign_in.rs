@@ -9,7 +9,9 @@ use maud::html;
 use serde::Deserialize;
 
 use super::layout::{bare, redirect};
+use crate::authentication::add_retry_after;
 use crate::gate::{AdminGate, Refusal};
+use crate::listener::PeerAddress;
 use crate::operator::Operator;
 use crate::paths;
 use crate::tokens::TokenHash;
@@ -25,20 +27,27 @@ pub(super) async fn show() -> Response {
 
 pub(super) async fn sign_in(
     State(gate): State<AdminGate>,
+    peer: Option<Extension<PeerAddress>>,
     headers: HeaderMap,
     Form(SignInForm { token }): Form<SignInForm>,
 ) -> Response {
     let hash = TokenHash::of(token.trim().as_bytes());
+    let peer = peer.map(|Extension(peer)| peer).unwrap_or_default();
     let found = tokio::task::spawn_blocking({
         let (gate, hash) = (gate.clone(), hash.clone());
         move || {
-            gate.find_token(&hash)
-                .inspect_err(|refusal| gate.record(refusal, &Method::POST, paths::SIGN_IN, &headers))
+            let client = gate.client(peer, &headers);
+            gate.find_token(&hash, client)
+                .inspect_err(|refusal| gate.record(refusal, &Method::POST, paths::SIGN_IN, &headers, peer))
         }
     });
     match found.await {
         Ok(Ok(token)) => gate.attend(token.role),
-        Ok(Err(Refusal { status, message, .. })) => return page(status, Some(&message)),
+        Ok(Err(Refusal { status, message, retry_after, .. })) => {
+            let mut response = page(status, Some(&message));
+            add_retry_after(&mut response, retry_after);
+            return response;
+        }
         Err(error) => return page(StatusCode::INTERNAL_SERVER_ERROR, Some(&error.to_string())),
     }
     match gate.sessions.open(hash) {

@@ -77,7 +77,7 @@ fn page(
         }
         @if let Some(tried) = tried { section #result role="status" { h2 { "Result" } (tried) } }
         (limits(gate, name))
-        details { summary { "Schema" } pre { (plain_up_to(&pretty(entry), MAX_RESULT)) } }
+        details { summary { "Schema" } pre tabindex="0" { (plain_up_to(&pretty(entry), MAX_RESULT)) } }
     };
     frame.page(name, &body)
 }
@@ -93,7 +93,7 @@ fn state(frame: &PageFrame<'_>, entry: &ToolEntry, path: &str) -> Markup {
             p.alarm { strong { "Disabled: " } (plain(reason)) }
             (frame.action(&format!("{path}/enable"), "Enable", ""))
         } @else {
-            @if let Some(reason) = &status.unavailable { p.alarm { strong { "Not available: " } } pre { (plain(reason)) } }
+            @if let Some(reason) = &status.unavailable { p.alarm { strong { "Not available: " } } pre tabindex="0" { (plain(reason)) } }
             @if frame.may_act() {
                 form method="post" action={ (path) "/disable" } {
                     label for="reason" { "Reason, which callers see" }
@@ -204,14 +204,14 @@ fn show_result(result: &CallResult, is_check: bool) -> Markup {
         @match &result.result {
             Ok(_) if is_check => p.ok { "The call passes all gates. It was not run." },
             Ok(output) => {
-                pre { (plain_up_to(&output.value, MAX_RESULT)) }
+                pre tabindex="0" { (plain_up_to(&output.value, MAX_RESULT)) }
                 @if !output.content.is_empty() { p.quiet { (output.content.len()) " content blocks are not shown." } }
             }
             Err(failure) => {
                 p.alarm { (plain(&failure.to_string())) }
             }
         }
-        @for hint in &result.hints.lines { pre { (plain(hint)) } }
+        @for hint in &result.hints.lines { pre tabindex="0" { (plain(hint)) } }
         p.quiet { (duration(Duration::from_micros(result.duration_us))) @if let Some(fuel) = result.usage.fuel { ", fuel " (fuel) } }
     }
 }

@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail};
 
 use super::project::{BuiltComponent, Project};
 use crate::command::args::SetupArgs;
+use crate::command::named_path::path_failure;
 use crate::command::setup;
 
 /// Installs a component atomically and returns its path.
@@ -37,12 +38,13 @@ pub(crate) fn install(
     let put = fs::create_dir_all(&folder)
         .and_then(|()| replace_atomically(&origin, |part| fs::write(part, format!("{here}\n"))))
         .and_then(|()| replace_atomically(&target, |part| fs::copy(&component.file, part).map(drop)));
-    put.with_context(|| {
+    let put = put.with_context(|| {
         format!(
             "`{}` cannot be written; name a plugin directory with `--plugins DIR`, or build with `--no-install`",
             target.display()
         )
-    })?;
+    });
+    put.map_err(path_failure)?;
     Ok(target)
 }
 

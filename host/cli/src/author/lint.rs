@@ -29,6 +29,10 @@ pub(crate) fn tool(def: &ToolDef) -> Vec<String> {
     let mut found: Vec<String> =
         client_compat::findings(def).into_iter().map(|finding| finding.text).collect();
     found.extend(undescribed_arguments(def));
+    let dropped = def.dropped_keywords();
+    found.extend(
+        dropped.map(|(schema, lost)| format!("`{name}`: its {schema} schema is not checked for {lost}")),
+    );
     for wish in &def.capabilities {
         if let CapabilityKind::Unknown(kind) = &wish.kind {
             found.push(format!("`{name}` declares the unknown capability `{kind}`, which is always denied"));

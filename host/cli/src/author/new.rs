@@ -3,13 +3,15 @@
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Error, Result, anyhow, bail};
+use anyhow::{Context, Error, Result, anyhow};
 use serde_json::json;
 use toolbay::PluginId;
 
 use super::template::{self, TemplateFile, TemplatePlan};
 use crate::CommandStatus;
 use crate::author::args::NewArgs;
+use crate::command::named_path::path_failure;
+use crate::output::error::CommandError;
 use crate::output::{self, HEADING, NAME};
 
 pub(crate) fn run(args: &NewArgs) -> Result<CommandStatus> {
@@ -22,7 +24,9 @@ pub(crate) fn run(args: &NewArgs) -> Result<CommandStatus> {
         )
     })?;
     if folder.symlink_metadata().is_ok() {
-        bail!("`{}` already exists; choose another name, or move it away", folder.display());
+        let text = format!("`{}` already exists", folder.display());
+        let help = "choose another name, or move it away";
+        return Err(CommandError::new("exists", text).with_help(help).into());
     }
     let plan = TemplatePlan { name, reducer: args.reducer };
     let files = args.lang.template(&plan)?;
@@ -69,8 +73,8 @@ fn folder(path: &Path) -> Result<PathBuf> {
         Some(parent) if parent != Path::new("") => parent,
         _ => Path::new("."),
     };
-    let parent =
-        parent.canonicalize().with_context(|| format!("there is no folder `{}`", parent.display()))?;
+    let found = parent.canonicalize().with_context(|| format!("there is no folder `{}`", parent.display()));
+    let parent = found.map_err(path_failure)?;
     let name =
         path.file_name().with_context(|| format!("`{}` has no name; name the new plugin", path.display()))?;
     Ok(parent.join(name))
@@ -90,7 +94,7 @@ fn write_error(folder: &Path, error: std::io::Error) -> Error {
         _ => "",
     };
     let what = format!("`{}` cannot be created{hint}", folder.display());
-    Error::from(error).context(what)
+    path_failure(Error::from(error).context(what))
 }
 
 /// A path quoted for a shell.

@@ -21,6 +21,7 @@ use super::language::BuildProfile;
 use super::project::{Dependency, Project, ProjectMetadata};
 use crate::author::args::PackArgs;
 use crate::author::component;
+use crate::command::named_path::path_failure;
 use crate::output::error::CommandError;
 use crate::output::format;
 use crate::output::table::{Cell, TextTable};
@@ -53,9 +54,10 @@ pub(crate) fn run(args: &PackArgs) -> Result<CommandStatus> {
         fs::read(&built.file).with_context(|| format!("`{}`", built.file.display())).map_err(host_failure)?;
     let bytes = component::with_sections(&bytes, &sections).map_err(host_failure)?;
     let target = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("{}.wasm", built.id)));
-    install::replace_atomically(&target, |part| fs::write(part, &bytes)).with_context(|| {
+    let packed = install::replace_atomically(&target, |part| fs::write(part, &bytes)).with_context(|| {
         format!("`{}` cannot be written: name another file with --out FILE", target.display())
-    })?;
+    });
+    packed.map_err(path_failure)?;
     let missing = missing_metadata(&metadata);
     if args.json {
         let sections = sections.iter().map(|(name, data)| json!({"name": name, "bytes": data.len()}));

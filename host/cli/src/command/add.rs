@@ -68,7 +68,7 @@ fn report(asked: &AddPluginArgs, installed: &Installation) -> Result<()> {
     }
     output::print_note(&format!("`{id}` is locked in `{}`; it is granted nothing yet", paths.lock.display()));
     if !info.capabilities.is_empty() {
-        output::print_next_step(&format!("grant what it asks for with `toolbay grant {id}`"))?;
+        output::print_help(&format!("grant what it asks for with `toolbay grant {id}`"));
     }
     Ok(())
 }

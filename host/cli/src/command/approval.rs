@@ -61,7 +61,7 @@ impl Approver for TerminalApprover {
         Box::pin(async move {
             let mut terminal = self.terminal.lock().await;
             let answer = ask(&mut terminal, question).await;
-            answer.unwrap_or_else(|error| ApprovalReply::No(Some(format!("the terminal is gone: {error}"))))
+            answer.unwrap_or_else(|error| ApprovalReply::Unanswered(format!("the terminal is gone: {error}")))
         })
     }
 }
@@ -81,18 +81,13 @@ async fn ask(terminal: &mut File, question: &ApprovalRequest) -> std::io::Result
 
 /// The question. A model wrote the arguments, so control and invisible characters are escaped.
 fn format_request(question: &ApprovalRequest) -> String {
-    let args = question.args.to_string();
-    let total = args.chars().count();
-    let mut head: String = args.chars().take(MAX_SHOWN).collect();
-    if total > MAX_SHOWN {
-        head.push_str(&format!("… ({total} characters)"));
-    }
     format!(
-        "{} ({}) wants to run: {}\n  {}\nallow it? [y]es, [n]o, [a]lways in this run: ",
+        "{} ({}) wants to run: {}\n  asked by {}\n  {}\nallow it? [y]es, [n]o, [a]lways in this run: ",
         escape_hidden(&question.tool),
         escape_hidden(&question.source),
         escape_hidden(&question.reason).replace('\n', " "),
-        escape_hidden(&head).replace('\n', " "),
+        escape_hidden(&question.caller.to_string()).replace('\n', " "),
+        escape_hidden(&question.preview.cut(MAX_SHOWN)).replace('\n', " "),
     )
 }
 
@@ -136,14 +131,18 @@ async fn read_line(terminal: &mut File) -> std::io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use toolbay_core::call::approval::{ApprovalCaller, ArgumentsPreview};
 
     #[test]
     fn a_question_escapes_invisible_characters() {
+        let args = serde_json::json!({"path": "a\u{202e}b\u{1b}[2Jc\n", "long": "x".repeat(5000)});
         let question = ApprovalRequest {
             call_id: "1".to_owned(),
             tool: "p__t".to_owned(),
             source: "plugin:p".to_owned(),
-            args: serde_json::json!({"path": "a\u{202e}b\u{1b}[2Jc\n", "long": "x".repeat(5000)}),
+            caller: ApprovalCaller { agent: Some("agent\u{202e}\n".to_owned()), ..ApprovalCaller::default() },
+            preview: ArgumentsPreview::new(&args),
+            args: args.into(),
             reason: "rule 1 of the policy says `ask`".to_owned(),
         };
         let text = format_request(&question);
@@ -152,7 +151,8 @@ mod tests {
             text.contains("p__t (plugin:p) wants to run: rule 1") && text.contains("characters)"),
             "{text}"
         );
-        assert_eq!(text.lines().count(), 3, "{text}");
+        assert!(text.contains("asked by agent\\u{202e}"), "{text}");
+        assert_eq!(text.lines().count(), 4, "{text}");
     }
 
     #[test]

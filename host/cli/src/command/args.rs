@@ -3,19 +3,25 @@
 mod call;
 mod control;
 mod examples;
+pub(crate) mod groups;
 mod kv;
+mod log;
 mod mcp;
 mod openapi;
 mod policy;
+mod precedence;
 mod registry;
+mod setup;
 mod shared;
+mod suggestions;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
-use std::time::Duration;
 
 pub(crate) use call::{BatchArgs, BenchArgs, CallArgs, OutputArgs, TurnArgs};
 pub(crate) use control::{BackupArgs, CallNumber, CancelArgs, StopArgs};
 pub(crate) use kv::{EntryArgs, KvCommand};
+pub(crate) use log::{LogArgs, StatsGroup};
 pub(crate) use mcp::{AddArgs, ClientArgs, McpCommand, ServerJsonArgs, SetupCommand};
 pub(crate) use openapi::{DocumentArgs, OpenApiCommand};
 pub(crate) use policy::PolicyCommand;
@@ -23,13 +29,13 @@ pub(crate) use registry::{
     AddPluginArgs, ExportArgs, FetchArgs, GarbageArgs, ImportArgs, KeyArgs, KeyCommand, OutdatedArgs,
     PushArgs, UpdateArgs, VerifyArgs,
 };
-pub(crate) use shared::{SharedArgs, SharedCommand};
+pub(crate) use setup::{LogFormat, SetupArgs};
+pub(crate) use shared::SharedCommand;
 
 use crate::author::args::{BuildArgs, DevArgs, NewArgs, PackArgs, TestArgs};
 use crate::command::completions;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
 use clap_complete::ArgValueCandidates;
-use toolbay_policy::quantity::parse_duration;
 use toolbay_vendor::Vendor;
 
 /// Runs the tools of LLM agents from WebAssembly components, in a sandbox.
@@ -48,8 +54,22 @@ impl Args {
     /// # Errors
     /// Wrong words; or a help page, which is printed.
     pub(crate) fn parse_command_line() -> Result<Self, clap::Error> {
-        let matches = Self::command_with_examples().try_get_matches()?;
-        Self::from_arg_matches(&matches)
+        let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+        Self::parse_words(words)
+    }
+
+    /// Parses the words after the name of the program.
+    fn parse_words(words: impl IntoIterator<Item = impl Into<OsString>>) -> Result<Self, clap::Error> {
+        let words: Vec<OsString> = words.into_iter().map(Into::into).collect();
+        let mut command = groups::add_to(Self::command_with_examples());
+        let all = std::iter::once(OsString::from("toolbay")).chain(words.iter().cloned());
+        let parsed = command.try_get_matches_from_mut(all);
+        let matches = parsed.map_err(|error| {
+            suggestions::improve(error, &command, words.iter().filter_map(|word| word.to_str()))
+        })?;
+        let mut args = Self::from_arg_matches(&matches)?;
+        precedence::apply(&mut args.setup, &matches, &mut command)?;
+        Ok(args)
     }
 
     /// The command line with an example on each help page.
@@ -68,86 +88,6 @@ fn versions() -> String {
         toolbay::WASMTIME_VERSION,
         toolbay::CONTRACT,
     )
-}
-
-/// The options of all commands: where plugins, the policy and the cache are.
-#[derive(Debug, Clone, clap::Args)]
-#[command(next_help_heading = "Common options")]
-pub(crate) struct SetupArgs {
-    /// Directory of plugins: every `.wasm` file in it is loaded. Default: `toolbay/plugins` in the user's data
-    /// directory.
-    #[arg(long, global = true, value_name = "DIR", env = "TOOLBAY_PLUGINS", hide_env_values = true, value_hint = ValueHint::DirPath)]
-    pub(crate) plugins: Option<PathBuf>,
-    /// The policy: what plugins may reach. Default: `toolbay/toolbay.toml` in the user's configuration directory.
-    /// Without that file nothing is granted. The current directory is never searched.
-    #[arg(long, global = true, value_name = "FILE", env = "TOOLBAY_CONFIG", hide_env_values = true, value_hint = ValueHint::FilePath)]
-    pub(crate) config: Option<PathBuf>,
-    /// The directory that `$workspace` means, instead of the policy's. Default without a policy: the current directory.
-    #[arg(long, global = true, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub(crate) workspace: Option<PathBuf>,
-    /// Directory of compiled code, writable by this user only. Default: `toolbay` in the user's cache directory.
-    #[arg(long, global = true, value_name = "DIR", env = "TOOLBAY_CACHE", hide_env_values = true, value_hint = ValueHint::DirPath)]
-    pub(crate) cache_dir: Option<PathBuf>,
-    /// Compile at every start and cache nothing on disk.
-    #[arg(long, global = true, conflicts_with = "cache_dir")]
-    pub(crate) no_cache: bool,
-    /// Let the policy grant this protected path: key files, shell histories, `/proc`, the host's own files. Repeatable.
-    #[arg(long, global = true, value_name = "PATH", value_hint = ValueHint::AnyPath)]
-    pub(crate) allow_protected_path: Vec<PathBuf>,
-    /// Directory of consents, the audit and the state of plugins. Default: `toolbay` in the user's state directory.
-    #[arg(long, global = true, value_name = "DIR", env = "TOOLBAY_STATE", hide_env_values = true, value_hint = ValueHint::DirPath)]
-    pub(crate) state_dir: Option<PathBuf>,
-    /// How long to wait for other processes that write to the state directory, for instance `5s`.
-    #[arg(long, global = true, value_name = "DURATION", env = "TOOLBAY_STATE_WAIT", hide_env_values = true, default_value = "30s", value_parser = parse_duration)]
-    pub(crate) state_wait: Duration,
-    /// File of the audit: one JSON line for each call and each decision. Default: `audit.jsonl` in the state directory.
-    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) audit: Option<PathBuf>,
-    /// Write no audit.
-    #[arg(long, global = true, conflicts_with = "audit")]
-    pub(crate) no_audit: bool,
-    /// The profile of the policy that bounds the tools of this command.
-    #[arg(long, global = true, value_name = "NAME")]
-    pub(crate) profile: Option<String>,
-    /// What to log on stderr: `error`, `warn`, `info`, `debug`, or a filter such as `toolbay::guest=info`.
-    #[arg(
-        long,
-        global = true,
-        value_name = "FILTER",
-        env = "TOOLBAY_LOG",
-        hide_env_values = true,
-        default_value = "error,toolbay::audit=warn,toolbay::telemetry=warn,toolbay::guest=off"
-    )]
-    pub(crate) log: String,
-    /// The form of messages and of the log on stderr.
-    #[arg(
-        long,
-        global = true,
-        value_name = "FORM",
-        env = "TOOLBAY_LOG_FORMAT",
-        hide_env_values = true,
-        value_enum,
-        default_value_t
-    )]
-    pub(crate) log_format: LogFormat,
-    #[command(flatten)]
-    pub(crate) shared: SharedArgs,
-    /// The folder of consents, switches and the order to stop, if it is not the state directory.
-    #[arg(skip)]
-    pub(crate) decisions_dir: Option<PathBuf>,
-    /// The number of the published epoch that has the policy.
-    #[arg(skip)]
-    pub(crate) epoch: Option<u64>,
-}
-
-/// The form of lines on stderr.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-pub(crate) enum LogFormat {
-    /// Lines for people.
-    #[default]
-    Text,
-    /// One JSON object for each line: `timestamp`, `level`, `message`, `target` and further fields.
-    Json,
 }
 
 #[derive(Debug, Subcommand)]
@@ -272,6 +212,9 @@ pub(crate) enum Command {
         /// Plugin ids or `.wasm` files.
         #[arg(required = true, value_name = "PLUGIN", value_hint = ValueHint::AnyPath, add = ArgValueCandidates::new(completions::plugins))]
         targets: Vec<String>,
+        /// Fail for warnings, too.
+        #[arg(long)]
+        strict: bool,
         /// Print the findings as JSON.
         #[arg(long)]
         json: bool,
@@ -477,44 +420,6 @@ pub(crate) struct PluginDecisionArgs {
     /// Print the decision as JSON.
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-/// The arguments of `toolbay log`.
-#[derive(Debug, Default, clap::Args)]
-pub(crate) struct LogArgs {
-    /// Keep showing new records until interrupted.
-    #[arg(long, short)]
-    pub(crate) follow: bool,
-    /// Calls of this tool.
-    #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(completions::tools))]
-    pub(crate) tool: Option<String>,
-    /// Calls of this plugin and decisions about it.
-    #[arg(long, value_name = "ID", add = ArgValueCandidates::new(completions::plugins))]
-    pub(crate) plugin: Option<String>,
-    /// Calls of this session.
-    #[arg(long, value_name = "ID")]
-    pub(crate) session: Option<String>,
-    /// Calls with this outcome: `ok`, an error code, a fault, or `host_failed`.
-    #[arg(long, value_name = "OUTCOME", conflicts_with = "failed")]
-    pub(crate) outcome: Option<String>,
-    /// Calls that did not succeed.
-    #[arg(long)]
-    pub(crate) failed: bool,
-    /// Calls and plugins that were refused something.
-    #[arg(long)]
-    pub(crate) refused: bool,
-    /// Records since a time: `10m` ago (`s`, `m`, `h`, `d`), or `2026-02-03T04:05:06Z`.
-    #[arg(long, value_name = "TIME")]
-    pub(crate) since: Option<String>,
-    /// The most records to show: the last ones.
-    #[arg(long, value_name = "N")]
-    pub(crate) limit: Option<usize>,
-    /// Print the records as JSON lines.
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Count the calls by tool and outcome.
-    #[arg(long, conflicts_with = "follow")]
-    pub(crate) stats: bool,
 }
 
 /// The tools to enable or disable.

@@ -11,8 +11,9 @@ use toolbay_core::session::attachment::{Attachments, MemoryAttachments, check_na
 use toolbay_policy::capability::attachment::UNKNOWN_MEDIA_TYPE;
 
 use crate::command::args::AttachmentArgs;
+use crate::command::named_path::{self, path_failure};
+use crate::output;
 use crate::output::format::count_noun;
-use crate::{host_failure, output};
 
 /// Most bytes of an attached file. They are held in memory.
 const MAX_BYTES: u64 = 64 << 20;
@@ -54,7 +55,8 @@ pub(crate) struct CallAttachments<'a> {
 }
 
 impl<'a> CallAttachments<'a> {
-    /// Reads the attached files.
+    /// Reads the attached files, and creates the folder for those that the tool creates: after the call it is too late
+    /// to name another one.
     pub(crate) fn read(args: &'a AttachmentArgs) -> Result<Self> {
         let kept = Arc::new(MemoryAttachments::new());
         for path in &args.attach {
@@ -68,7 +70,11 @@ impl<'a> CallAttachments<'a> {
             let (name, data) = read?;
             kept.add(&name, media_of(&name), data);
         }
-        Ok(Self { kept, save: args.save_attachments.as_deref() })
+        let save = args.save_attachments.as_deref();
+        if let Some(dir) = save {
+            named_path::create_folder(dir)?;
+        }
+        Ok(Self { kept, save })
     }
 
     /// The attachments for the turn of the call.
@@ -96,7 +102,7 @@ impl<'a> CallAttachments<'a> {
             }
             anyhow::Ok(())
         };
-        saved().with_context(|| format!("--save-attachments `{}`", dir.display())).map_err(host_failure)
+        saved().with_context(|| format!("--save-attachments `{}`", dir.display())).map_err(path_failure)
     }
 }
 

@@ -12,7 +12,8 @@ use toolbay_core::pipeline;
 
 use crate::command::args::{BatchArgs, SetupArgs};
 use crate::command::servers;
-use crate::command::setup::{self, HostPurpose, ReportLevel};
+use crate::command::services;
+use crate::command::setup::ReportLevel;
 use crate::{CommandStatus, host_failure, output};
 
 #[derive(Deserialize)]
@@ -28,11 +29,12 @@ pub(crate) async fn run(setup: &SetupArgs, asked: &BatchArgs) -> Result<CommandS
     let file = &asked.file;
     let text = super::read_text(file)?;
     let calls = parse(&text).with_context(|| format!("`{}`", file.display()))?;
-    let host = setup::load_host(setup, ReportLevel::Problems, HostPurpose::Run).await?;
+    let named: Vec<String> = calls.iter().map(|call| call.tool.clone()).collect();
+    let named: Vec<&str> = named.iter().map(String::as_str).collect();
+    let host = services::load_host_for(setup, ReportLevel::Problems, &named).await?;
     // One file is one session, so a write after a read in an earlier line is guarded.
     let turn = asked.turn.context(Session::default().with_id(format!("batch-{}", std::process::id())));
-    let named: Vec<&str> = calls.iter().map(|call| call.tool.as_str()).collect();
-    let servers = servers::connect_for(&host, &named).await;
+    let servers = servers::connect_for(setup, &host, &named).await;
     let results = host.call_all(&super::view(setup, &host)?, calls, turn).await;
     servers.close().await;
     let shown = results.iter().map(output::result_json);

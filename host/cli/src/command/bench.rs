@@ -14,7 +14,8 @@ use toolbay_policy::quantity;
 use crate::command::args::{BenchArgs, SetupArgs};
 use crate::command::call_error;
 use crate::command::servers;
-use crate::command::setup::{self, HostPurpose, ReportLevel};
+use crate::command::services;
+use crate::command::setup::ReportLevel;
 use crate::output::table::{Cell, TextTable};
 use crate::output::{DIM, format};
 use crate::{CommandStatus, output};
@@ -37,8 +38,8 @@ struct BenchResult {
 
 pub(crate) async fn run(setup: &SetupArgs, mut asked: BenchArgs) -> Result<CommandStatus> {
     let text = super::arguments(asked.json_args.take(), asked.args_file.take())?;
-    let host = setup::load_host(setup, ReportLevel::Problems, HostPurpose::Run).await?;
-    let servers = servers::connect_for(&host, &[asked.tool.as_str()]).await;
+    let host = services::load_host_for(setup, ReportLevel::Problems, &[asked.tool.as_str()]).await?;
+    let servers = servers::connect_for(setup, &host, &[asked.tool.as_str()]).await;
     let view = super::view(setup, &host)?;
     let turn = asked.turn.context(Session::default());
     let bench = BenchRun { view, host: &host, turn, asked: &asked, text: &text };

@@ -9,7 +9,8 @@ use crate::command::args::{CallArgs, SetupArgs};
 use crate::command::call_error;
 use crate::command::load_report;
 use crate::command::servers;
-use crate::command::setup::{self, HostPurpose, ReportLevel};
+use crate::command::services;
+use crate::command::setup::ReportLevel;
 use crate::output::{self, progress, stderr};
 use crate::{CommandStatus, host_failure};
 
@@ -17,8 +18,8 @@ pub(crate) async fn run(setup: &SetupArgs, asked: CallArgs) -> Result<CommandSta
     let CallArgs { tool, json_args, args_file, attachments, turn, json } = asked;
     let text = super::arguments(json_args, args_file)?;
     let files = CallAttachments::read(&attachments)?;
-    let host = setup::load_host(setup, ReportLevel::Quiet, HostPurpose::Run).await?;
-    let servers = servers::connect_for(&host, &[tool.as_str()]).await;
+    let host = services::load_host_for(setup, ReportLevel::Quiet, &[tool.as_str()]).await?;
+    let servers = servers::connect_for(setup, &host, &[tool.as_str()]).await;
     let view = super::view(setup, &host)?;
     if host.registry().snapshot().get(&tool).is_none() {
         // Its plugin may be one of those that are not loaded.

@@ -8,7 +8,7 @@ use toolbay::{Host, Policy, View};
 use toolbay_core::call::invoke::Failure;
 use toolbay_core::pipeline::{self, CallResult};
 use toolbay_policy::limits::LimitHit;
-use toolbay_policy::{GrantKey, quantity, refusal};
+use toolbay_policy::{quantity, refusal};
 
 use crate::command::args::SetupArgs;
 use crate::command::readiness::{ToolReadiness, join_keys};
@@ -50,7 +50,7 @@ pub(crate) fn help_texts(
         let help = if let Some((head, toml)) = hint.split_once(POLICY_LINES)
             && let Some((first, how)) = head.rsplit_once(ALLOW)
         {
-            let command = grant_command(tool, toml, host);
+            let command = super::grant::command_for_hint(args, host, tool, toml);
             let command = command.map_or_else(String::new, |command| format!("with `{command}`, or "));
             let first = first.trim_end_matches(['.', ' ']);
             let first = if first.is_empty() { String::new() } else { format!("{first}; ") };
@@ -108,21 +108,6 @@ fn message(delivered: &CallResult, failure: &Failure, host: &Host, view: &View) 
 /// The policy file as a person reads it.
 fn policy_path(args: &SetupArgs) -> String {
     PolicyFile::locate(args).map_or_else(|_| "the policy".to_owned(), |file| format::path(&file))
-}
-
-/// `toolbay grant` for the lists of a hint; `None`: it proposes no line for one of them.
-fn grant_command(tool: &str, toml: &str, host: &Host) -> Option<String> {
-    let explanation = host.explain(tool, None)?;
-    let proposed: Vec<GrantKey> =
-        explanation.capabilities.iter().filter_map(|one| one.proposal.as_ref()).map(|one| one.key).collect();
-    let table = format!("[plugins.{}.grant]", explanation.plugin);
-    let mut keys = Vec::new();
-    for line in toml.lines().filter(|line| *line != table) {
-        let name = line.split_once(" = ")?.0;
-        keys.push(*proposed.iter().find(|key| key.name() == name)?);
-    }
-    keys.dedup();
-    Some(format!("toolbay grant {} --only {}", explanation.plugin, join_keys(&keys, ",")))
 }
 
 /// The lines that double a limit, if a policy may have them; otherwise its setting.

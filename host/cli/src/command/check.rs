@@ -14,7 +14,12 @@ use crate::command::setup::{self, HostPurpose};
 use crate::output::format::count_noun;
 use crate::output::{self, FAILURE, HEADING, SUCCESS, WARNING};
 
-pub(crate) async fn run(args: &SetupArgs, plugins: &[String], json: bool) -> Result<CommandStatus> {
+pub(crate) async fn run(
+    args: &SetupArgs,
+    plugins: &[String],
+    strict: bool,
+    json: bool,
+) -> Result<CommandStatus> {
     let mut results = Vec::new();
     for plugin in plugins {
         let result = check(args, plugin).await?;
@@ -26,7 +31,7 @@ pub(crate) async fn run(args: &SetupArgs, plugins: &[String], json: bool) -> Res
     if json {
         output::print_json(&results)?;
     }
-    let is_sound = results.iter().all(CheckResult::is_sound);
+    let is_sound = results.iter().all(|result| result.is_sound(strict));
     Ok(if is_sound { CommandStatus::Success } else { CommandStatus::Failed })
 }
 
@@ -71,8 +76,9 @@ impl CheckResult {
         Self { plugin: plugin.to_owned(), loads: false, tools: 0, reducers: 0, findings }
     }
 
-    fn is_sound(&self) -> bool {
-        self.findings.iter().all(|finding| finding.level != CheckLevel::Error)
+    /// Whether it has no errors; with `strict`, no warnings either.
+    fn is_sound(&self, strict: bool) -> bool {
+        self.findings.iter().all(|finding| !strict && finding.level != CheckLevel::Error)
     }
 
     /// Prints a line for the plugin, and one for each finding.

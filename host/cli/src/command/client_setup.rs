@@ -9,22 +9,25 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::{Value, json};
+use toolbay_mcp::client::SavedTool;
 
 use crate::command::args::{ClientArgs, SetupArgs, SetupCommand};
+use crate::command::long_names;
+use crate::command::named_path::path_failure;
 use crate::command::policy_file;
-use crate::command::setup;
+use crate::command::setup::{self, HostPurpose};
 use crate::output;
 use crate::{CommandStatus, host_failure};
 use client::ClientKind;
 
 pub(crate) async fn run(args: &SetupArgs, command: &SetupCommand) -> Result<CommandStatus> {
     match command {
-        SetupCommand::ClaudeDesktop(client) => set_up(args, ClientKind::ClaudeDesktop, client),
-        SetupCommand::ClaudeCode(client) => set_up(args, ClientKind::ClaudeCode, client),
-        SetupCommand::Vscode(client) => set_up(args, ClientKind::Vscode, client),
-        SetupCommand::Cursor(client) => set_up(args, ClientKind::Cursor, client),
-        SetupCommand::Zed(client) => set_up(args, ClientKind::Zed, client),
-        SetupCommand::Codex(client) => set_up(args, ClientKind::Codex, client),
+        SetupCommand::ClaudeDesktop(client) => set_up(args, ClientKind::ClaudeDesktop, client).await,
+        SetupCommand::ClaudeCode(client) => set_up(args, ClientKind::ClaudeCode, client).await,
+        SetupCommand::Vscode(client) => set_up(args, ClientKind::Vscode, client).await,
+        SetupCommand::Cursor(client) => set_up(args, ClientKind::Cursor, client).await,
+        SetupCommand::Zed(client) => set_up(args, ClientKind::Zed, client).await,
+        SetupCommand::Codex(client) => set_up(args, ClientKind::Codex, client).await,
         SetupCommand::ServerJson(asked) => {
             print(&serde_json::to_string_pretty(&bundle::server_json(asked)?).map_err(host_failure)?)
         }
@@ -38,8 +41,9 @@ fn print(text: &str) -> Result<CommandStatus> {
     Ok(CommandStatus::Success)
 }
 
-fn set_up(args: &SetupArgs, client: ClientKind, asked: &ClientArgs) -> Result<CommandStatus> {
+async fn set_up(args: &SetupArgs, client: ClientKind, asked: &ClientArgs) -> Result<CommandStatus> {
     let start = ServerCommand::from_args(args)?;
+    report_long_names(args).await?;
     let entry = client.entry(&start);
     let file = client_file(client, asked)?;
     let merged = asked.write.then(|| merge_entry(client, &asked.name, &entry, &file)).transpose()?;
@@ -69,6 +73,25 @@ fn set_up(args: &SetupArgs, client: ClientKind, asked: &ClientArgs) -> Result<Co
     Ok(CommandStatus::Success)
 }
 
+/// Reports the names of tools that the client may refuse: those of the plugins, and those that the servers had when they
+/// were last listed. What cannot be loaded is reported when the server starts.
+async fn report_long_names(args: &SetupArgs) -> Result<()> {
+    let host = setup::host(args, HostPurpose::Inspect)?;
+    if let Ok(dir) = setup::plugin_folder(args)
+        && dir.exists()
+    {
+        drop(host.load_dir(&dir).await);
+    }
+    let (policy, catalog) = (host.policy(), host.registry().snapshot());
+    let saved = toolbay::saved_tools(&setup::state_dir(args)?, &policy);
+    let loaded = catalog.tools().map(|entry| entry.def.named());
+    long_names::report(
+        &policy,
+        loaded.chain(saved.values().flat_map(|saved| &saved.imported).map(SavedTool::named)),
+    );
+    Ok(())
+}
+
 /// What became of a client's file.
 struct MergedFile {
     /// Whether the file lacked the entry.
@@ -93,8 +116,16 @@ fn merge_entry(client: ClientKind, name: &str, entry: &Value, file: &Path) -> Re
         return Ok(MergedFile { is_changed: false, backup: None });
     }
     let backup = before.as_deref().map(|text| back_up(file, text)).transpose();
-    let backup = backup.with_context(|| format!("a copy of `{}`", file.display()))?;
-    policy_file::replace(file, before.as_deref(), &merged, client.display_name())?;
+    let by_hand = || match client.merged("", name, entry) {
+        Ok(text) => {
+            format!("nothing was written; put this into `{}` yourself:\n{}", file.display(), text.trim_end())
+        }
+        Err(_) => "nothing was written".to_owned(),
+    };
+    let backup = backup.with_context(|| format!("a copy of `{}`", file.display())).with_context(by_hand);
+    let backup = backup.map_err(path_failure)?;
+    let replaced = policy_file::replace(file, before.as_deref(), &merged, client.display_name());
+    replaced.with_context(by_hand).map_err(path_failure)?;
     Ok(MergedFile { is_changed: true, backup })
 }
 

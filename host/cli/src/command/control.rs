@@ -109,6 +109,7 @@ pub(crate) async fn stop(args: &SetupArgs, asked: &StopArgs) -> Result<CommandSt
     if reached.is_empty() {
         let order = setup::stop_order(args)?.stop(&asked.reason, now()).map_err(anyhow::Error::msg);
         let order = order.map_err(host_failure)?;
+        apply_decision(args, false).await?;
         record(args, "stop", Some(order.reason))?;
     }
     if asked.json {
@@ -117,7 +118,7 @@ pub(crate) async fn stop(args: &SetupArgs, asked: &StopArgs) -> Result<CommandSt
     }
     let calls = count_noun(cancelled, "call", "calls");
     output::print_note(&format!("calls are stopped in {}; cancelled {calls}", describe(&reached)));
-    output::print_next_step("allow calls again with `toolbay resume`")?;
+    output::print_help("allow calls again with `toolbay resume`");
     Ok(CommandStatus::Success)
 }
 
@@ -133,6 +134,7 @@ pub(crate) async fn resume(args: &SetupArgs, json: bool) -> Result<CommandStatus
     }
     if reached.is_empty() {
         was_stopped = setup::stop_order(args)?.resume().map_err(anyhow::Error::msg).map_err(host_failure)?;
+        apply_decision(args, false).await?;
         if was_stopped {
             record(args, "resume", None)?;
         }
@@ -153,9 +155,18 @@ fn answered<T>(answer: Result<T, ControlError>) -> Option<T> {
     answer.inspect_err(|error| output::print_warning(&error.to_string())).ok()
 }
 
-/// Tells the running servers that a state file changed, and the operator that they know. They also notice within
-/// seconds on their own.
-pub(crate) async fn reload_servers(args: &SetupArgs) -> Result<()> {
+/// Applies a decision before a command reports it. With shared state, it is published. Otherwise the running servers of the
+/// state directory reload, if the decision `changes` something for them; they would also notice it within seconds.
+///
+/// # Errors
+/// It was not published, and nothing was changed.
+pub(crate) async fn apply_decision(args: &SetupArgs, changes: bool) -> Result<()> {
+    if let Some(pulled) = &args.pulled {
+        return pulled.publish().await;
+    }
+    if !changes {
+        return Ok(());
+    }
     for server in servers(args).await? {
         if answered(server.reload(&super::operator()).await).is_some() {
             output::print_note(&format!(

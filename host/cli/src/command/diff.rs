@@ -1,6 +1,6 @@
 //! `toolbay diff`: what a new version of a plugin changes for callers of its tools and for the operator.
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 
 use crate::CommandStatus;
 use crate::command::args::SetupArgs;
@@ -19,7 +19,6 @@ pub(crate) async fn run(args: &SetupArgs, old: &str, new: &str, json: bool) -> R
 }
 
 async fn read(args: &SetupArgs, plugin: &str) -> Result<PluginVersion> {
-    let named = setup::load_plugin(args, setup::policy(args)?, plugin).await?;
-    let (host, info) = named.map_err(|problem| anyhow!("`{plugin}`: {problem}"))?;
+    let (host, info) = setup::require_plugin(args, setup::policy(args)?, plugin).await?;
     Ok(PluginVersion::of(&host, &info))
 }

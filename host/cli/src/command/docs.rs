@@ -8,10 +8,12 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use toolbay_core::registry::ToolEntry;
+use toolbay_core::tool::schema::without_null;
 use toolbay_policy::text::escape_hidden;
 
 use crate::CommandStatus;
 use crate::command::args::SetupArgs;
+use crate::command::named_path::path_failure;
 use crate::command::setup;
 use crate::output;
 use crate::output::format::count_noun;
@@ -49,7 +51,8 @@ pub(crate) async fn run(
         let file = folder.join(format!("{name}.md"));
         fs::create_dir_all(folder)
             .and_then(|()| fs::write(&file, page))
-            .with_context(|| format!("`{}` cannot be written", file.display()))?;
+            .with_context(|| format!("`{}` cannot be written", file.display()))
+            .map_err(path_failure)?;
         files.push(file);
     }
     if json {
@@ -133,6 +136,10 @@ fn table(page: &mut String, schema: &Value, properties: &serde_json::Map<String,
 /// The type of a value, in a few words.
 fn kind(schema: &Value) -> String {
     let of = |value: &Value| value.as_str().map(line).unwrap_or_default();
+    let other = without_null(schema);
+    if !std::ptr::eq(other, schema) {
+        return format!("{} or null", kind(other));
+    }
     match schema.get("type") {
         Some(Value::Array(types)) => types.iter().map(of).collect::<Vec<_>>().join(" or "),
         Some(name) if name == "array" => match schema.get("items").map(kind) {
@@ -157,8 +164,9 @@ fn limits(schema: &Value) -> String {
         ("maxItems", "elements at most"),
         ("pattern", "matches"),
     ];
+    let other = without_null(schema);
     let shown = SHOWN.iter().filter_map(|(key, words)| {
-        let value = schema.get(key)?;
+        let value = schema.get(key).or_else(|| other.get(key))?;
         Some(format!("{words} `{}`", line(&value.to_string())))
     });
     let shown: Vec<_> = shown.collect();
@@ -236,7 +244,7 @@ mod tests {
             &mut page,
             &json!({"type": "object", "required": ["a"], "properties": {
                 "a": {"type": "string", "description": "Where.", "maxLength": 5},
-                "b": {"type": "array", "items": {"type": ["integer", "null"]}, "default": []},
+                "b": {"type": "array", "items": {"anyOf": [{"type": "integer"}, {"type": "null"}]}, "default": []},
                 "c": {"oneOf": []},
             }}),
         );

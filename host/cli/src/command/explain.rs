@@ -198,5 +198,6 @@ fn print_help(hints: &[String], tool: &str, host: &Host, args: &SetupArgs) -> st
     if !texts.is_empty() && output::stdout_is_terminal() {
         writeln!(output::stdout())?;
     }
-    texts.iter().try_for_each(|text| output::print_next_step(text))
+    let mut out = output::stdout();
+    texts.iter().try_for_each(|text| writeln!(out, "{SUCCESS}help:{SUCCESS:#} {}", escape_hidden(text)))
 }

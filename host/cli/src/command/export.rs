@@ -12,12 +12,13 @@ use toolbay_distribution::lock::LockedPlugins;
 use toolbay_distribution::signature::AcceptedSigners;
 use toolbay_distribution::signature::key::PublicKey;
 use toolbay_distribution::store::BlobStore;
-use toolbay_policy::quantity::show_age;
+use toolbay_policy::quantity::show_duration;
 use toolbay_policy::trust::{TrustRequirement, TrustedSigners};
 
 use crate::CommandStatus;
 use crate::command::args::{ExportArgs, SetupArgs};
 use crate::command::locked::LockPaths;
+use crate::command::named_path::path_failure;
 use crate::command::{setup, trust};
 use crate::host_failure;
 use crate::output;
@@ -37,7 +38,7 @@ pub(crate) async fn run(args: &SetupArgs, asked: &ExportArgs) -> Result<CommandS
     }
     let (file, size) = (asked.file.display(), format::size(bytes));
     output::print_note(&format!("`{file}` has {} ({size})", count_noun(plugins, "plugin", "plugins")));
-    output::print_next_step(&format!("on the other machine, lock them with `toolbay import {file}`"))?;
+    output::print_help(&format!("on the other machine, lock them with `toolbay import {file}`"));
     Ok(CommandStatus::Success)
 }
 
@@ -62,7 +63,7 @@ fn archived(scope: &str, trusted: &TrustedSigners) -> Result<ArchivedRule> {
         identity: rule.identity.to_string(),
         issuer: rule.issuer,
         root: rule.root.text().to_owned(),
-        min_age: rule.min_age.map(show_age),
+        min_age: rule.min_age.map(show_duration),
     });
     let keys = keys.iter().map(PublicKey::to_pem).collect();
     Ok(ArchivedRule { scope: scope.to_owned(), keys, keyless })
@@ -77,7 +78,7 @@ fn write(
 ) -> Result<(ArchiveSummary, u64)> {
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let unwritable = |error: io::Error| {
-        host_failure(anyhow!(error).context(format!("`{}` cannot be written", file.display())))
+        path_failure(anyhow!(error).context(format!("`{}` cannot be written", file.display())))
     };
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
     let mut builder = tempfile::Builder::new();

@@ -3,6 +3,7 @@
 
 mod editor;
 mod held;
+mod offer;
 pub(crate) mod pending;
 mod proposal;
 mod review;
@@ -27,6 +28,7 @@ use crate::output::table::{Cell, TextTable};
 use crate::output::{self, DIM, FAILURE, HEADING, NAME, SUCCESS};
 use editor::LineEditor;
 use held::HeldVersion;
+pub(crate) use offer::command_for_hint;
 use proposal::{GrantEdit, policy_lines};
 use review::GrantReview;
 
@@ -41,9 +43,9 @@ pub(crate) async fn run(
 ) -> Result<CommandStatus> {
     let PluginDecisionArgs { decision, only, json } = asked;
     let json = *json;
-    super::check_decidable(decision)?;
     super::check_lists(only)?;
     let mut review = GrantReview::find(args, plugin, only, tool).await?;
+    super::check_decidable(decision)?;
     let id = review.info.id.clone();
     let mut editor = LineEditor::new(&id);
     let mut is_first = true;
@@ -74,9 +76,9 @@ pub(crate) async fn run(
     if decided.is_none() {
         let audit = setup::audit_under(args, review.edit.policy.audit())?;
         review.apply(args, &super::operator(), audit.as_deref()).await?;
+        control::apply_decision(args, true).await?;
         let done = if review.held.is_some() { "updated, and granted" } else { "granted" };
         output::print_note(&format!("{done} to `{id}` from its next load on; see `toolbay list`"));
-        control::reload_servers(args).await?;
     }
     if json {
         let granted = review.granted();

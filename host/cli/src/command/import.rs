@@ -14,6 +14,7 @@ use crate::CommandStatus;
 use crate::command::args::{AddPluginArgs, ImportArgs, SetupArgs};
 use crate::command::install::{self, InstallRefusal, StoredVersion};
 use crate::command::locked::LockPaths;
+use crate::command::named_path::path_failure;
 use crate::command::trust::TrustDecision;
 use crate::command::{setup, verify};
 use crate::host_failure;
@@ -108,7 +109,7 @@ fn archive_error(asked: &ImportArgs, error: ArchiveError) -> anyhow::Error {
             let error = CommandError::new("refused", format!("`{file}` is refused: {error}"));
             error.with_help("export the plugins again").into()
         }
-        ArchiveError::Io(error) => anyhow!(error).context(format!("`{file}` cannot be read")),
+        ArchiveError::Io(error) => path_failure(anyhow!(error).context(format!("`{file}` cannot be read"))),
         ArchiveError::Storage(error) => host_failure(error),
     }
 }
@@ -138,7 +139,7 @@ fn print(rows: &[ImportRow]) -> Result<()> {
             ImportStatus::Imported => "grant what it asks for with",
             ImportStatus::Unchanged | ImportStatus::Available | ImportStatus::Failed(_) => continue,
         };
-        output::print_next_step(&format!("{next} `toolbay grant {id}`"))?;
+        output::print_help(&format!("{next} `toolbay grant {id}`"));
     }
     Ok(())
 }

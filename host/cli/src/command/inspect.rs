@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use toolbay::{Host, PluginInfo, View};
 use toolbay_core::registry::ToolEntry;
 use toolbay_core::tool::prompts_and_resources::{PREFIX, PromptsAndResourcesDocument, Resource};
+use toolbay_core::tool::schema::without_null;
 use toolbay_policy::capability::Capability;
 use toolbay_policy::name::ToolName;
 use toolbay_policy::refusal::PolicyRefusal;
@@ -104,7 +105,7 @@ fn show(args: &SetupArgs, host: &Host, info: &PluginInfo, parts: &ComponentParts
         if output::stdout_is_terminal() {
             writeln!(output::stdout())?;
         }
-        output::print_next_step(&format!("grant what it asks for with `toolbay grant {}`", info.id))?;
+        output::print_help(&format!("grant what it asks for with `toolbay grant {}`", info.id));
     }
     Ok(())
 }
@@ -275,7 +276,7 @@ fn settings_table(schema: Option<&Value>) -> TextTable {
     let Some(schema) = schema else { return table };
     let required = required_members(schema);
     for (name, member) in members(schema) {
-        let kind = member.get("type").map_or_else(
+        let kind = without_null(member).get("type").map_or_else(
             || "any".to_owned(),
             |kind| kind.as_str().map_or_else(|| kind.to_string(), ToOwned::to_owned),
         );

@@ -9,6 +9,7 @@ use toolbay_distribution::signature::key::{self, PrivateKey};
 
 use crate::CommandStatus;
 use crate::command::args::KeyCommand;
+use crate::command::named_path::path_failure;
 use crate::host_failure;
 use crate::output;
 use crate::output::error::CommandError;
@@ -36,9 +37,9 @@ fn new(file: &Path, as_json: bool) -> Result<CommandStatus> {
     }
     let key = PrivateKey::generate().map_err(host_failure)?;
     let written = |path: &Path| format!("`{}` cannot be written", path.display());
-    key.write_new(file).with_context(|| written(file)).map_err(host_failure)?;
+    key.write_new(file).with_context(|| written(file)).map_err(path_failure)?;
     let made = key.public().write_new(&public).with_context(|| written(&public));
-    made.map_err(host_failure)?;
+    made.map_err(path_failure)?;
     let id = key.public().id();
     if as_json {
         output::print_json(&json!({"private": file, "public": public, "id": id.hex()}))?;
@@ -48,7 +49,7 @@ fn new(file: &Path, as_json: bool) -> Result<CommandStatus> {
     output::print_note(&format!("the private key is `{private}`; everybody who has it can sign as you"));
     output::print_note(&format!("the public key is `{public}`; operators name it in `[[trust]]`"));
     writeln!(output::stdout(), "{}", id.hex())?;
-    output::print_next_step(&format!("sign with `toolbay push REF FILE --sign {private}`"))?;
+    output::print_help(&format!("sign with `toolbay push REF FILE --sign {private}`"));
     Ok(CommandStatus::Success)
 }
 

@@ -12,7 +12,7 @@ use toolbay_policy::rule::GrantRule;
 use toolbay_policy::text::escape_hidden;
 
 use crate::command::args::{EntryArgs, KvCommand, SetupArgs};
-use crate::command::setup;
+use crate::command::{known_plugins, named_path, setup};
 use crate::output::NAME;
 use crate::output::error::CommandError;
 use crate::output::format::count_noun;
@@ -27,6 +27,9 @@ pub(crate) async fn run(args: &SetupArgs, command: KvCommand, json: bool) -> Res
     } else {
         RedbStore::in_memory()
     };
+    if let Some(plugin) = command.plugin() {
+        require_known(args, &store, &id(plugin)?).await?;
+    }
     match command {
         KvCommand::List { plugin, limit } => list(&store, &id(&plugin)?, limit, json).await,
         KvCommand::Get(entry) => get(&store, &entry, json).await,
@@ -44,12 +47,24 @@ pub(crate) async fn run(args: &SetupArgs, command: KvCommand, json: bool) -> Res
         }
         KvCommand::Usage => usage(&store, json).await,
         KvCommand::Backup { file } => {
+            if file.symlink_metadata().is_ok() {
+                let text = format!("`{}` already exists", file.display());
+                return Err(CommandError::new("exists", text).with_help("name a new file").into());
+            }
+            named_path::check_folder_of(&file)?;
             let entries = store.backup(&file).await.map_err(store_failure)?;
             let count = count_noun(usize::try_from(entries).unwrap_or(usize::MAX), "entry", "entries");
             let text = format!("copied {count} to `{}`", escape_hidden(&file.display().to_string()));
             report(json, &json!({ "entries": entries }), &text)
         }
     }
+}
+
+/// Refuses a plugin that stores nothing and that nothing else names.
+async fn require_known(args: &SetupArgs, store: &RedbStore, plugin: &PluginId) -> Result<()> {
+    let usage = store.usage().await.map_err(store_failure)?;
+    let stores: Vec<String> = usage.iter().map(|one| one.plugin.to_string()).collect();
+    known_plugins::require(args, plugin, stores.iter().map(String::as_str))
 }
 
 fn store_failure(error: KvError) -> Error {
@@ -151,6 +166,9 @@ async fn usage(store: &RedbStore, json: bool) -> Result<CommandStatus> {
         return print_json(&Value::from(all));
     }
     let mut table = TextTable::new(["PLUGIN", "KEYS", "BYTES"]).with_numbers_in(&[1, 2]);
+    if usage.is_empty() {
+        output::print_note("no plugin has stored anything");
+    }
     for one in usage {
         let name = Cell::styled(NAME, &one.plugin);
         table.push([name, one.keys.to_string().into(), one.bytes.to_string().into()]);

@@ -4,19 +4,26 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use toolbay::{Host, View};
 use toolbay_core::registry::ToolEntry;
-use toolbay_policy::text::first_sentence;
+use toolbay_core::tool::ToolSource;
+use toolbay_policy::text::{first_sentence, one_line};
 
 use crate::CommandStatus;
 use crate::command::args::SetupArgs;
+use crate::command::long_names;
 use crate::command::readiness::ToolReadiness;
-use crate::command::setup::{self, HostPurpose, ReportLevel};
+use crate::command::schema_losses;
+use crate::command::setup::ReportLevel;
 use crate::output::format::{count_noun, short_digest};
 use crate::output::table::{Cell, TextTable};
 use crate::output::{self, NAME};
 
+/// Most skipped operations of a service with a row each.
+const MAX_SKIPPED: usize = 20;
+/// Longest document of a service that a row shows, in characters.
+const MAX_DOCUMENT: usize = 200;
+
 pub(crate) async fn run(args: &SetupArgs, json: bool, all: bool) -> Result<CommandStatus> {
-    let host = setup::load_host(args, ReportLevel::Warnings, HostPurpose::Inspect).await?;
-    let view = super::view_with_servers(args, &host).await?;
+    let (host, view) = super::load_view_with_servers(args, ReportLevel::Warnings).await?;
     let entries: Vec<_> = if all { view.catalog().tools().collect() } else { view.discoverable().collect() };
     if json {
         let definitions: Vec<Value> =
@@ -24,6 +31,9 @@ pub(crate) async fn run(args: &SetupArgs, json: bool, all: bool) -> Result<Comma
         output::print_json(&definitions)?;
         return Ok(CommandStatus::Success);
     }
+    // The names of the other sources were reported with the policy.
+    let of_servers = view.definitions().filter(|entry| matches!(&*entry.def.source, ToolSource::Mcp { .. }));
+    long_names::report(&host.policy(), of_servers.map(|entry| entry.def.named()));
     if all {
         print_all(&host, &view)?;
     } else {
@@ -63,6 +73,8 @@ fn print_all(host: &Host, view: &View) -> Result<()> {
         piped.print()?;
     }
     origin_table(host).print_section()?;
+    schema_losses::table(view.catalog().tools()).print_section()?;
+    skipped_table(host).print_section()?;
     let counts = ReadinessCounts::of(host, view);
     if let Some((plugin, tool)) = &counts.first {
         let summary = counts.sentence();
@@ -71,6 +83,27 @@ fn print_all(host: &Host, view: &View) -> Result<()> {
         ))?;
     }
     Ok(())
+}
+
+/// The operations of services that are not tools.
+fn skipped_table(host: &Host) -> TextTable {
+    let mut table = TextTable::new(["SERVICE", "SKIPPED", "REASON"]).with_tag("skipped");
+    for service in host.openapi() {
+        let lines = service.problems.iter().take(MAX_SKIPPED);
+        for (operation, reason) in lines {
+            table.push([
+                Cell::styled(NAME, &service.name),
+                operation.as_str().into(),
+                reason.as_str().into(),
+            ]);
+        }
+        if let Some(more) = service.problems.len().checked_sub(MAX_SKIPPED).filter(|more| *more > 0) {
+            let more = count_noun(more, "more operation", "more operations");
+            let command = format!("`toolbay openapi check {}`", one_line(&service.document, MAX_DOCUMENT));
+            table.push([Cell::styled(NAME, &service.name), more.into(), command.into()]);
+        }
+    }
+    table
 }
 
 /// The plugins that come from registries.
@@ -155,6 +188,7 @@ pub(crate) fn definition(entry: &ToolEntry, unavailable: Option<&str>) -> Value 
         "max_result_chars": def.max_result_chars,
         "capabilities": def.capabilities,
         "source": def.source,
+        "not_checked": schema_losses::of_tool(entry),
         "unavailable": unavailable,
     })
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use parking_lot::Mutex;
-use toolbay::{Host, LoadProblem, OpenApiInfo, PluginId};
+use toolbay::{DocumentState, Host, LoadProblem, OpenApiInfo, PluginId};
 use toolbay_policy::name;
 
 use crate::command::args::SetupArgs;
@@ -25,7 +25,8 @@ impl ReportedWarnings {
         let Ok(file) = PolicyFile::locate(args) else { return };
         let policy = host.policy();
         let own = FileFindings { file: file.clone(), text: None, findings: host.policy_warnings() };
-        let all: Vec<FileFindings> = std::iter::once(own).chain(setup::token_findings(&policy)).collect();
+        let all: Vec<FileFindings> =
+            std::iter::once(own).chain(setup::credential_findings(&policy)).collect();
         // A warning whose line moved is not new.
         let said = |one: &FileFindings| -> Vec<String> {
             one.findings.iter().map(|finding| format!("{} {}", finding.table, finding.message)).collect()
@@ -47,10 +48,20 @@ impl ReportedWarnings {
     }
 }
 
-/// Reports services whose documents cannot be read.
+/// Reports services whose documents cannot be read or have not come yet.
 pub(crate) fn report_services(services: &[OpenApiInfo]) {
     for OpenApiInfo { name, error, .. } in services {
         error.iter().for_each(|error| output::print_warning(&format!("[openapi.{name}]: {error}")));
+    }
+    report_loading(services);
+}
+
+/// Reports services whose documents have not come yet.
+pub(crate) fn report_loading(services: &[OpenApiInfo]) {
+    for OpenApiInfo { name, .. } in services.iter().filter(|info| info.state == DocumentState::Loading) {
+        output::print_warning(&format!(
+            "[openapi.{name}]: its document is still loading; `--source-wait` waits longer"
+        ));
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow};
-use toolbay::{Host, HostError, LoadReport, PluginId, Policy, RegistryHttp, read_regular, registry_secret};
+use toolbay::{Host, HostError, LoadReport, PluginId, Policy, RegistryHttp, registry_secret};
 use toolbay_distribution::credentials::{CredentialFiles, CredentialSource};
 use toolbay_distribution::lock::{self, LockError, LockErrorKind, LockedPlugin, LockedPlugins};
 use toolbay_distribution::reference::Reference;
@@ -15,9 +15,6 @@ use crate::command::args::SetupArgs;
 use crate::command::setup::{self, PolicyFile};
 use crate::host_failure;
 use crate::output::error::CommandError;
-
-/// Largest file with certificates, in bytes.
-const MAX_CA: u64 = 1 << 20;
 
 /// The lock, beside the policy, and the store of this user.
 #[derive(Debug, Clone)]
@@ -96,12 +93,7 @@ pub(crate) fn client(
 
 fn own_client(policy: &Policy, reference: &Reference, access: RegistryAccess) -> Result<RegistryClient> {
     let settings = policy.registry(&reference.host);
-    let read = |file: &PathBuf| {
-        let bytes = read_regular(file, MAX_CA);
-        bytes.with_context(|| format!("`ca` of [registry.\"{}\"]: `{}`", reference.host, file.display()))
-    };
-    let ca = settings.ca.as_ref().map(read).transpose()?;
-    let http = RegistryHttp::new(policy, &reference.host, ca.as_deref())?;
+    let http = RegistryHttp::new(policy, &reference.host)?;
     let credentials: Arc<dyn CredentialSource> = match registry_secret(policy, &reference.host)? {
         Some(credentials) => Arc::new(credentials),
         None => Arc::new(credential_files()),

@@ -3,7 +3,8 @@
 mod show;
 mod unfinished;
 
-use std::collections::VecDeque;
+use std::cell::RefCell;
+use std::collections::{BTreeSet, VecDeque};
 use std::io::Write;
 use std::time::{Duration, SystemTime};
 
@@ -11,9 +12,11 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 use toolbay::{AuditReader, FileAudit};
 use toolbay_core::audit::timestamp;
+use toolbay_policy::quantity::parse_duration;
 
-use crate::command::args::{LogArgs, SetupArgs};
+use crate::command::args::{LogArgs, SetupArgs, StatsGroup};
 use crate::command::setup;
+use crate::output::error::CommandError;
 use crate::output::format::count_noun;
 use crate::{CommandStatus, output};
 use show::CallStats;
@@ -24,17 +27,20 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(args: &SetupArgs, which: &LogArgs) -> Result<CommandStatus> {
     let path = setup::audit_file(args)?;
-    let filter = RecordFilter::new(which)?;
+    let filter = RecordFilter::new(which, args.profile.as_deref())?;
     if FileAudit::files(&path).is_empty() && !which.follow {
         output::print_note(&format!("there is no audit yet (`{}`)", path.display()));
+        filter.require_names()?;
         return Ok(CommandStatus::Success);
     }
     let mut tail = AuditReader::new(path);
     let mut broken = 0;
     let mut kept: VecDeque<(u64, String, Value)> = VecDeque::new();
     let (mut unfinished, mut number) = (UnfinishedCalls::default(), 0);
-    let mut stats = CallStats::default();
+    let mut stats = CallStats::new(which.by);
     let most = which.limit.unwrap_or(usize::MAX);
+    // The numbers of a server have no gaps, so that a reader sees that none is missing.
+    let keeps_starts = which.json && args.shared.shared.is_some() && !which.failed && which.outcome.is_none();
     tail.read(&mut |line| {
         number += 1;
         let AuditLine::Record { record, wanted } = filter.read(line) else {
@@ -45,7 +51,7 @@ pub(crate) fn run(args: &SetupArgs, which: &LogArgs) -> Result<CommandStatus> {
         unfinished.end(&record);
         match text(&record, "kind") {
             _ if !wanted => {}
-            "start" => unfinished.begin(number, line, record),
+            "start" if !keeps_starts => unfinished.begin(number, line, record),
             _ if which.stats => stats.add(&record),
             _ => {
                 kept.push_back((number, line.to_owned(), record));
@@ -57,6 +63,9 @@ pub(crate) fn run(args: &SetupArgs, which: &LogArgs) -> Result<CommandStatus> {
         Ok(())
     })?;
     if which.stats {
+        if which.by == StatsGroup::Client {
+            stats.add_unused(token_names(args)?);
+        }
         stats.show(which.json)?;
     } else {
         let shown = unfinished.join(kept, most);
@@ -68,6 +77,8 @@ pub(crate) fn run(args: &SetupArgs, which: &LogArgs) -> Result<CommandStatus> {
     }
     if which.follow {
         follow(&mut tail, &filter)?;
+    } else {
+        filter.require_names()?;
     }
     if tail.has_partial_line() {
         broken += 1;
@@ -109,6 +120,9 @@ fn follow(tail: &mut AuditReader, filter: &RecordFilter<'_>) -> std::io::Result<
     }
 }
 
+/// Most names of records that are kept for suggestions.
+const MAX_SEEN: usize = 10_000;
+
 /// The outcome of a call that has a start line and no record.
 const UNFINISHED: &str = "unfinished";
 
@@ -128,7 +142,7 @@ impl LiveCalls {
 
     /// Shows the calls since the last time.
     pub(crate) fn show(&mut self) -> Result<()> {
-        let filter = RecordFilter::new(&self.which)?;
+        let filter = RecordFilter::new(&self.which, None)?;
         self.tail.read(&mut |line| match filter.read(line) {
             AuditLine::Record { record, wanted: true } if text(&record, "kind") == "call" => {
                 show::print_row(&record)
@@ -172,7 +186,13 @@ pub(crate) fn recent_hints(args: &SetupArgs, tool: &str) -> Vec<String> {
 /// The records that a command shows.
 struct RecordFilter<'a> {
     which: &'a LogArgs,
+    profile: Option<&'a str>,
     since: Option<String>,
+    until: Option<String>,
+    /// The names of options that no record has had yet.
+    unseen: RefCell<Vec<(&'static str, String)>>,
+    /// Names that records have, by option, for suggestions.
+    seen: RefCell<BTreeSet<(&'static str, String)>>,
 }
 
 /// One line of the audit.
@@ -182,13 +202,55 @@ enum AuditLine {
 }
 
 impl<'a> RecordFilter<'a> {
-    fn new(which: &'a LogArgs) -> Result<Self> {
-        let read = |text: &String| {
-            parse_since(text, micros_now()).with_context(|| {
-                format!("--since `{text}`: write `10m` (`s`, `m`, `h`, `d`) or `2026-02-03T04:05:06Z`")
+    fn new(which: &'a LogArgs, profile: Option<&'a str>) -> Result<Self> {
+        let read = |option: &str, text: &String| {
+            parse_time(text, micros_now()).with_context(|| {
+                format!(
+                    "{option} `{text}`: write a time back, `10m`, `12h` or `90d`, or `2026-02-03T04:05:06Z`"
+                )
             })
         };
-        Ok(Self { which, since: which.since.as_ref().map(read).transpose()? })
+        let since = which.since.as_ref().map(|text| read("--since", text)).transpose()?;
+        let until = which.until.as_ref().map(|text| read("--until", text)).transpose()?;
+        let names = [
+            ("tool", &which.tool),
+            ("plugin", &which.plugin),
+            ("session", &which.session),
+            ("outcome", &which.outcome),
+            ("client", &which.client),
+            ("profile", &profile.map(str::to_owned)),
+        ];
+        let names = names.into_iter().filter_map(|(what, name)| Some((what, name.clone()?))).collect();
+        Ok(Self { which, profile, since, until, unseen: RefCell::new(names), seen: RefCell::default() })
+    }
+
+    /// Refuses a name that no record has: most likely it is mistyped, and nothing is shown for it.
+    fn require_names(&self) -> Result<()> {
+        let (unseen, seen) = (self.unseen.borrow(), self.seen.borrow());
+        let Some((what, name)) = unseen.first() else { return Ok(()) };
+        let known = seen.iter().filter(|(of, _)| of == what).map(|(_, name)| name.as_str());
+        let what = format!("record with the {what}");
+        Err(CommandError::unknown("unknown_name", &what, name, known).into())
+    }
+
+    /// Whether a record has the name of an option among its own. It remembers both.
+    fn has_name<'n>(
+        &self,
+        what: &'static str,
+        wanted: Option<&str>,
+        found: impl IntoIterator<Item = &'n str>,
+    ) -> bool {
+        let Some(wanted) = wanted else { return true };
+        let mut is_same = false;
+        for name in found.into_iter().filter(|name| !name.is_empty()) {
+            if name == wanted {
+                is_same = true;
+                self.unseen.borrow_mut().retain(|(of, _)| *of != what);
+            } else if self.seen.borrow().len() < MAX_SEEN {
+                self.seen.borrow_mut().insert((what, name.to_owned()));
+            }
+        }
+        is_same
     }
 
     fn read(&self, line: &str) -> AuditLine {
@@ -202,27 +264,61 @@ impl<'a> RecordFilter<'a> {
 
     fn matches(&self, record: &Value) -> bool {
         let which = self.which;
-        let same = |wanted: &Option<String>, found: &str| wanted.as_ref().is_none_or(|w| w == found);
+        let same =
+            |what, wanted: &Option<String>, found: &str| self.has_name(what, wanted.as_deref(), [found]);
         let plugin = record.pointer("/source/id").or_else(|| record.get("plugin"));
         // The tool, the session and the outcome of records about calls.
         let call = match (text(record, "kind"), text(record, "what")) {
             ("call", _) => Some(["tool", "session_id", "outcome"].map(|key| text(record, key))),
             ("start", _) => Some([text(record, "tool"), text(record, "session_id"), UNFINISHED]),
-            ("refused", "call") => Some(["last", "client", "reason"].map(|key| text(record, key))),
+            // Audits of older versions have the outcome as the reason.
+            ("refused", "call") => {
+                let outcome = ["outcome", "reason"].map(|key| text(record, key));
+                let outcome = outcome.into_iter().find(|text| !text.is_empty()).unwrap_or_default();
+                Some([text(record, "last"), text(record, "client"), outcome])
+            }
             _ => None,
         };
         let only_calls =
             which.tool.is_some() || which.session.is_some() || which.outcome.is_some() || which.failed;
         let fits = |[tool, session, outcome]: [&str; 3]| {
-            same(&which.tool, tool)
-                && same(&which.session, session)
-                && same(&which.outcome, outcome)
-                && (!which.failed || outcome != "ok")
+            // All are compared, so that each remembers its name.
+            let names = [
+                same("tool", &which.tool, tool),
+                same("session", &which.session, session),
+                same("outcome", &which.outcome, outcome),
+            ];
+            names == [true; 3] && (!which.failed || outcome != "ok")
         };
-        call.map_or(!only_calls, fits)
-            && same(&which.plugin, plugin.and_then(Value::as_str).unwrap_or_default())
+        let names = [
+            call.map_or(!only_calls, fits),
+            same("plugin", &which.plugin, plugin.and_then(Value::as_str).unwrap_or_default()),
+            self.has_name("profile", self.profile, [text(record, "profile")]),
+            self.has_name("client", which.client.as_deref(), client_names(record)),
+        ];
+        names == [true; 4]
             && (!which.refused || show::has_refusal(record))
             && self.since.as_ref().is_none_or(|since| text(record, "time") >= since.as_str())
+            && self.until.as_ref().is_none_or(|until| text(record, "time") <= until.as_str())
+    }
+}
+
+/// The names of the client of a record: `token:ci` is also `ci`, and `inspector 1.2` is also `inspector`.
+fn client_names(record: &Value) -> impl Iterator<Item = &str> {
+    let names = ["agent_id", "client_name", "client", "token", "platform"].map(|key| text(record, key));
+    names.into_iter().flat_map(|name| {
+        let bare = name.split_once(':').map_or(name, |(_, bare)| bare);
+        let program = name.split_once(' ').map_or(name, |(program, _)| program);
+        [name, bare, program]
+    })
+}
+
+/// The tokens that the policy's `[serve]` accepts, as the audit names them. None if there is no such file.
+fn token_names(args: &SetupArgs) -> Result<Vec<String>> {
+    let policy = setup::policy(args)?;
+    match &policy.serve().tokens {
+        Some(file) => toolbay_mcp::token_names(file).map_err(anyhow::Error::msg),
+        None => Ok(Vec::new()),
     }
 }
 
@@ -230,20 +326,12 @@ fn text<'a>(record: &'a Value, key: &str) -> &'a str {
     record.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Parses `--since` into a time as records write it.
-fn parse_since(text: &str, now: u64) -> Option<String> {
+/// Parses the time of an option into a time as records write it.
+fn parse_time(text: &str, now: u64) -> Option<String> {
     if let Some(micros) = timestamp::parse(text) {
         return Some(timestamp::rfc3339(micros));
     }
-    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    let seconds: u64 = match unit {
-        "s" => 1,
-        "m" => 60,
-        "h" => 3600,
-        "d" => 86_400,
-        _ => return None,
-    };
-    let back = number.parse::<u64>().ok()?.checked_mul(seconds)?.checked_mul(1_000_000)?;
+    let back = u64::try_from(parse_duration(text).ok()?.as_micros()).unwrap_or(u64::MAX);
     Some(timestamp::rfc3339(now.saturating_sub(back)))
 }
 
@@ -273,17 +361,18 @@ mod tests {
             ("999999d", Some(0)),
             ("1970-01-01T00:00:01Z", Some(1_000_000)),
         ] {
-            assert_eq!(parse_since(text, now), expect.map(timestamp::rfc3339), "{text}");
+            assert_eq!(parse_time(text, now), expect.map(timestamp::rfc3339), "{text}");
         }
         for text in ["", "m", "10", "-1m", "10é", "18446744073709551615d", "yesterday"] {
-            assert_eq!(parse_since(text, now), None, "{text}");
+            assert_eq!(parse_time(text, now), None, "{text}");
         }
     }
 
     #[test]
     fn a_filter_matches_its_records() {
         let call = json!({"kind": "call", "time": "2026-01-01T00:00:00.000000Z", "tool": "p__t", "session_id": "s",
-            "source": {"id": "p"}, "outcome": "ok", "uses": [{"key": "net", "what": "x", "allowed": false}]});
+            "source": {"id": "p"}, "agent_id": "token:ci", "client_name": "inspector 1.2", "profile": "few",
+            "outcome": "ok", "uses": [{"key": "net", "what": "x", "allowed": false}]});
         let grant = json!({"kind": "grant", "time": "2026-01-02T00:00:00.000000Z", "plugin": "p", "event": "loaded",
             "refused": {}, "held": []});
         let some = |text: &str| Some(text.to_owned());
@@ -299,14 +388,42 @@ mod tests {
             (LogArgs { failed: true, ..base() }, false, false),
             (LogArgs { refused: true, ..base() }, true, false),
             (LogArgs { since: some("2026-01-01T12:00:00Z"), ..base() }, false, true),
+            (LogArgs { until: some("2026-01-01T12:00:00Z"), ..base() }, true, false),
+            (LogArgs { client: some("token:ci"), ..base() }, true, false),
+            (LogArgs { client: some("ci"), ..base() }, true, false),
+            (LogArgs { client: some("inspector"), ..base() }, true, false),
+            (LogArgs { client: some("other"), ..base() }, false, false),
         ] {
-            let filter = RecordFilter::new(&which).unwrap();
+            let filter = RecordFilter::new(&which, None).unwrap();
             assert_eq!((filter.matches(&call), filter.matches(&grant)), (of_call, of_grant), "{which:?}");
+        }
+        for (which, profile, known) in [
+            (LogArgs { client: some("ci"), ..base() }, None, true),
+            // Every name is compared, also if another one differs.
+            (LogArgs { client: some("ci"), plugin: some("q"), ..base() }, Some("few"), false),
+            (LogArgs { client: some("nosuch"), ..base() }, None, false),
+            (base(), Some("few"), true),
+            (base(), Some("nosuch"), false),
+        ] {
+            let filter = RecordFilter::new(&which, profile).unwrap();
+            filter.matches(&call);
+            let unseen = filter.unseen.borrow().len();
+            assert_eq!((filter.require_names().is_ok(), unseen), (known, usize::from(!known)), "{which:?}");
+        }
+        for (profile, of_call) in [("few", true), ("many", false)] {
+            let which = base();
+            let filter = RecordFilter::new(&which, Some(profile)).unwrap();
+            assert_eq!((filter.matches(&call), filter.matches(&grant)), (of_call, false), "{profile}");
         }
         let start = json!({"kind": "start", "tool": "p__t", "session_id": "s", "source": {"id": "p"}});
         let count =
             json!({"kind": "refused", "what": "call", "last": "p__t", "client": "s", "reason": "trap"});
-        let request = json!({"kind": "request", "reason": "host", "client": "192.0.2.1"});
+        let request =
+            json!({"kind": "request", "reason": "host", "client": "192.0.2.1", "token": "token:ci"});
+        for (client, wanted) in [("192.0.2.1", true), ("ci", true), ("192.0.2.2", false)] {
+            let which = LogArgs { client: some(client), ..base() };
+            assert_eq!(RecordFilter::new(&which, None).unwrap().matches(&request), wanted, "{client}");
+        }
         for (which, of_start, of_count, of_request) in [
             (base(), true, true, true),
             (LogArgs { tool: some("p__t"), session: some("s"), ..base() }, true, true, false),
@@ -315,12 +432,18 @@ mod tests {
             (LogArgs { failed: true, ..base() }, true, true, false),
             (LogArgs { refused: true, ..base() }, false, true, true),
         ] {
-            let filter = RecordFilter::new(&which).unwrap();
+            let filter = RecordFilter::new(&which, None).unwrap();
             let wants = [&start, &count, &request].map(|record| filter.matches(record));
             assert_eq!(wants, [of_start, of_count, of_request], "{which:?}");
         }
+        let by_profile =
+            json!({"kind": "call", "tool": "p__t", "outcome": "not_available", "refusal": "profile"});
+        let of_tool = json!({"kind": "call", "tool": "p__t", "outcome": "not_available", "began": true});
+        let which = LogArgs { refused: true, ..base() };
+        let filter = RecordFilter::new(&which, None).unwrap();
+        assert_eq!([&by_profile, &of_tool].map(|record| filter.matches(record)), [true, false]);
         let filter = LogArgs::default();
-        let filter = RecordFilter::new(&filter).unwrap();
+        let filter = RecordFilter::new(&filter, None).unwrap();
         for broken in ["{\"kind\":\"ca", "5", "{}", "[]"] {
             assert!(matches!(filter.read(broken), AuditLine::Broken), "{broken}");
         }

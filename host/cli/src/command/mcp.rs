@@ -6,7 +6,7 @@ mod login;
 use std::io::Write as _;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use serde_json::{Value, json};
 use toml_edit::{DocumentMut, Item};
 use toolbay_core::registry::ToolEntry;
@@ -16,7 +16,8 @@ use toolbay_policy::text::{first_sentence, one_line};
 
 use crate::command::args::{McpCommand, SetupArgs};
 use crate::command::setup::{self, HostPurpose, PolicyFile};
-use crate::command::{large_sources, new_secrets, policy_file, servers};
+use crate::command::{large_sources, long_names, new_secrets, policy_file, schema_losses, servers};
+use crate::output::error::CommandError;
 use crate::output::format::count_noun;
 use crate::output::table::{Cell, TextTable};
 use crate::output::{self, FAILURE, HEADING, NAME, SUCCESS};
@@ -30,7 +31,7 @@ pub(crate) async fn run(args: &SetupArgs, command: McpCommand) -> Result<Command
         McpCommand::Add(new) => add::run(args, &new).await,
         McpCommand::List { json } => list(args, json),
         McpCommand::Remove { name, dry_run, json } => remove(args, &name, dry_run, json),
-        McpCommand::Check { name, json } => check(args, &name, json).await,
+        McpCommand::Check { name, strict, json } => check(args, &name, strict, json).await,
         McpCommand::Login { name, no_browser, json } => login::login(args, &name, !no_browser, json).await,
         McpCommand::Logout { name, json } => login::logout(args, &name, json).await,
     }
@@ -82,15 +83,23 @@ fn server_json(server: &McpServer) -> Value {
     })
 }
 
+/// The error for a server that the policy does not have.
+pub(super) fn unknown_server<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) -> CommandError {
+    CommandError::unknown("unknown_server", "MCP server", name, known)
+        .with_help("`toolbay mcp list` shows the servers of the policy")
+}
+
 fn remove(args: &SetupArgs, name: &str, dry_run: bool, json: bool) -> Result<CommandStatus> {
     let file = PolicyFile::find(args)?;
     let (Some(path), Some(text)) = (&file.file, &file.text) else {
-        bail!("there is no policy to remove it from");
+        return Err(unknown_server(name, []).into());
     };
     let mut document: DocumentMut = text.parse().context("the policy is no TOML")?;
     let servers = document.get_mut("mcp").and_then(Item::as_table_like_mut);
+    let known: Vec<String> =
+        servers.iter().flat_map(|all| all.iter()).map(|(name, _)| name.to_owned()).collect();
     if servers.and_then(|servers| servers.remove(name)).is_none() {
-        bail!("the policy has no server `{}`", one_line(name, 100));
+        return Err(unknown_server(name, known.iter().map(String::as_str)).into());
     }
     let mut taken = vec![format!("[mcp.{name}]")];
     taken.extend(new_secrets::remove(&mut document, "mcp", name));
@@ -109,13 +118,11 @@ fn remove(args: &SetupArgs, name: &str, dry_run: bool, json: bool) -> Result<Com
     Ok(CommandStatus::Success)
 }
 
-async fn check(args: &SetupArgs, name: &str, json: bool) -> Result<CommandStatus> {
+async fn check(args: &SetupArgs, name: &str, strict: bool, json: bool) -> Result<CommandStatus> {
     let host = setup::host(args, HostPurpose::Inspect)?;
     let policy = host.policy();
     if policy.mcp_server(name).is_none() {
-        let known: Vec<String> = policy.mcp_servers().map(|server| format!("`{}`", server.name)).collect();
-        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-        bail!("the policy has no server `{}`; it has {known}", one_line(name, 100));
+        return Err(unknown_server(name, policy.mcp_servers().map(|server| server.name.as_str())).into());
     }
     let attached = servers::connect(&host, |server| server.name.as_str() == name).await;
     let catalog = host.registry().snapshot();
@@ -125,14 +132,22 @@ async fn check(args: &SetupArgs, name: &str, json: bool) -> Result<CommandStatus
     let source = format!("mcp:{name}");
     let tools: Vec<_> = catalog.from_source(&source).collect();
     let ready = status.state == ServerState::Ready;
+    let warnings: Vec<String> =
+        tools.iter().filter_map(|entry| policy.long_name_warning(entry.def.named())).collect();
+    let warns = !(warnings.is_empty() && status.problems.is_empty())
+        || schema_losses::has_refused(tools.iter().copied());
     if json {
         let names: Vec<&str> = tools.iter().map(|entry| entry.def.name.as_str()).collect();
-        output::print_json(&json!({"server": status, "tools": names}))?;
+        let not_checked = schema_losses::to_json(tools.iter().copied());
+        output::print_json(
+            &json!({"server": status, "tools": names, "not_checked": not_checked, "warnings": warnings}),
+        )?;
     } else {
         print_check(&status, &tools)?;
+        long_names::report(&policy, tools.iter().map(|entry| entry.def.named()));
         large_sources::report_tool_count(&format!("mcp.{name}"), tools.len());
     }
-    Ok(if ready { CommandStatus::Success } else { CommandStatus::Failed })
+    Ok(if ready && !(strict && warns) { CommandStatus::Success } else { CommandStatus::Failed })
 }
 
 fn print_check(status: &ServerStatus, tools: &[&Arc<ToolEntry>]) -> std::io::Result<()> {
@@ -146,20 +161,17 @@ fn print_check(status: &ServerStatus, tools: &[&Arc<ToolEntry>]) -> std::io::Res
         table.push([name, first_sentence(&entry.def.description).into()]);
     }
     table.print_section()?;
+    schema_losses::table(tools.iter().copied()).print_section()?;
     for problem in &status.problems {
         output::print_warning(&one_line(problem, MAX_LINE));
     }
+    schema_losses::report_refused(tools.iter().copied());
     Ok(())
 }
 
 /// A server's state on one line.
 pub(super) fn status_line(status: &ServerStatus) -> String {
-    let state = match status.state {
-        ServerState::Connecting => "connecting",
-        ServerState::Ready => "ready",
-        ServerState::Failed => "failed",
-        ServerState::Suspended => "suspended",
-    };
+    let state = status.state.as_str();
     let state = match &status.reason {
         Some(reason) => format!("{state}: {}", one_line(reason, MAX_LINE)),
         None => state.to_owned(),

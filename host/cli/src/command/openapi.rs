@@ -3,21 +3,23 @@
 mod plan;
 
 use std::io::Write;
+use std::sync::Arc;
 
 use anstyle::Style;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
-use toolbay::OpenApiInfo;
+use toolbay::{DocumentState, OpenApiInfo};
+use toolbay_core::registry::ToolEntry;
 use toolbay_policy::text::escape_hidden;
 
+use crate::CommandStatus;
 use crate::command::args::{DecisionArgs, DocumentArgs, OpenApiCommand, SetupArgs};
 use crate::command::setup::{self, HostPurpose, PolicyFile};
-use crate::command::{large_sources, policy_file};
+use crate::command::{large_sources, load_report, policy_file, schema_losses, services};
 use crate::output::error::CommandError;
 use crate::output::format::{self, count_noun};
 use crate::output::table::{Cell, TextTable};
 use crate::output::{self, FAILURE, HEADING, NAME, SUCCESS};
-use crate::{CommandStatus, host_failure};
 use plan::{ServicePlan, plan, policy_lines};
 
 /// The name of a service that is only checked.
@@ -28,7 +30,7 @@ const SHOWN: usize = 200;
 pub(crate) async fn run(args: &SetupArgs, command: OpenApiCommand) -> Result<CommandStatus> {
     match command {
         OpenApiCommand::List { json, refresh } => list(args, json, refresh).await,
-        OpenApiCommand::Check { document, json } => check(args, &document, json).await,
+        OpenApiCommand::Check { document, strict, json } => check(args, &document, strict, json).await,
         OpenApiCommand::Add { name, document, pin, decision, json } => {
             add(args, &name, &document, pin, &DecisionForm { decision, json }).await
         }
@@ -46,13 +48,16 @@ struct DecisionForm {
 
 async fn list(args: &SetupArgs, json: bool, refresh: bool) -> Result<CommandStatus> {
     let host = setup::host(args, HostPurpose::Inspect)?;
-    let all = if refresh { host.refresh_openapi().await } else { host.load_openapi().await };
+    let all = match refresh {
+        true => host.refresh_openapi().await,
+        false => services::wait_for(args, &host, |_| true).await,
+    };
     if json {
         output::print_json(&all)?;
     } else {
         print_services(&all)?;
     }
-    Ok(if all.iter().any(|info| info.error.is_some()) {
+    Ok(if all.iter().any(|info| info.error.is_some() || info.state == DocumentState::Loading) {
         CommandStatus::Failed
     } else {
         CommandStatus::Success
@@ -71,6 +76,7 @@ fn print_services(all: &[OpenApiInfo]) -> std::io::Result<()> {
     }
     table.print()?;
     all.iter().for_each(report_problems);
+    load_report::report_loading(all);
     if let Some(info) = all.iter().find(|info| !info.problems.is_empty()) {
         let document = escape_hidden(&info.document);
         output::print_footer(&format!("see the skipped operations with `toolbay openapi check {document}`"))?;
@@ -88,24 +94,26 @@ fn report_problems(info: &OpenApiInfo) {
     }
 }
 
-async fn check(args: &SetupArgs, document: &DocumentArgs, json: bool) -> Result<CommandStatus> {
+async fn check(args: &SetupArgs, document: &DocumentArgs, strict: bool, json: bool) -> Result<CommandStatus> {
     let file = PolicyFile::find(args)?;
     let base = file.text.clone().unwrap_or_else(|| "version = 1\n".to_owned());
     // The secrets of the policy must exist; other services are irrelevant.
     let mut policy: toml_edit::DocumentMut = base.parse().context("the policy is no TOML")?;
     policy.remove("openapi");
     let planned = plan(args, &file, &policy.to_string(), CHECKED, document, true).await?;
-    let info = planned.info;
+    let ServicePlan { info, tools, .. } = planned;
     if json {
-        output::print_json(&info)?;
+        let mut report = json!(info);
+        if let Some(members) = report.as_object_mut() {
+            members.insert("not_checked".to_owned(), schema_losses::to_json(&tools));
+        }
+        output::print_json(&report)?;
     } else {
-        show(&info)?;
+        show(&info, &tools)?;
     }
-    Ok(if info.error.is_some() || info.tools.is_empty() {
-        CommandStatus::Failed
-    } else {
-        CommandStatus::Success
-    })
+    let warns = !(info.warnings.is_empty() && info.problems.is_empty()) || schema_losses::has_refused(&tools);
+    let fails = info.error.is_some() || info.tools.is_empty() || (strict && warns);
+    Ok(if fails { CommandStatus::Failed } else { CommandStatus::Success })
 }
 
 async fn add(
@@ -119,15 +127,14 @@ async fn add(
     let file = PolicyFile::find_or_new(args, true)?;
     let text = file.text_or_new();
     if file.parse(&text)?.openapi_service(name).is_some() {
-        let text = format!(
-            "the policy already has [openapi.{name}]; remove it first with `toolbay openapi remove {name}`"
-        );
-        bail!(text);
+        let error = CommandError::new("exists", format!("the policy already has [openapi.{name}]"));
+        return Err(error.with_help(format!("remove it first with `toolbay openapi remove {name}`")).into());
     }
-    let ServicePlan { info, section, text: with } = plan(args, &file, &text, name, document, pin).await?;
+    let ServicePlan { info, tools, section, text: with } =
+        plan(args, &file, &text, name, document, pin).await?;
     let report = |added: bool| json!({"service": info, "lines": policy_lines(&section), "added": added});
     if !form.json {
-        show(&info)?;
+        show(&info, &tools)?;
     }
     if info.error.is_some() || info.tools.is_empty() {
         output::print_error("nothing would become a tool; nothing was changed");
@@ -142,7 +149,7 @@ async fn add(
         return form.finish(&report(false), status);
     }
     let place = file.file.as_deref().context("no policy: give one with --config FILE")?;
-    policy_file::write(place, file.text.as_deref(), &with).map_err(host_failure)?;
+    policy_file::write(place, file.text.as_deref(), &with)?;
     output::print_note(&format!("`{name}` is in the policy; see its tools with `toolbay list`"));
     form.finish(&report(true), CommandStatus::Success)
 }
@@ -169,7 +176,6 @@ fn print_lines(what: &str, style: Style, file: &PolicyFile, lines: &[&str]) -> s
 }
 
 fn remove(args: &SetupArgs, name: &str, form: &DecisionForm) -> Result<CommandStatus> {
-    super::check_decidable(&form.decision)?;
     let file = PolicyFile::find(args)?;
     let text = file.text.clone().unwrap_or_default();
     let (without, taken) = plan::without_service(&text, name)?;
@@ -178,6 +184,7 @@ fn remove(args: &SetupArgs, name: &str, form: &DecisionForm) -> Result<CommandSt
             .with_help("`toolbay openapi list` shows the services")
             .into());
     };
+    super::check_decidable(&form.decision)?;
     file.parse(&without)?;
     let lines = policy_lines(&taken);
     let report = |removed: bool| json!({"name": name, "lines": lines, "removed": removed});
@@ -188,12 +195,12 @@ fn remove(args: &SetupArgs, name: &str, form: &DecisionForm) -> Result<CommandSt
         return form.finish(&report(false), status);
     }
     if let Some(place) = &file.file {
-        policy_file::write(place, file.text.as_deref(), &without).map_err(host_failure)?;
+        policy_file::write(place, file.text.as_deref(), &without)?;
     }
     form.finish(&report(true), CommandStatus::Success)
 }
 
-fn show(info: &OpenApiInfo) -> std::io::Result<()> {
+fn show(info: &OpenApiInfo, entries: &[Arc<ToolEntry>]) -> std::io::Result<()> {
     let title = info.title.as_deref().unwrap_or("a service");
     let digest = info.digest.as_deref().map(format::short_digest);
     let digest = digest.map_or_else(String::new, |digest| format!(" (sha256 {digest})"));
@@ -226,6 +233,8 @@ fn show(info: &OpenApiInfo) -> std::io::Result<()> {
         table.push([operation.as_str().into(), reason.as_str().into()]);
     }
     table.print_section()?;
+    schema_losses::table(entries).print_section()?;
+    schema_losses::report_refused(entries);
     if tools.max(problems) > SHOWN {
         output::print_footer(&format!("the first {SHOWN} of each are shown; `--json` prints all"))?;
     }

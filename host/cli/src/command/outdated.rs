@@ -130,7 +130,7 @@ fn print(rows: &[OutdatedRow], paths: &LockPaths) -> Result<()> {
         output::print_note(&format!("`{}` names no plugins; `toolbay add` adds one", paths.lock.display()));
     }
     if rows.iter().any(|(.., status)| status.word() == "outdated") {
-        output::print_next_step("take the compatible ones with `toolbay update`")?;
+        output::print_help("take the compatible ones with `toolbay update`");
     }
     Ok(())
 }

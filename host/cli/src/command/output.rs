@@ -6,7 +6,7 @@ use anyhow::{Error, Result};
 use serde_json::json;
 use toolbay::core::session::output_store::query::{self, SearchPattern, TextQuery};
 use toolbay::core::session::output_store::{OutputId, OutputQuota, OutputStore, SavedOutput};
-use toolbay::policy::text::escape_hidden;
+use toolbay::policy::text::{escape_hidden, one_line};
 use toolbay::{FileOutputStore, Session};
 
 use crate::command::args::{OutputArgs, SetupArgs};
@@ -16,13 +16,22 @@ use crate::output::error::CommandError;
 use crate::output::table::{Cell, TextTable};
 use crate::{CommandStatus, output};
 
+/// Longest name that a message repeats, in characters.
+const MAX_NAME: usize = 100;
+
 pub(crate) async fn run(args: &SetupArgs, which: &OutputArgs) -> Result<CommandStatus> {
     let quota = OutputQuota::from(setup::policy(args)?.host());
     let store = FileOutputStore::new(&setup::state_dir(args)?, quota);
     let session = Session::with_name(&which.session);
     let key = session.key().unwrap_or_default();
     let Some(id) = &which.id else {
-        list(&store.list(key).await, which.json)?;
+        let saved = store.list(key).await;
+        if saved.is_empty() {
+            let text = format!("no output is saved for the session `{}`", one_line(&which.session, MAX_NAME));
+            let help = "a call with `--session NAME` saves what is too long, for a day by default";
+            return Err(CommandError::new("unknown_session", text).with_help(help).into());
+        }
+        list(&saved, which.json)?;
         return Ok(CommandStatus::Success);
     };
     let query = parse_query(which).map_err(Error::msg)?;

@@ -10,6 +10,8 @@ use toolbay::read_regular_text;
 use toolbay_policy::ProposedLine;
 use toolbay_policy::name::PluginId;
 
+use crate::command::named_path::path_failure;
+use crate::output::error::CommandError;
 use crate::output::findings::MAX_POLICY_BYTES;
 
 /// Adds proposed lines to the text of a policy.
@@ -119,6 +121,24 @@ pub(crate) fn with_section(text: &str, kind: &str, name: &str, table: Table) -> 
     Ok(document.to_string())
 }
 
+/// Adds how the servers of a section are reached: `--ca`, whose path starts from the current directory, and `--proxy`.
+pub(crate) fn put_route(section: &mut Table, ca: Option<&str>, proxy: Option<&str>) -> Result<()> {
+    if let Some(ca) = ca {
+        if !Path::new(ca).is_file() {
+            bail!("--ca `{ca}`: there is no such file");
+        }
+        // Not the target of a link: a link may lead to another file tomorrow.
+        let file = std::path::absolute(ca).with_context(|| format!("--ca `{ca}`"))?;
+        let file =
+            file.to_str().ok_or_else(|| anyhow!("--ca `{ca}`: a policy is UTF-8, and this path is not"))?;
+        section.insert("ca", toml_edit::value(file));
+    }
+    if let Some(proxy) = proxy {
+        section.insert("proxy", toml_edit::value(proxy));
+    }
+    Ok(())
+}
+
 /// Adds `[[trust]]` rules to the text of a policy.
 pub(crate) fn with_trust_rules(text: &str, rules: impl Iterator<Item = Table>) -> Result<String> {
     let mut document: DocumentMut = text.parse().context("the policy is no TOML")?;
@@ -145,7 +165,7 @@ pub(crate) fn without_section(text: &str, kind: &str, name: &str) -> Result<(Str
 
 /// Replaces the policy; see [`replace`].
 pub(crate) fn write(file: &Path, old: Option<&str>, new: &str) -> Result<()> {
-    replace(file, old, new, "policy")
+    replace(file, old, new, "policy").map_err(path_failure)
 }
 
 /// Replaces a file atomically, and only if it still has the old text. `what` names the file in errors.
@@ -160,7 +180,7 @@ pub(crate) fn replace(file: &Path, old: Option<&str>, new: &str, what: &str) -> 
     let mut name = file.as_os_str().to_owned();
     name.push(format!(".{}.tmp", std::process::id()));
     let temporary = Path::new(&name);
-    let put = || {
+    let put = || -> Result<()> {
         let mut out = OpenOptions::new().write(true).create_new(true).open(temporary)?;
         if old.is_some() {
             out.set_permissions(fs::metadata(&file)?.permissions())?;
@@ -173,7 +193,10 @@ pub(crate) fn replace(file: &Path, old: Option<&str>, new: &str, what: &str) -> 
             Err(error) => return Err(error.into()),
         };
         if now.as_deref() != old {
-            bail!("the {what} was changed meanwhile; nothing was written");
+            let why = format!("the {what} `{}` was changed meanwhile; nothing was written", file.display());
+            return Err(CommandError::new("changed_meanwhile", why)
+                .with_help("run the command again")
+                .into());
         }
         fs::rename(temporary, &file)?;
         File::open(dir)?.sync_all()?;

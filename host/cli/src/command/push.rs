@@ -96,7 +96,7 @@ fn read_bundle(file: &Path) -> Result<Vec<u8>> {
 /// Uploads a signature that another program made, unless the registry has it.
 async fn attach(client: &RegistryClient, bundle: Vec<u8>, artifact: &ComponentArtifact) -> Result<()> {
     let found = client.signatures(&artifact.digest).await.map_err(locked::registry_error)?;
-    if found.iter().any(|one| one.bytes == bundle) {
+    if found.found.iter().any(|one| one.bytes == bundle) {
         return Ok(());
     }
     let manifest = (&artifact.digest, artifact.manifest.len());
@@ -107,7 +107,7 @@ async fn attach(client: &RegistryClient, bundle: Vec<u8>, artifact: &ComponentAr
 async fn sign(client: &RegistryClient, key: &PrivateKey, artifact: &ComponentArtifact) -> Result<()> {
     let found = client.signatures(&artifact.digest).await.map_err(locked::registry_error)?;
     let own = AcceptedSigners { keys: vec![key.public().clone()], keyless: None };
-    if found.iter().any(|one| signature::verify(&one.bytes, &artifact.digest, &own).is_ok()) {
+    if found.found.iter().any(|one| signature::verify(&one.bytes, &artifact.digest, &own).is_ok()) {
         return Ok(());
     }
     let bundle = signature::sign(key, &artifact.digest).map_err(host_failure)?;

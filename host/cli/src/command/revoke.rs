@@ -11,9 +11,9 @@ use toolbay_policy::consent::{Authority, Consent, ConsentChange, ConsentStore};
 use toolbay_policy::text::escape_hidden;
 
 use crate::command::args::{PluginDecisionArgs, SetupArgs};
-use crate::command::control;
 use crate::command::policy_file;
 use crate::command::setup::{self, PolicyFile};
+use crate::command::{control, known_plugins};
 use crate::output::format;
 use crate::output::{self, FAILURE, HEADING};
 use crate::{CommandStatus, host_failure};
@@ -21,7 +21,6 @@ use crate::{CommandStatus, host_failure};
 pub(crate) async fn run(args: &SetupArgs, plugin: &str, asked: &PluginDecisionArgs) -> Result<CommandStatus> {
     let PluginDecisionArgs { decision, only, json } = asked;
     let json = *json;
-    super::check_decidable(decision)?;
     super::check_lists(only)?;
     let id = PluginId::new(plugin)?;
     let file = PolicyFile::find(args)?;
@@ -33,6 +32,10 @@ pub(crate) async fn run(args: &SetupArgs, plugin: &str, asked: &PluginDecisionAr
     let consents = setup::consents(args)?;
     // A record that cannot be read is none that could be forgotten; the lines can be taken out all the same.
     let known = consents.get(&id);
+    if taken.is_empty() && matches!(known, Ok(None)) {
+        known_plugins::require(args, &id, [])?;
+    }
+    super::check_decidable(decision)?;
     if !json {
         print_preview(&id, &taken, known.as_ref().ok().and_then(Option::as_ref), &file)?;
     }
@@ -42,14 +45,16 @@ pub(crate) async fn run(args: &SetupArgs, plugin: &str, asked: &PluginDecisionAr
     } else {
         super::decline(decision, "Revoke?")?
     };
-    if json {
-        output::print_json(&json!({"plugin": id.as_str(), "lines": taken, "revoked": decided.is_none()}))?;
-    }
+    let print_json = |revoked: bool| match json {
+        true => output::print_json(&json!({"plugin": id.as_str(), "lines": taken, "revoked": revoked})),
+        false => Ok(()),
+    };
     if let Some(status) = decided {
+        print_json(false)?;
         return Ok(status);
     }
     if let (Some(place), false) = (&file.file, taken.is_empty()) {
-        policy_file::write(place, file.text.as_deref(), &without).map_err(host_failure)?;
+        policy_file::write(place, file.text.as_deref(), &without)?;
     }
     let mut left = Authority::default();
     let mut forget = |known: Option<&Consent>| match known {
@@ -77,8 +82,9 @@ pub(crate) async fn run(args: &SetupArgs, plugin: &str, asked: &PluginDecisionAr
             by: Some(super::operator()),
         });
     }
+    control::apply_decision(args, true).await?;
+    print_json(true)?;
     output::print_note(&format!("revoked from `{id}` from its next load on; see `toolbay list --all`"));
-    control::reload_servers(args).await?;
     Ok(CommandStatus::Success)
 }
 

@@ -11,7 +11,7 @@ use toolbay_vendor::{Definitions, Vendor, definitions};
 
 use crate::command::args::{SchemasArgs, SetupArgs};
 use crate::command::call_error;
-use crate::command::setup::{self, HostPurpose, ReportLevel};
+use crate::command::setup::ReportLevel;
 use crate::command::switch;
 use crate::{CommandStatus, output};
 
@@ -20,8 +20,7 @@ pub(crate) async fn run(args: &SetupArgs, asked: &SchemasArgs) -> Result<Command
     if asked.strict && matches!(vendor, Vendor::Gemini | Vendor::Mcp) {
         bail!("--strict: the format {} has no strict mode", vendor.as_str());
     }
-    let host = setup::load_host(args, ReportLevel::Warnings, HostPurpose::Inspect).await?;
-    let view = super::view_with_servers(args, &host).await?;
+    let (host, view) = super::load_view_with_servers(args, ReportLevel::Warnings).await?;
     check_tags(asked, &host.registry().snapshot())?;
     let Some(mut tools) = select_tools(args, &host, &view, &asked.tools) else {
         return Ok(CommandStatus::Failed);
@@ -44,7 +43,7 @@ fn check_tags(asked: &SchemasArgs, catalog: &Catalog) -> Result<()> {
     match tags.find(|tag| !catalog.tools().any(|entry| entry.has_tag(tag))) {
         Some(tag) => {
             let unknown = UnknownNameError { what: "tag", name: tag.clone() };
-            bail!("{}", switch::unknown_name(&unknown, catalog));
+            Err(switch::unknown_name(&unknown, catalog).into())
         }
         None => Ok(()),
     }

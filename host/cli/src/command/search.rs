@@ -6,14 +6,13 @@ use toolbay_policy::text::one_line;
 
 use crate::CommandStatus;
 use crate::command::args::SetupArgs;
-use crate::command::setup::{self, HostPurpose, ReportLevel};
+use crate::command::setup::ReportLevel;
 use crate::output::table::{Cell, TextTable};
 use crate::output::{self, DIM, NAME};
 
 /// Fails without a match, as `grep` does.
 pub(crate) async fn run(args: &SetupArgs, query: &str, limit: usize, json: bool) -> Result<CommandStatus> {
-    let host = setup::load_host(args, ReportLevel::Problems, HostPurpose::Inspect).await?;
-    let view = super::view_with_servers(args, &host).await?;
+    let (_host, view) = super::load_view_with_servers(args, ReportLevel::Problems).await?;
     let hits = toolbay_discovery::search(&view, query, limit).map_err(Error::msg)?;
     if json {
         output::print_json(&toolbay_discovery::format_hits(&hits))?;

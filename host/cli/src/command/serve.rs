@@ -4,6 +4,7 @@ mod audit_forwarder;
 mod http;
 mod operator_files;
 mod operators;
+mod probe;
 mod replica;
 mod service_manager;
 
@@ -11,12 +12,13 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
+use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
-use toolbay::{Filter, Host, Policy, WatchHandle, WatchOptions};
+use toolbay::{Filter, HeapTrimmer, Host, Policy, WatchHandle, WatchOptions};
 use toolbay_admin::{ServerControl, ServerTransport};
 use toolbay_core::registry::event::HostEvent;
 use toolbay_mcp::http::ShutdownSignals;
@@ -26,11 +28,13 @@ use toolbay_telemetry::OtlpExporter;
 use crate::command::args::SetupArgs;
 use crate::command::large_sources::LargeSourceReporter;
 use crate::command::load_report::ReportedWarnings;
+use crate::command::services;
 use crate::command::setup::{self, ReportLevel, ServerHost};
 use crate::output;
 use crate::output::stderr;
 use crate::{CommandStatus, host_failure};
 use operators::OperatorAccess;
+use probe::ReadinessProbe;
 use replica::SharedServer;
 
 /// Instructions for the model when most tools are not listed.
@@ -55,6 +59,7 @@ pub(crate) async fn run(
 ) -> Result<CommandStatus> {
     let ServeOptions { lazy, places, replica } = options;
     stderr::use_server_format();
+    let _heap = HeapTrimmer::start();
     let mut shared = replica::join(&mut args, replica).await?;
     let args = &args;
     // Watch the files before reading them, so that no change is missed. Published ones are applied as they come.
@@ -67,22 +72,18 @@ pub(crate) async fn run(
     let later = http::HttpHandle::default();
     // The server answers `initialize` at once. Requests about tools wait until plugins are loaded.
     let loaded = CancellationToken::new();
-    let options = Options {
-        max_line_bytes: longest_line(&host),
-        instructions: lazy.then(|| LAZY.to_owned()),
-        ..Options::default()
-    };
     let filter = Filter { lazy, ..Filter::for_profile(setup::profile(args, &host.policy())?) };
     let large_sources = Arc::new(LargeSourceReporter::new(filter.clone()));
     // MCP servers start while plugins load. They must not write files that are still to be loaded.
     host.protect_sources(&setup::plugin_folder(args)?);
     let bridge = Arc::new(host.mcp_bridge().with_saved_lists());
     bridge.apply(&host.policy());
-    let server = Server::new(host.registry().clone(), host.pipeline().clone(), filter, options)
+    let (probe, _probes) = ReadinessProbe::start(&host);
+    let server = mcp_server(&host, filter)
         .with_loaded_signal(loaded.clone())
+        .with_probe(probe.results())
         .with_bridge(&bridge);
     let server = with_request_state_key(server, &host.policy(), shared.is_some())?;
-    server.set_instructions(host.policy().serve());
     let reloaded = Arc::new(Notify::new());
     let told = Arc::new(ReportedWarnings::default());
     let newest = host.clone();
@@ -99,8 +100,13 @@ pub(crate) async fn run(
         policy,
     };
     follow_events(&server, later.clone(), &host, Arc::clone(&reloaded), news);
+    let _documents = load_documents(host.clone());
     let loading = async {
-        setup::load_with_reported(args, &host, ReportLevel::Warnings, &told).await?;
+        // The server is not ready before the first probe.
+        let load = setup::load_plugins(args, &host, ReportLevel::Warnings);
+        tokio::join!(load, probe.run(&host)).0?;
+        setup::record_names(args, &host);
+        told.report_policy(args, &host);
         reloaded.notify_one();
         if let Some(shared) = &shared {
             shared.ready().await;
@@ -123,6 +129,7 @@ pub(crate) async fn run(
         let listening = http::listen(&places, &host, server, &later).await?;
         let transport = ServerTransport::Http(listening.endpoints());
         let access = OperatorAccess::open(args, &host, transport, admin).await?;
+        listening.announce();
         let ends = listening.ends();
         let served = serve(listening.run(), loading, &ends, &later, Signals::new(hangup, &access)).await;
         close(follow, &bridge, &host, exporter).await;
@@ -130,6 +137,32 @@ pub(crate) async fn run(
         served?;
     }
     Ok(CommandStatus::Success)
+}
+
+/// Loads the documents of the policy beside everything else. The first step is done at once, so that lists know which
+/// sources are to come.
+fn load_documents(host: Host) -> Option<AbortOnDropHandle<()>> {
+    let mut load = Box::pin(async move {
+        services::report(&host.load_openapi().await, ReportLevel::Warnings);
+    });
+    match load.as_mut().now_or_never() {
+        Some(()) => None,
+        // The server owns the task. It ends when each document has come or failed.
+        None => Some(AbortOnDropHandle::new(tokio::spawn(load))),
+    }
+}
+
+/// The MCP server for a host, with the texts and limits of its policy.
+fn mcp_server(host: &Host, filter: Filter) -> Server {
+    let options = Options {
+        max_line_bytes: longest_line(host),
+        instructions: filter.lazy.then(|| LAZY.to_owned()),
+        ..Options::default()
+    };
+    let server = Server::new(host.registry().clone(), host.pipeline().clone(), filter, options);
+    server.set_instructions(host.policy().serve());
+    server.set_usage_meta(host.policy().serve());
+    server
 }
 
 /// Gives the server the key of `requestState` that the policy names.
@@ -273,6 +306,7 @@ fn follow_events(
         }
         if matches!(event, HostEvent::PolicyReloaded { .. }) {
             changed.set_instructions(told.policy().serve());
+            changed.set_usage_meta(told.policy().serve());
             // A separate task follows the policy, because the emitter may hold locks that it needs.
             reloaded.notify_one();
         }

@@ -1,5 +1,7 @@
 //! Builds a host with its plugins from the command line.
 
+mod policy_file;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -7,12 +9,12 @@ use anyhow::{Context, Error, Result, anyhow, bail};
 use toolbay::core::audit::AuditSink;
 use toolbay::core::audit::observer::ObservedAudit;
 use toolbay::core::call::trace::Tracer;
+use toolbay::policy::Profile;
 use toolbay::policy::audit_policy::AuditPolicy;
 use toolbay::policy::capability::path_rule;
 use toolbay::policy::capability::protected_paths::Protection;
-use toolbay::policy::{PolicyCheck, PolicyFinding, Profile, Severity};
 use toolbay::{
-    FileAudit, FileConsents, FileStopOrder, FileSwitches, HeldUpdates, Host, HostBuilder, OpenApiInfo,
+    FileAudit, FileConsents, FileStopOrder, FileSwitches, HeldUpdates, Host, HostBuilder, HostError,
     PluginId, PluginInfo, Policy, Retention, StopOrder, WatchedFile,
 };
 use toolbay_admin::AdminState;
@@ -22,10 +24,14 @@ use crate::command::args::{LogFormat, SetupArgs};
 use crate::command::completions::names;
 use crate::command::load_report::{self, ReportedWarnings};
 use crate::command::locked::{self, LockPaths};
+use crate::command::named_path::path_failure;
+use crate::command::services;
 use crate::host_failure;
 use crate::output::error::CommandError;
-use crate::output::findings::{FileFindings, read_policy};
 use crate::output::{self, progress, stderr};
+use crate::process_limits;
+use policy_file::default_policy;
+pub(crate) use policy_file::{PolicyFile, credential_findings, plugin_names, policy};
 
 /// Starts logging on stderr. stdout may carry a protocol.
 pub(crate) fn start_log(args: &SetupArgs) -> Result<()> {
@@ -77,6 +83,7 @@ pub(crate) fn server_host(
     args: &SetupArgs,
     provide: impl FnOnce(HostBuilder) -> HostBuilder,
 ) -> Result<ServerHost> {
+    process_limits::check_server().map_err(host_failure)?;
     let policy = policy(args)?;
     let admin = policy.admin().map(|_| AdminState::default());
     let endpoint = policy.telemetry().map(|telemetry| {
@@ -122,6 +129,9 @@ pub(crate) fn apply_stop_order(host: &Host, order: Option<StopOrder>) {
 
 /// The settings of the host under a given policy.
 pub(crate) fn builder(args: &SetupArgs, policy: Policy, purpose: HostPurpose) -> Result<HostBuilder> {
+    if purpose == HostPurpose::Run {
+        process_limits::check_host().map_err(host_failure)?;
+    }
     let (kept, audit_policy) = (credential_files(&policy), policy.audit().clone());
     let mut builder = Host::builder(policy).on_load(progress::load_listener()).with_workers();
     if let Some(dir) = cache_dir(args) {
@@ -279,10 +289,10 @@ pub(crate) fn audit(args: &SetupArgs, policy: &AuditPolicy) -> Result<Option<Arc
         None => FileAudit::in_state_dir(&state_dir(args)?, retention),
     };
     let file = audit_file(args)?;
-    let sink = sink.with_context(|| {
-        format!(
-            "the audit `{}` cannot be opened; give another place with --audit FILE or --state-dir DIR, or keep none with --no-audit",
-            file.display()
+    let sink = sink.map_err(|error| {
+        let why = format!("the audit `{}` cannot be opened: {error}", file.display());
+        CommandError::new("unusable_path", why).with_help(
+            "give another place with --audit FILE or --state-dir DIR, or keep none with --no-audit",
         )
     });
     Ok(Some(Arc::new(sink?)))
@@ -312,9 +322,9 @@ pub(crate) fn profile(args: &SetupArgs, policy: &Policy) -> Result<Option<Arc<Pr
         return Ok(Some(Arc::clone(profile)));
     }
     let known: Vec<String> = policy.profile_names().map(|name| format!("`{name}`")).collect();
-    let known =
-        if known.is_empty() { "it has none".to_owned() } else { format!("it has {}", known.join(", ")) };
-    Err(anyhow!("--profile `{name}`: the policy has no profile of this name; {known}"))
+    let has = if known.is_empty() { "no profile".to_owned() } else { known.join(", ") };
+    let error = CommandError::unknown("unknown_profile", "profile", name, policy.profile_names());
+    Err(error.with_help(format!("the policy has {has}")).into())
 }
 
 /// How much of a load is reported on stderr.
@@ -328,47 +338,47 @@ pub(crate) enum ReportLevel {
     Warnings,
 }
 
-/// Builds the host and loads the plugin directory.
+/// Builds the host and loads the services of the policy and the plugin directory.
 pub(crate) async fn load_host(args: &SetupArgs, tell: ReportLevel, purpose: HostPurpose) -> Result<Host> {
     let host = host(args, purpose)?;
     load(args, &host, tell).await?;
     Ok(host)
 }
 
-/// Loads the services of the policy and the plugin directory into a host.
-pub(crate) async fn load(args: &SetupArgs, host: &Host, tell: ReportLevel) -> Result<()> {
-    load_with_reported(args, host, tell, &ReportedWarnings::default()).await
+/// Records the names of a host that has all its plugins and services, for completions.
+pub(crate) fn record_names(args: &SetupArgs, host: &Host) {
+    if let (Some(cache), Ok(dir)) = (cache_dir(args), plugin_folder(args)) {
+        names::record(&cache, &dir, host);
+    }
 }
 
-/// Like [`load`], with the policy warnings that were already reported.
-pub(crate) async fn load_with_reported(
-    args: &SetupArgs,
-    host: &Host,
-    tell: ReportLevel,
-    told: &ReportedWarnings,
-) -> Result<()> {
+/// Loads the services of the policy and the plugin directory into a host.
+pub(crate) async fn load(args: &SetupArgs, host: &Host, tell: ReportLevel) -> Result<()> {
+    let (services, plugins) =
+        tokio::join!(services::wait_for(args, host, |_| true), load_plugins(args, host, tell));
+    plugins?;
+    record_names(args, host);
+    services::report(&services, tell);
+    if tell == ReportLevel::Warnings {
+        ReportedWarnings::default().report_policy(args, host);
+    }
+    Ok(())
+}
+
+/// Loads the plugin directory and the lock.
+pub(crate) async fn load_plugins(args: &SetupArgs, host: &Host, tell: ReportLevel) -> Result<()> {
     profile(args, &host.policy())?;
-    let services = host.load_openapi().await;
-    if tell != ReportLevel::Quiet {
-        load_report::report_services(&services);
-    }
-    for OpenApiInfo { name, warnings, .. } in services.iter().filter(|_| tell == ReportLevel::Warnings) {
-        warnings.iter().for_each(|warning| output::print_warning(&format!("[openapi.{name}]: {warning}")));
-    }
     // Without a place for the lock, there is none.
     let lock = LockPaths::find(args).ok();
     let has_lock = lock.as_ref().is_some_and(|paths| paths.lock.exists());
     let others = host.policy().openapi_services().next().is_some() || has_lock;
     let mut reports = Vec::new();
     if let Some(dir) = plugin_dir(args, others)? {
-        reports.push(host.load_dir(&dir).await.map_err(host_failure)?);
+        reports.push(host.load_dir(&dir).await.map_err(directory_failure)?);
     }
     // After the directory, whose plugins take precedence.
     if let Some(lock) = &lock {
         reports.push(locked::load(lock, host).await?);
-    }
-    if let (Some(cache), Ok(dir)) = (cache_dir(args), plugin_folder(args)) {
-        names::record(&cache, &dir, host);
     }
     for report in reports {
         if tell != ReportLevel::Quiet {
@@ -380,10 +390,17 @@ pub(crate) async fn load_with_reported(
             );
         }
     }
-    if tell == ReportLevel::Warnings {
-        told.report_policy(args, host);
-    }
     Ok(())
+}
+
+fn directory_failure(error: HostError) -> Error {
+    match error {
+        HostError::Directory { path, error } => {
+            let text = format!("the plugin directory `{}` cannot be read", path.display());
+            path_failure(Error::from(error).context(text))
+        }
+        other => host_failure(other),
+    }
 }
 
 /// The user's data directory of this program.
@@ -457,138 +474,8 @@ fn plugin_dir(args: &SetupArgs, others: bool) -> Result<Option<PathBuf>> {
     Ok(None)
 }
 
-/// The policy file and its text.
-#[derive(Debug)]
-pub(crate) struct PolicyFile {
-    /// The file, which may not exist; `None`: there is no path for one.
-    pub(crate) file: Option<PathBuf>,
-    /// The text; `None`: the file does not exist.
-    pub(crate) text: Option<String>,
-    base: PathBuf,
-    /// The value of `$workspace` from the command line, or without a policy.
-    pub(crate) workspace: Option<PathBuf>,
-}
-
-impl PolicyFile {
-    /// A policy without a file.
-    pub(crate) fn from_text(args: &SetupArgs, text: String) -> Result<Self> {
-        let here = current_dir()?;
-        let workspace = workspace(args, &here)?;
-        let workspace = Some(workspace.unwrap_or_else(|| here.clone()));
-        Ok(Self { file: None, text: Some(text), base: here, workspace })
-    }
-
-    /// The policy that replaces this file, which may not exist.
-    pub(crate) fn for_text(args: &SetupArgs, file: &Path, text: &str) -> Result<Self> {
-        let workspace = workspace(args, &current_dir()?)?;
-        let base = file.parent().unwrap_or(Path::new("/")).to_path_buf();
-        Ok(Self { file: Some(file.to_path_buf()), text: Some(text.to_owned()), base, workspace })
-    }
-
-    /// Finds the file and reads it.
-    pub(crate) fn find(args: &SetupArgs) -> Result<Self> {
-        Self::find_or_new(args, false)
-    }
-
-    /// Finds the file and reads it. With `new`, the file that the command line names may be missing.
-    pub(crate) fn find_or_new(args: &SetupArgs, new: bool) -> Result<Self> {
-        let here = current_dir()?;
-        let workspace = workspace(args, &here)?;
-        let given = args.config.as_ref().map(|file| here.join(file));
-        let found = given.clone().or_else(default_policy);
-        let required = given.is_some() && !new;
-        let Some(file) = found.clone().filter(|file| required || file.exists()) else {
-            let workspace = Some(workspace.unwrap_or_else(|| here.clone()));
-            return Ok(Self { file: found, text: None, base: here, workspace });
-        };
-        let text = read_policy(&file)?;
-        Ok(Self { base: folder_of(&file)?, file: Some(file), text: Some(text), workspace })
-    }
-
-    /// A policy file that a command names.
-    pub(crate) fn from_file(args: &SetupArgs, file: &Path) -> Result<Self> {
-        let workspace = workspace(args, &current_dir()?)?;
-        Ok(Self { base: folder_of(file)?, file: Some(file.to_path_buf()), text: None, workspace })
-    }
-
-    /// The path of the policy, which may not exist.
-    pub(crate) fn locate(args: &SetupArgs) -> Result<PathBuf> {
-        let place = args.config.clone().or_else(default_policy);
-        place.context("no policy: name a file")
-    }
-
-    /// Finds all mistakes of a text as this file's content.
-    pub(crate) fn check(&self, text: &str) -> PolicyCheck {
-        Policy::check(text, &self.base, self.workspace.as_deref())
-    }
-
-    /// Parses the file. Without one, the policy grants nothing.
-    pub(crate) fn policy(&self) -> Result<Policy> {
-        match &self.text {
-            Some(text) => self.parse(text),
-            None => Ok(Policy::deny_all(self.workspace.as_deref().unwrap_or(&self.base))),
-        }
-    }
-
-    /// The text to add lines to.
-    pub(crate) fn text_or_new(&self) -> String {
-        let new = || {
-            let workspace = self.workspace.as_deref().unwrap_or(&self.base);
-            // `$workspace` keeps its current meaning.
-            let workspace = toml_edit::Value::from(workspace.display().to_string());
-            format!("version = 1\nworkspace = {workspace}\n")
-        };
-        self.text.clone().unwrap_or_else(new)
-    }
-
-    /// Parses a text as this file's content.
-    pub(crate) fn parse(&self, text: &str) -> anyhow::Result<Policy> {
-        let file = self.file.as_deref().unwrap_or(Path::new("the policy"));
-        Policy::parse(text, &self.base, self.workspace.as_deref())
-            .map_err(|error| FileFindings::from_error(file, text, &error).into())
-    }
-}
-
-pub(crate) fn policy(args: &SetupArgs) -> Result<Policy> {
-    Ok(PolicyFile::find(args)?.policy()?.with_epoch(args.epoch))
-}
-
-/// The folder that relative paths of a policy start from.
-fn folder_of(file: &Path) -> Result<PathBuf> {
-    let found = file.canonicalize().with_context(|| format!("policy `{}`", file.display()));
-    Ok(found?.parent().unwrap_or(Path::new("/")).to_path_buf())
-}
-
-/// The mistakes of the token files that a policy names and that exist. They hold credentials, so their lines are not
-/// shown.
-pub(crate) fn token_findings(policy: &Policy) -> impl Iterator<Item = FileFindings> {
-    let of_clients = policy.serve().tokens.as_ref().filter(|file| file.exists()).map(|file| FileFindings {
-        file: file.clone(),
-        text: None,
-        findings: toolbay_mcp::check_tokens(file, policy),
-    });
-    let of_operators = policy.admin().map(|admin| &admin.tokens).filter(|file| file.exists()).map(|file| {
-        let error = |problem| PolicyFinding::new(Severity::Error, "", 0..0, problem);
-        let findings = toolbay_admin::check_tokens(file).err().map(error).into_iter().collect();
-        FileFindings { file: file.clone(), text: None, findings }
-    });
-    of_clients.into_iter().chain(of_operators)
-}
-
 pub(crate) fn current_dir() -> Result<PathBuf> {
     std::env::current_dir().context("the current directory is gone").map_err(host_failure)
-}
-
-/// The workspace of the command line.
-fn workspace(args: &SetupArgs, here: &Path) -> Result<Option<PathBuf>> {
-    let Some(dir) = &args.workspace else { return Ok(None) };
-    let found = here.join(dir).canonicalize().with_context(|| format!("--workspace `{}`", dir.display()));
-    found.map(Some)
-}
-
-/// The default policy file.
-fn default_policy() -> Option<PathBuf> {
-    Some(user_dir("XDG_CONFIG_HOME", ".config")?.join("toolbay.toml"))
 }
 
 /// `toolbay` in one of the user's directories. A relative value is ignored (XDG base directory specification).

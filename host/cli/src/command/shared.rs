@@ -3,18 +3,21 @@
 mod audit;
 mod folder;
 mod publish;
+mod seen;
 mod status;
 
 use std::io::Write as _;
+use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
+use tempfile::TempDir;
 use toolbay_policy::Policy;
 use toolbay_policy::name::PluginId;
 use toolbay_shared::nats::{
     AuditLimits, Connection, ConnectionError, Credentials, Durability, EntriesLimits, OutputLimits,
     Permissions, Role, SharedAddress, StoragePlan,
 };
-use toolbay_shared::publication::{Publication, PublicationError, PublishedEpoch};
+use toolbay_shared::publication::{NewEpoch, Publication, PublicationError, PublishedEpoch};
 
 use crate::command::args::{Command, SetupArgs, SharedCommand};
 use crate::command::setup;
@@ -22,6 +25,7 @@ use crate::output;
 use crate::output::error::CommandError;
 use crate::{CommandStatus, host_failure};
 pub(crate) use folder::SharedFolder;
+use seen::SeenEpochs;
 
 /// Runs `toolbay shared`.
 pub(crate) async fn run(args: &SetupArgs, command: SharedCommand) -> Result<CommandStatus> {
@@ -151,25 +155,18 @@ fn shared_use(command: &Command) -> SharedUse {
     }
 }
 
-/// The published files in a folder of their own, for one command.
+/// The published files that a command edits.
 #[derive(Debug)]
-pub(crate) struct PulledFiles {
-    /// `None`: only the audit.
-    published: Option<PulledEpoch>,
-    _temporary: tempfile::TempDir,
-}
-
-#[derive(Debug)]
-struct PulledEpoch {
+pub(crate) struct PulledEpoch {
     publication: Publication,
     current: PublishedEpoch,
     folder: SharedFolder,
-    is_edit: bool,
+    seen: SeenEpochs,
 }
 
-/// Takes the published files for a command that uses them, and lets its arguments name them. `None`: it uses those of this
-/// machine.
-pub(crate) async fn pull(args: &mut SetupArgs, command: &Command) -> Result<Option<PulledFiles>> {
+/// Takes the published files for a command that uses them into a folder of their own, which goes with the returned value, and
+/// lets its arguments name them. `None`: it uses those of this machine.
+pub(crate) async fn pull(args: &mut SetupArgs, command: &Command) -> Result<Option<TempDir>> {
     if args.shared.shared.is_none() {
         return Ok(None);
     }
@@ -180,7 +177,7 @@ pub(crate) async fn pull(args: &mut SetupArgs, command: &Command) -> Result<Opti
             let file = temporary.path().join("audit.jsonl");
             audit::download(&connect(args, "operator").await?, &file).await?;
             args.audit = Some(file);
-            return Ok(Some(PulledFiles { published: None, _temporary: temporary }));
+            return Ok(Some(temporary));
         }
         SharedUse::Read => false,
         SharedUse::Edit => true,
@@ -195,21 +192,28 @@ pub(crate) async fn pull(args: &mut SetupArgs, command: &Command) -> Result<Opti
     let folder = SharedFolder::new(temporary.path());
     folder.write(&current.bundle, &publication).await?;
     folder.name_in(args);
-    let published = Some(PulledEpoch { publication, current, folder, is_edit });
-    Ok(Some(PulledFiles { published, _temporary: temporary }))
+    if is_edit {
+        let seen = SeenEpochs::new(args, connection.address())?;
+        args.pulled = Some(Arc::new(PulledEpoch { publication, current, folder, seen }));
+    }
+    Ok(Some(temporary))
 }
 
-impl PulledFiles {
+impl PulledEpoch {
     /// Publishes what the command changed.
-    pub(crate) async fn publish(self) -> Result<()> {
-        let Some(PulledEpoch { publication, current, folder, is_edit }) = self.published else {
-            return Ok(());
-        };
+    ///
+    /// # Errors
+    /// Somebody else published meanwhile, or the store does not take it. Nothing was changed.
+    pub(crate) async fn publish(&self) -> Result<()> {
+        let Self { publication, current, folder, seen } = self;
         let bundle = folder.read()?.with_plugins(current.bundle.plugins().clone()).map_err(host_failure)?;
-        if !is_edit || bundle == current.bundle {
+        if bundle == current.bundle {
             return Ok(());
         }
-        let epoch = publication.publish(Some(&current), &bundle).await.map_err(publication_error)?;
+        let published = publication.publish(Some(current), &bundle, seen.highest()).await;
+        let NewEpoch { epoch, gap } = published.map_err(publication_error)?;
+        seen.record(epoch.number);
+        seen::report_gap(gap);
         output::print_note(&format!("published as epoch {}", epoch.number));
         Ok(())
     }

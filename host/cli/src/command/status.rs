@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anstyle::Style;
 use anyhow::Result;
-use toolbay::{Host, LoadedCode};
+use toolbay::{DocumentState, Host, LoadedCode, OpenApiInfo};
 use toolbay_admin::ServerTransport;
 use toolbay_core::registry::{ToolFlags, ToolStatus};
 use toolbay_core::tool::{PluginOrigin, ToolSource};
@@ -20,7 +20,7 @@ use crate::command::control;
 use crate::command::list::ReadinessCounts;
 use crate::command::locked::LockPaths;
 use crate::command::servers;
-use crate::command::setup::{self, HostPurpose, PolicyFile, ReportLevel};
+use crate::command::setup::{self, PolicyFile, ReportLevel};
 use crate::output::format::{self, count_noun, short_digest};
 use crate::output::table::{Cell, TextTable};
 use crate::output::{self, DIM, FAILURE, NAME};
@@ -29,12 +29,11 @@ use crate::output::{self, DIM, FAILURE, NAME};
 const MAX_REASON: usize = 500;
 
 pub(crate) async fn run(args: &SetupArgs, tools: bool, json: bool) -> Result<CommandStatus> {
-    let host = setup::load_host(args, ReportLevel::Quiet, HostPurpose::Inspect).await?;
-    let profile = setup::profile(args, &host.policy())?;
-    let profile = profile.as_ref().map(|profile| &**profile.name());
-    let servers = servers::connect_all(&host).await;
+    let (host, servers) = servers::load_host_and_connect(args, ReportLevel::Quiet).await?;
     let (catalog, states) = (host.registry().snapshot(), servers.status());
     servers.close().await;
+    let profile = setup::profile(args, &host.policy())?;
+    let profile = profile.as_ref().map(|profile| &**profile.name());
     let all: Vec<ToolStatus> = catalog.tools().map(|entry| entry.status(profile)).collect();
     if json {
         output::print_json(&all)?;
@@ -44,6 +43,7 @@ pub(crate) async fn run(args: &SetupArgs, tools: bool, json: bool) -> Result<Com
         let mut summary = StatusLines::default();
         summary.add_plugins(args, &host, &all)?;
         summary.add_policy(args, &host);
+        summary.add_services(&host);
         summary.add_servers(&states);
         summary.add_running_servers(args, &host).await?;
         summary.add_host(args, &host, &all).await?;
@@ -171,6 +171,27 @@ impl StatusLines {
             count => format!("{}: `toolbay policy check`", count_noun(count, "warning", "warnings")),
         };
         self.add("policy", format!("{shown}, {state}"));
+    }
+
+    fn add_services(&mut self, host: &Host) {
+        for OpenApiInfo { name, document, state, tools, problems, warnings, error, .. } in host.openapi() {
+            let mut parts = vec![count_noun(tools.len(), "tool", "tools")];
+            if state == DocumentState::Loading {
+                parts.insert(0, state.as_str().to_owned());
+            }
+            if !problems.is_empty() {
+                let skipped = count_noun(problems.len(), "operation skipped", "operations skipped");
+                parts.push(format!("{skipped}: `toolbay openapi check {}`", one_line(&document, MAX_REASON)));
+            }
+            if !warnings.is_empty() {
+                let count = count_noun(warnings.len(), "warning", "warnings");
+                parts.push(format!("{count}: `toolbay openapi list`"));
+            }
+            let style = if tools.is_empty() || error.is_some() { FAILURE } else { Style::new() };
+            let error = error.map(|error| format!("failed: {}", one_line(&error, MAX_REASON)));
+            let text = error.into_iter().chain(parts).collect::<Vec<_>>().join(", ");
+            self.add_styled(&format!("openapi:{name}"), style, text);
+        }
     }
 
     fn add_servers(&mut self, states: &[ServerStatus]) {

@@ -3,21 +3,20 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Error, Result, anyhow};
 use serde::Serialize;
 use serde_json::json;
 use toolbay::{FileSwitches, Host};
 use toolbay_core::registry::{Catalog, Registry, TagSelector, UnknownNameError};
-use toolbay_policy::similar::{did_you_mean, similar_names};
-use toolbay_policy::text::one_line;
+use toolbay_policy::name::NAME_SEPARATOR;
 
 use crate::command::args::{SetupArgs, SwitchArgs};
 use crate::command::control;
+use crate::command::servers::{self, ServerConnections};
 use crate::command::setup::{self, HostPurpose, ReportLevel};
+use crate::output::error::CommandError;
+use crate::output::findings::FileFindings;
 use crate::{CommandStatus, output};
-
-/// Most characters of a name in an error.
-const MAX_NAME: usize = 100;
 
 /// Disables tools.
 pub(crate) async fn disable(
@@ -26,7 +25,8 @@ pub(crate) async fn disable(
     reason: &str,
     json: bool,
 ) -> Result<CommandStatus> {
-    change(args, json, |host| {
+    let host = load_for_disable(args, which).await?;
+    change(args, &host, which, json, |host| {
         let registry = host.registry();
         for tool in &which.tools {
             registry.disable(tool, reason)?;
@@ -44,7 +44,8 @@ pub(crate) async fn disable(
 
 /// Enables tools.
 pub(crate) async fn enable(args: &SetupArgs, which: &SwitchArgs, json: bool) -> Result<CommandStatus> {
-    change(args, json, |host| {
+    let host = setup::load_host(args, ReportLevel::Problems, HostPurpose::Inspect).await?;
+    change(args, &host, which, json, |host| {
         let registry = host.registry();
         for namespace in &which.namespace {
             registry.enable_namespace(namespace)?;
@@ -62,6 +63,24 @@ pub(crate) async fn enable(args: &SetupArgs, which: &SwitchArgs, json: bool) -> 
     .await
 }
 
+/// Loads the tools to disable. With an invalid policy, these are the tools of plugins: an operator who must stop one cannot
+/// correct a policy first. Tags depend on the grants of the policy.
+async fn load_for_disable(args: &SetupArgs, which: &SwitchArgs) -> Result<Host> {
+    let policy = setup::policy(args).or_else(|error| {
+        if !which.tag.is_empty() {
+            return Err(error);
+        }
+        let invalid = error.downcast::<FileFindings>()?;
+        output::print_warning(&format!(
+            "only the tools of plugins are known, because the policy is invalid: {invalid}"
+        ));
+        setup::plugin_names(args)
+    })?;
+    let host = setup::host_for(args, policy, HostPurpose::Inspect)?;
+    setup::load(args, &host, ReportLevel::Problems).await?;
+    Ok(host)
+}
+
 fn tags(which: &SwitchArgs) -> TagSelector<'_> {
     if which.all_tags { TagSelector::All(&which.tag) } else { TagSelector::Any(&which.tag) }
 }
@@ -69,31 +88,49 @@ fn tags(which: &SwitchArgs) -> TagSelector<'_> {
 /// Changes the switches. If a name is unknown, nothing changes.
 async fn change(
     args: &SetupArgs,
+    host: &Host,
+    which: &SwitchArgs,
     json: bool,
     edit: impl FnOnce(&Host) -> Result<(), UnknownNameError>,
 ) -> Result<CommandStatus> {
-    let host = setup::load_host(args, ReportLevel::Problems, HostPurpose::Inspect).await?;
-    let (before, after) = setup::switches(args)?
-        .update(|switches| {
-            // Another process may have changed the switches meanwhile.
-            host.registry().set_switches(switches);
-            let before = host.registry().snapshot();
-            edit(&host).map_err(|unknown| SwitchError(unknown_name(&unknown, &before)))?;
-            let after = host.registry().snapshot();
-            *switches = after.settings().switches();
-            Ok((before, after))
-        })
-        .map_err(|SwitchError(text)| anyhow!(text))?;
+    let servers = connect(args, host, which).await;
+    let edited = edit_switches(args, host, edit);
+    servers.close().await;
+    let (before, after) = edited?;
     let changes = changed_tools(&before, &after);
-    if !changes.is_empty() {
-        control::reload_servers(args).await?;
-    }
+    control::apply_decision(args, !changes.is_empty()).await?;
     if json {
         output::print_json(&json!({ "changed": changes }))?;
     } else {
         report_changes(&changes);
     }
     Ok(CommandStatus::Success)
+}
+
+/// Connects to the servers whose tools are named. The tools of a server are known while it is connected.
+async fn connect(args: &SetupArgs, host: &Host, which: &SwitchArgs) -> ServerConnections {
+    let namespaces: Vec<String> =
+        which.namespace.iter().map(|name| format!("{name}{NAME_SEPARATOR}")).collect();
+    let names: Vec<&str> = which.tools.iter().chain(&namespaces).map(String::as_str).collect();
+    servers::connect_for(args, host, &names).await
+}
+
+/// Edits the switches, and returns the catalogs before and after.
+fn edit_switches(
+    args: &SetupArgs,
+    host: &Host,
+    edit: impl FnOnce(&Host) -> Result<(), UnknownNameError>,
+) -> Result<(Arc<Catalog>, Arc<Catalog>)> {
+    let edited = setup::switches(args)?.update(|switches| {
+        // Another process may have changed the switches meanwhile.
+        host.registry().set_switches(switches);
+        let before = host.registry().snapshot();
+        edit(host).map_err(|unknown| unknown_name(&unknown, &before))?;
+        let after = host.registry().snapshot();
+        *switches = after.settings().switches();
+        Ok((before, after))
+    });
+    edited.map_err(SwitchError::into_error)
 }
 
 /// Disables a tool of a running server with a reason, or enables it without one.
@@ -110,37 +147,59 @@ pub(crate) fn switch_tool(
             Some(reason) => registry.disable(tool, reason),
             None => registry.enable(tool).map(drop),
         };
-        changed.map_err(|unknown| SwitchError(unknown_name(&unknown, &registry.snapshot())))?;
+        changed.map_err(|unknown| unknown_name(&unknown, &registry.snapshot()))?;
         *switches = registry.snapshot().settings().switches();
         Ok(())
     });
-    edited.map_err(|SwitchError(text)| text)
+    edited.map_err(|error| match error {
+        SwitchError::UnknownName(error) => error.to_line(),
+        SwitchError::File(text) => text,
+    })
 }
 
-struct SwitchError(String);
+/// Why switches were not changed.
+enum SwitchError {
+    /// There is no such tool, namespace or tag.
+    UnknownName(CommandError),
+    /// The file of the switches cannot be read or written.
+    File(String),
+}
+
+impl SwitchError {
+    fn into_error(self) -> Error {
+        match self {
+            Self::UnknownName(error) => error.into(),
+            Self::File(text) => anyhow!(text),
+        }
+    }
+}
 
 impl From<String> for SwitchError {
     fn from(text: String) -> Self {
-        Self(text)
+        Self::File(text)
+    }
+}
+
+impl From<CommandError> for SwitchError {
+    fn from(error: CommandError) -> Self {
+        Self::UnknownName(error)
     }
 }
 
 /// The error for an unknown name, with similar names.
-pub(crate) fn unknown_name(unknown: &UnknownNameError, catalog: &Catalog) -> String {
+pub(crate) fn unknown_name(unknown: &UnknownNameError, catalog: &Catalog) -> CommandError {
     let known: BTreeSet<&str> = match unknown.what {
         "namespace" => catalog.namespaces(),
         "tag" => catalog.tools().flat_map(|entry| entry.tags()).map(|tag| &**tag).collect(),
         _ => catalog.tools().map(|entry| entry.def.name.as_str()).collect(),
     };
-    let near = similar_names(&unknown.name, known);
-    let said = match unknown.what {
-        "tool" => format!("there is no tool `{}`", one_line(&unknown.name, MAX_NAME)),
-        _ => unknown.to_string(),
+    let (code, what) = match unknown.what {
+        "namespace" => ("unknown_namespace", "namespace"),
+        "tag" => ("unknown_tag", "tag"),
+        _ => ("unknown_tool", "tool"),
     };
-    match did_you_mean(&near) {
-        Some(suggestion) => format!("{said}; {suggestion}"),
-        None => format!("{said}; see `toolbay status --tools`"),
-    }
+    let error = CommandError::unknown(code, what, &unknown.name, known);
+    if error.has_help() { error } else { error.with_help("see `toolbay status --tools`") }
 }
 
 /// A tool whose state changed.

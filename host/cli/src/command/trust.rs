@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, anyhow};
 use toolbay_distribution::digest::BlobDigest;
 use toolbay_distribution::lock::Signer;
 use toolbay_distribution::reference::Reference;
-use toolbay_distribution::registry::{FoundSignature, RegistryClient};
+use toolbay_distribution::registry::{FoundSignature, ManifestSignatures, RegistryClient, SkippedReferrer};
 use toolbay_distribution::signature::key::PublicKey;
 use toolbay_distribution::signature::keyless::{KeylessRule, TrustRoot};
 use toolbay_distribution::signature::{self, AcceptedSigners, VerifiedSigner};
@@ -14,7 +14,11 @@ use toolbay_policy::Policy;
 use toolbay_policy::trust::{KeylessSigner, TrustRequirement, TrustRule, TrustedSigners};
 
 use crate::command::locked;
+use crate::output;
 use crate::output::error::CommandError;
+
+/// Most referrers that are named one by one.
+const MAX_NAMED: usize = 8;
 
 /// What a plugin needs.
 pub(crate) enum TrustDecision {
@@ -67,14 +71,20 @@ impl TrustDecision {
         manifest: &BlobDigest,
     ) -> Result<Option<(VerifiedSigner, FoundSignature)>> {
         let Self::Signed { scope, signers } = self else { return Ok(None) };
-        let found = client.signatures(manifest).await.map_err(locked::registry_error)?;
+        let found = client.signatures(manifest).await.and_then(ManifestSignatures::require_readable);
+        let ManifestSignatures { found, skipped } = found.map_err(locked::registry_error)?;
         let mut refused = Vec::new();
         for one in found {
             match signature::verify(&one.bytes, manifest, signers) {
-                Ok(signer) => return Ok(Some((signer, one))),
+                Ok(signer) => {
+                    // Of the others, only those that could not be read may be signatures.
+                    warn_skipped(skipped.iter().filter(|one| one.is_failure));
+                    return Ok(Some((signer, one)));
+                }
                 Err(error) => refused.push(error.to_string()),
             }
         }
+        warn_skipped(skipped.iter());
         let why = match refused.as_slice() {
             [] => format!("`{reference}` is not signed"),
             reasons => {
@@ -85,6 +95,17 @@ impl TrustDecision {
         };
         let help = format!("the policy's [[trust]] for `{scope}` requires a signature by one of its signers");
         Err(CommandError::new("untrusted", why).with_help(help).into())
+    }
+}
+
+/// Names the referrers of a manifest in which no signature was looked for.
+fn warn_skipped<'a>(skipped: impl Iterator<Item = &'a SkippedReferrer>) {
+    let texts: Vec<&str> = skipped.map(|one| one.text.as_str()).collect();
+    for text in texts.iter().take(MAX_NAMED) {
+        output::print_warning(text);
+    }
+    if texts.len() > MAX_NAMED {
+        output::print_warning(&format!("{} more referrers are skipped", texts.len() - MAX_NAMED));
     }
 }
 

@@ -110,7 +110,7 @@ fn print(rows: &[UpdateRow], paths: &LockPaths) -> Result<()> {
     }
     for (id, _, status) in rows {
         if matches!(status, UpdateStatus::Held { .. }) {
-            output::print_next_step(&format!("review and accept the changes with `toolbay grant {id}`"))?;
+            output::print_help(&format!("review and accept the changes with `toolbay grant {id}`"));
         }
     }
     Ok(())

@@ -213,8 +213,10 @@ impl DiffReport {
         table.print()?;
         let (style, more) = match (self.verdict(), self.capabilities_added.is_empty()) {
             (CommandStatus::Success, _) => (SUCCESS, ""),
-            (CommandStatus::Failed | CommandStatus::InvalidFile, true) => (FAILURE, ""),
-            (CommandStatus::Failed | CommandStatus::InvalidFile, false) => {
+            (CommandStatus::Failed | CommandStatus::InvalidFile | CommandStatus::Interrupted, true) => {
+                (FAILURE, "")
+            }
+            (CommandStatus::Failed | CommandStatus::InvalidFile | CommandStatus::Interrupted, false) => {
                 (FAILURE, ", and it asks for more")
             }
         };

@@ -4,9 +4,14 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
+use toolbay_policy::similar::{TypedName, did_you_mean};
+use toolbay_policy::text::one_line;
 
 use crate::output::findings::FileFindings;
 use crate::output::{print_error, print_findings, print_help, print_json};
+
+/// Longest name that a message repeats, in characters.
+const MAX_NAME: usize = 100;
 
 /// Whether `--json` stands on the command line. Read before the arguments are parsed, because it also covers their
 /// errors.
@@ -53,6 +58,21 @@ impl CommandError {
         self
     }
 
+    /// The error for a name that does not exist, with the most similar of those that do. `what` is the kind of the name:
+    /// `plugin`, `MCP server`. Every command reports unknown names with it, so that they have one exit code.
+    pub(crate) fn unknown<'k>(
+        code: &'static str,
+        what: &str,
+        name: &str,
+        known: impl IntoIterator<Item = &'k str>,
+    ) -> Self {
+        let error = Self::new(code, format!("there is no {what} `{}`", one_line(name, MAX_NAME)));
+        match did_you_mean(&TypedName::new(name).nearest(known)) {
+            Some(suggestion) => error.with_help(suggestion),
+            None => error,
+        }
+    }
+
     /// Its stable word for programs.
     pub(crate) fn code(&self) -> &'static str {
         self.code
@@ -61,6 +81,17 @@ impl CommandError {
     /// What happened.
     pub(crate) fn message(&self) -> &str {
         &self.message
+    }
+
+    /// Whether it says what to do.
+    pub(crate) fn has_help(&self) -> bool {
+        !self.help.is_empty()
+    }
+
+    /// The error with its help on one line, for programs that show no help of its own.
+    pub(crate) fn to_line(&self) -> String {
+        let parts: Vec<&str> = std::iter::once(&self.message).chain(&self.help).map(String::as_str).collect();
+        parts.join("; ")
     }
 
     /// Prints the error.

@@ -14,7 +14,7 @@ use crate::output::format::count_noun;
 /// Most bytes of a policy: a thousand plugins with a page of grants each.
 pub(crate) const MAX_POLICY_BYTES: u64 = 16 << 20;
 /// Most characters of a message, which may repeat a value of the file.
-const MAX_MESSAGE: usize = 1000;
+pub(crate) const MAX_MESSAGE: usize = 1000;
 
 /// The mistakes of one file.
 #[derive(Debug, Clone)]

@@ -180,7 +180,7 @@ fn report_end(session: &CompileSession, terminal: bool) {
 /// Reports that compiling still runs if it has not ended after a while. Then the thread ends.
 fn report_later(session: &Arc<Mutex<CompileSession>>) {
     let session = Arc::clone(session);
-    std::thread::spawn(move || {
+    let begun = std::thread::Builder::new().name("toolbay-progress".to_owned()).spawn(move || {
         std::thread::sleep(PIPE_DELAY);
         let state = session.lock();
         // A later load may have started meanwhile; it has a thread of its own.
@@ -188,6 +188,10 @@ fn report_later(session: &Arc<Mutex<CompileSession>>) {
             output::print_note(&format!("compiling {}", count_noun(state.started, "plugin", "plugins")));
         }
     });
+    if let Err(error) = begun {
+        // Loading continues without this line.
+        tracing::debug!(%error, "no thread reports that compiling still runs");
+    }
 }
 
 #[cfg(test)]

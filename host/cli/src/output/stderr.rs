@@ -45,6 +45,11 @@ fn queue() -> &'static StderrQueue {
         .get_or_init(|| StderrQueue::start(|bytes| Ok(rustix::io::write(std::io::stderr().as_fd(), bytes)?)))
 }
 
+/// Starts the thread that writes, before others take what the limit on threads leaves.
+pub(crate) fn start() {
+    queue();
+}
+
 /// Writes messages and the log as JSON lines from now on.
 pub(crate) fn use_json_format() {
     JSON_LINES.store(true, Ordering::Relaxed);
@@ -113,9 +118,13 @@ pub(crate) fn log_writer() -> impl for<'a> MakeWriter<'a> + Send + Sync + 'stati
     || LogWriter
 }
 
-/// Writes panics through the queue, with a backtrace if the environment asks for one.
+/// Writes panics through the queue, with a backtrace if the environment asks for one. The log reports those of the key-value
+/// store.
 pub(crate) fn report_panics() {
     std::panic::set_hook(Box::new(|panic| {
+        if toolbay::is_store_panic() {
+            return;
+        }
         let thread = std::thread::current();
         let mut text = format!("thread `{}` {panic}", thread.name().unwrap_or("unnamed"));
         let trace = std::backtrace::Backtrace::capture();
@@ -133,7 +142,7 @@ pub(crate) struct FlushGuard;
 
 impl Drop for FlushGuard {
     fn drop(&mut self) {
-        // An unused queue has no thread.
+        // Workers and completions have no queue.
         if let Some(queue) = STDERR.get() {
             queue.flush();
         }
@@ -183,6 +192,8 @@ struct QueueState {
     stalled_at: Option<u64>,
     /// stderr is closed: no more lines are queued.
     closed: bool,
+    /// The thread did not start, so lines are written at once. The process ends soon, because nothing works without threads.
+    has_no_thread: bool,
 }
 
 impl StderrQueue {
@@ -198,10 +209,7 @@ impl StderrQueue {
                 writer.lock().record_written(reported, lost);
             }
         });
-        if begun.is_err() {
-            // Without threads the process cannot work; its exit code reports the failure.
-            queue.lock().closed = true;
-        }
+        queue.lock().has_no_thread = begun.is_err();
         queue
     }
 
@@ -213,6 +221,10 @@ impl StderrQueue {
     fn push(&self, line: &[u8], room: usize) {
         let mut state = self.lock();
         if state.closed {
+            return;
+        }
+        if state.has_no_thread {
+            rustix::io::write(std::io::stderr().as_fd(), line).ok();
             return;
         }
         if !state.waiting.is_empty() && state.waiting.len().saturating_add(line.len()) > room {

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | header | first line | none |
 //! | columns | aligned, two spaces apart | one tab apart |
-//! | width | cut with `…`, first the last column, then the widest | whole |
+//! | width | wrapped, first the last column, then the widest; a description is cut with `…` | whole |
 //! | colour | yes | none |
 //!
 //! A cell is one line: line breaks and tabs become spaces, and what a terminal would obey is escaped.
@@ -19,8 +19,12 @@ use crate::output::{self, HEADING};
 
 /// Spaces between two columns.
 const GAP: usize = 2;
-/// Least width that a cut column keeps.
+/// Least width that a narrowed column keeps.
 const MIN_COLUMN: usize = 8;
+/// Least width of a narrowed last column that is wrapped: it mostly has sentences.
+const MIN_WRAPPED: usize = 24;
+/// The column whose cells are cut. Another command shows a description whole; a reason or a name stands nowhere else.
+const DESCRIPTION: &str = "DESCRIPTION";
 
 /// One cell.
 #[derive(Debug, Clone, Default)]
@@ -144,28 +148,42 @@ impl TextTable {
         text
     }
 
+    /// Adds a row: as many lines as its cell with the most.
     fn push_line(&self, text: &mut String, row: &[Cell], widths: &[usize]) {
-        let last = row.iter().rposition(|cell| !cell.text.is_empty());
-        let mut line = " ".repeat(self.indent);
-        for (column, (cell, width)) in
-            row.iter().zip(widths).enumerate().take(last.map_or(0, |last| last + 1))
-        {
-            let shown = cut(&cell.text, *width);
-            let padding = " ".repeat(width.saturating_sub(shown.width()));
-            let style = cell.style;
-            if self.right.contains(&column) {
-                line.push_str(&padding);
-            }
-            line.push_str(&format!("{style}{shown}{style:#}"));
-            if Some(column) != last {
-                if !self.right.contains(&column) {
-                    line.push_str(&padding);
+        let lines: Vec<Vec<String>> = (row.iter().zip(widths).enumerate())
+            .map(|(column, (cell, width))| match self.is_cut(column) {
+                true => vec![cut(&cell.text, *width)],
+                false => wrap(&cell.text, *width),
+            })
+            .collect();
+        let height = lines.iter().map(Vec::len).max().unwrap_or_default();
+        for number in 0..height {
+            let mut line = " ".repeat(self.indent);
+            for (column, (cell, width)) in row.iter().zip(widths).enumerate() {
+                let shown = lines.get(column).and_then(|lines| lines.get(number)).map_or("", String::as_str);
+                let padding = " ".repeat(width.saturating_sub(shown.width()));
+                let (before, after) = if self.right.contains(&column) {
+                    (padding.as_str(), "")
+                } else {
+                    ("", padding.as_str())
+                };
+                let style = cell.style;
+                let gap = if column == 0 { 0 } else { GAP };
+                line.push_str(&" ".repeat(gap));
+                line.push_str(before);
+                if !shown.is_empty() {
+                    line.push_str(&format!("{style}{shown}{style:#}"));
                 }
-                line.push_str(&" ".repeat(GAP));
+                line.push_str(after);
             }
+            text.push_str(line.trim_end());
+            text.push('\n');
         }
-        text.push_str(line.trim_end());
-        text.push('\n');
+    }
+
+    /// Whether the cells of a column are cut.
+    fn is_cut(&self, column: usize) -> bool {
+        self.header.get(column).is_some_and(|title| *title == DESCRIPTION)
     }
 
     /// The widths of the columns so that a line fits.
@@ -183,20 +201,34 @@ impl TextTable {
         let over = |widths: &[usize]| widths.iter().sum::<usize>().saturating_sub(room);
         if let Some(last) = widths.len().checked_sub(1) {
             let excess = over(&widths);
-            let least = self.header.get(last).map_or(0, |title| title.width()).max(MIN_COLUMN);
+            let own = if self.is_cut(last) { MIN_COLUMN } else { MIN_WRAPPED };
+            let least = self.header.get(last).map_or(0, |title| title.width()).max(own);
             if let Some(width) = widths.get_mut(last) {
                 *width = (*width).min((*width).saturating_sub(excess).max(least));
             }
         }
-        while over(&widths) > 0 {
-            let Some(widest) =
-                widths.iter_mut().max_by_key(|width| **width).filter(|width| **width > MIN_COLUMN)
-            else {
-                break;
-            };
-            *widest -= 1;
+        // Words are broken only if a line does not fit otherwise.
+        for least in [self.longest_words(), vec![MIN_COLUMN; widths.len()]] {
+            while over(&widths) > 0 {
+                let wide = widths.iter_mut().zip(&least).filter(|(width, least)| **width > **least);
+                let Some((widest, _)) = wide.max_by_key(|(width, _)| **width) else { break };
+                *widest -= 1;
+            }
         }
         widths
+    }
+
+    /// The width of the longest word of each column, at least [`MIN_COLUMN`].
+    fn longest_words(&self) -> Vec<usize> {
+        let mut longest = vec![MIN_COLUMN; self.header.len()];
+        for row in &self.rows {
+            for (column, (longest, cell)) in longest.iter_mut().zip(row).enumerate() {
+                let words = cell.text.split(' ').map(UnicodeWidthStr::width);
+                let width = if self.is_cut(column) { None } else { words.max() };
+                *longest = (*longest).max(width.unwrap_or(0));
+            }
+        }
+        longest
     }
 }
 
@@ -217,6 +249,31 @@ pub(crate) fn cut(text: &str, width: usize) -> String {
     shown.truncate(shown.trim_end().len());
     shown.push('…');
     shown
+}
+
+/// Breaks a text into lines of at most this width: at spaces, and inside of a word that is longer than a line.
+pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
+    let width = width.max(1);
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let is_first = lines.last().is_none_or(String::is_empty);
+        let used = lines.last().map_or(0, |line| line.width() + usize::from(!is_first));
+        if !is_first && used + word.width() > width {
+            lines.push(String::new());
+        } else if !is_first && let Some(line) = lines.last_mut() {
+            line.push(' ');
+        }
+        for c in word.chars() {
+            let room = lines.last().map_or(0, |line| width.saturating_sub(line.width()));
+            if c.width().unwrap_or(0) > room {
+                lines.push(String::new());
+            }
+            if let Some(line) = lines.last_mut() {
+                line.push(c);
+            }
+        }
+    }
+    lines
 }
 
 fn one_line(text: &str) -> String {
@@ -265,6 +322,47 @@ mod tests {
         for width in [26, 30, 34] {
             let text = anstream::adapter::strip_str(&table().render(Some(width))).to_string();
             assert!(text.contains('…') && text.lines().all(|line| line.width() <= width), "{width}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_reason_is_wrapped_and_never_cut() {
+        let reason = "needs fs_read of `$workspace`, which no line of the policy grants to the plugin";
+        let mut table = TextTable::new(["PLUGIN", "TOOL", "STATUS"]);
+        table.push(["files".into(), "files__read_file".into(), reason.into()]);
+        for width in [40, 60, 80] {
+            let text = anstream::adapter::strip_str(&table.render(Some(width))).to_string();
+            let words: Vec<&str> = text.split_whitespace().collect();
+            assert!(reason.split(' ').all(|word| words.contains(&word)), "{width}: {text}");
+            assert!(text.lines().all(|line| line.width() <= width), "{width}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_broken_only_if_nothing_else_fits() {
+        let mut table = TextTable::new(["TOOL", "ARGUMENTS", "STATUS"]);
+        table.push([
+            "files__search_files".into(),
+            "[path] [pattern] [content]".into(),
+            "ready to be called by anybody".into(),
+        ]);
+        for (width, is_whole) in [(60, true), (30, false)] {
+            let text = anstream::adapter::strip_str(&table.render(Some(width))).to_string();
+            assert_eq!(text.contains("files__search_files"), is_whole, "{width}: {text}");
+            assert!(text.lines().all(|line| line.width() <= width), "{width}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_text_is_wrapped_at_spaces_and_a_long_word_inside() {
+        for (text, width, lines) in [
+            ("", 10, vec![""]),
+            ("one two three", 7, vec!["one two", "three"]),
+            ("immeasurable x", 5, vec!["immea", "surab", "le x"]),
+            ("a  b", 9, vec!["a  b"]),
+            ("漢字漢", 4, vec!["漢字", "漢"]),
+        ] {
+            assert_eq!(wrap(text, width), lines, "{text}");
         }
     }
 

@@ -166,6 +166,23 @@ fn a_person_signs_in_and_out() {
 }
 
 #[test]
+fn guesses_of_a_token_are_limited_and_those_who_are_signed_in_are_not() {
+    let admin = AdminFixture::with_admin("");
+    let browser = Browser::sign_in(&admin, "test");
+    let guesses: Vec<Answer> =
+        (0..30).map(|n| post(&admin, "/login", "", &format!("token=guess-{n}"))).collect();
+    let refused = guesses.iter().position(|answer| answer.status == 429).expect("a limit");
+    assert!((5..=12).contains(&refused), "{refused}");
+    assert!(guesses[refused..].iter().all(|answer| answer.status == 429), "{guesses:?}");
+    assert!(guesses[refused].head.contains("retry-after: "), "{:?}", guesses[refused]);
+    assert_eq!(admin.with_token("GET /api/v1/calls", "another guess").status, 429);
+    // Tokens that were accepted before are no guesses.
+    assert_eq!(browser.get("/").status, 200);
+    assert_eq!(admin.with_token("GET /api/v1/calls", "test").status, 200);
+    assert!(admin.desk.good(&["log", "--json"]).contains("\"reason\":\"wrong_tokens\""));
+}
+
+#[test]
 fn pages_of_other_origins_cannot_act_or_read() {
     let admin = AdminFixture::with_admin("");
     let browser = Browser::sign_in(&admin, "test");
@@ -280,6 +297,11 @@ fn refusals_are_explained_with_the_lines_that_would_allow_them() {
         page.contains("p__keep") && page.contains("[plugins.p.grant]") && page.contains("kv = ["),
         "{page}"
     );
+    // A gate refused it: the reason is that of the audit.
+    admin.server.send(2, "tools/call", &json!({"name": "p__nothing", "arguments": {}}));
+    admin.server.result_or_error(2);
+    let browser = Browser::sign_in(&admin, "test");
+    until_shown(&browser, "/refused", "<code>unknown_tool</code>");
     let page = browser.page("/plugins/p");
     assert!(page.contains("fs-read") && page.contains("sha256:"), "{page}");
     assert_eq!(browser.get("/plugins/nobody").status, 404);
@@ -310,6 +332,10 @@ fn a_question_waits_for_the_operator() {
         page.contains("&lt;b&gt;\\u{202e}hello") && page.contains("rule 1 of the policy says `ask`"),
         "{page}"
     );
+    // Which tool of which source, and who asks.
+    for part in ["<h3>e__echo</h3>", "<p>plugin:e ", "<dd>t 1</dd>", "<dt>Session</dt>"] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
     browser.act(&question(&page, "approve"), "");
     assert_eq!(admin.server.result(2)["isError"], json!(false));
 
@@ -346,6 +372,7 @@ fn a_held_plugin_is_granted_as_it_was_seen() {
     let browser = Browser::sign_in(&admin, "test");
     let page = until_shown(&browser, "/pending", "Grant this version");
     assert!(page.contains("+ read: fs_read $workspace"), "{page}");
+    until_shown(&browser, "/", " (1)</span>");
     let digest = page.split("name=\"digest\" value=\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
     // Another build takes its place before the operator decides.
     build(&admin.desk, 3);
@@ -354,7 +381,8 @@ fn a_held_plugin_is_granted_as_it_was_seen() {
     let page = browser.page("/pending");
     let digest = page.split("name=\"digest\" value=\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
     browser.act("/pending/plugins/p/grant", &format!("digest={digest}"));
-    until_shown(&browser, "/pending", "No plugin waits");
+    let page = until_shown(&browser, "/pending", "No plugin waits");
+    assert!(!page.contains(" (1)</span>"), "{page}");
     assert_eq!(admin.call(2, "p__plain", &json!({}))["isError"], json!(false));
     let granted = admin.desk.good(&["log", "--json", "--plugin", "p"]);
     assert!(

@@ -6,6 +6,8 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
+use crate::fixture::isolated;
+
 const POLICY: &str = "version = 1\n\
     [[rule]]\ntool = \"*__long\"\naction = \"deny\"\n\
     [[rule]]\ntool = \"*__echo\"\naction = \"ask\"\nreason = \"an echo\"\n\
@@ -26,16 +28,14 @@ impl ApprovalFixture {
     fn command(&self, program: &str) -> Command {
         let bin = Path::new(env!("CARGO_BIN_EXE_toolbay")).parent().unwrap();
         let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
-        let mut command = Command::new(program);
+        let mut command = isolated(Command::new(program), self.0.path());
         command
             .current_dir(self.0.path())
             .env("PATH", path)
-            .env_remove("TOOLBAY_LOG")
             .env("HOME", self.0.path())
             .env("TOOLBAY_STATE", self.0.path().join("state"))
             .env("TOOLBAY_PLUGINS", self.0.path().join("plugins"))
-            .env("TOOLBAY_CONFIG", self.0.path().join("toolbay.toml"))
-            .env("TOOLBAY_CACHE", Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-cache"));
+            .env("TOOLBAY_CONFIG", self.0.path().join("toolbay.toml"));
         command
     }
 

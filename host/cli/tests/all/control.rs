@@ -138,6 +138,25 @@ fn a_killed_server_leaves_no_trace_in_the_lists() {
 }
 
 #[test]
+fn a_start_removes_the_sockets_of_killed_servers_only() {
+    let desk = folder();
+    let (mut killed, mut running) = (ServerProcess::serve(&desk), ServerProcess::serve(&desk));
+    killed.initialize();
+    running.initialize();
+    killed.signal("KILL");
+    killed.child.wait().unwrap();
+    assert_eq!(sockets(&desk).len(), 2);
+    let mut next = ServerProcess::serve(&desk);
+    next.initialize();
+    let mut left: Vec<String> = [&running, &next].map(|one| format!("{}.sock", one.child.id())).into();
+    left.sort();
+    let mut found: Vec<String> =
+        sockets(&desk).iter().map(|path| path.file_name().unwrap().to_string_lossy().into_owned()).collect();
+    found.sort();
+    assert_eq!(found, left);
+}
+
+#[test]
 fn decisions_reach_the_running_server_at_once() {
     let desk = folder();
     let mut server = ServerProcess::serve(&desk);

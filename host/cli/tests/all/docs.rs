@@ -25,7 +25,7 @@ use toolbay_policy::serve::ServeLimits;
 use toolbay_policy::session::SessionLimits;
 use toolbay_policy::{GrantKey, Policy};
 
-use crate::fixture::compile_plugins;
+use crate::fixture::{compile_plugins, isolated};
 
 /// The files for a page's commands, with the policy that holds until the page shows one.
 const FILES: [(&str, &str); 3] = [
@@ -37,11 +37,11 @@ const FILES: [(&str, &str); 3] = [
     ),
 ];
 
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-fn read(file: impl AsRef<Path>) -> String {
+pub(crate) fn read(file: impl AsRef<Path>) -> String {
     std::fs::read_to_string(root().join(file.as_ref())).unwrap()
 }
 
@@ -55,12 +55,12 @@ fn pages(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// All pages of the book, and the README.
-fn book() -> Vec<PathBuf> {
+pub(crate) fn book() -> Vec<PathBuf> {
     pages(&root().join("docs")).into_iter().chain([root().join("README.md")]).collect()
 }
 
 /// The fenced blocks of a page: the text behind the fence, and the content. Blocks in a list are indented.
-fn blocks(page: &str) -> Vec<(&str, String)> {
+pub(crate) fn blocks(page: &str) -> Vec<(&str, String)> {
     let (mut blocks, mut lines) = (Vec::new(), page.lines());
     while let Some(line) = lines.next() {
         let Some(info) = line.trim_start().strip_prefix("```") else { continue };
@@ -72,19 +72,18 @@ fn blocks(page: &str) -> Vec<(&str, String)> {
     blocks
 }
 
-fn shell(dir: &Path, command: &str) -> String {
+pub(crate) fn shell(dir: &Path, command: &str) -> String {
     let bin = Path::new(env!("CARGO_BIN_EXE_toolbay")).parent().unwrap();
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
-    let mut shell = Command::new("sh");
+    let mut shell = isolated(Command::new("sh"), dir);
     shell.args(["-c", &format!("exec 2>&1 < /dev/null; {command}")]).current_dir(dir).env("PATH", path);
-    shell.env_remove("TOOLBAY_LOG").env("HOME", dir).env("TOOLBAY_CONFIG", "toolbay.toml");
+    shell.env("HOME", dir).env("TOOLBAY_CONFIG", "toolbay.toml");
     let plugins = Some(dir.join("plugins")).filter(|plugins| plugins.is_dir());
     shell.env("TOOLBAY_PLUGINS", plugins.unwrap_or_else(|| guest_artifacts::plugins_dir().into()));
     shell
         .env("TRACKER_TOKEN", "0123456789")
         .env("NOTES_TOKEN", "0123456789")
         .env("TOOLBAY_STATE", dir.join(".local/state/toolbay"));
-    shell.env("TOOLBAY_CACHE", root().join("target/test-cache"));
     String::from_utf8(shell.output().unwrap().stdout).unwrap()
 }
 

@@ -109,7 +109,7 @@ fn refused_requests_are_in_the_audit_and_in_the_log() {
     }
     server.until_told("a request was refused");
     assert_eq!(read(server.open("POST /mcp", "{}")).0, 401);
-    assert_eq!(read(server.open("POST /mcp\nhost: evil.example", "{}")).0, 403);
+    assert_eq!(read(server.open("POST /mcp\nhost: evil.example", "{}")).0, 400);
     server.signal("TERM");
     assert_eq!(server.exit_code(), 0);
     let log = desk.command(&["log", "--json"]).output().unwrap();
@@ -119,7 +119,7 @@ fn refused_requests_are_in_the_audit_and_in_the_log() {
         let of = records.iter().filter(|record| record["kind"] == kind && record["reason"] == reason);
         of.cloned().collect::<Vec<_>>()
     };
-    for (reason, status) in [("token_unknown", 401), ("token_missing", 401), ("host", 403)] {
+    for (reason, status) in [("token_unknown", 401), ("token_missing", 401), ("headers", 400)] {
         let found = of("request", reason);
         assert!(!found.is_empty() && found.len() <= 20, "{reason}: {}", found.len());
         assert_eq!((&found[0]["client"], &found[0]["status"]), (&json!("127.0.0.1"), &json!(status)));

@@ -24,8 +24,8 @@ fn switches_print_the_changed_tools() {
     );
     let enabled = document(&folder, 0, &["enable", "text__diff"]);
     assert_eq!(enabled, json!({"changed": [{"tool": "text__diff", "disabled_reason": null}]}));
-    let error = document(&folder, 2, &["enable", "text__dif"]);
-    assert!(error["error"]["message"].as_str().unwrap().contains("did you mean"), "{error}");
+    let error = document(&folder, 1, &["enable", "text__dif"]);
+    assert!(error["error"]["help"][0].as_str().unwrap().contains("did you mean"), "{error}");
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn servers_and_services_print_their_lines() {
     assert_eq!((&shown["written"], folder.read("toolbay.toml")), (&json!(false), before.clone()));
     let written = document(&folder, 0, &add);
     assert_eq!(written["lines"], json!(["[mcp.web]", "url = \"https://mcp.example.com/mcp\""]), "{written}");
-    assert_eq!(document(&folder, 2, &add)["error"]["code"], "usage");
+    assert_eq!(document(&folder, 1, &add)["error"]["code"], "exists");
     let removed = document(&folder, 0, &["mcp", "remove", "web"]);
     assert_eq!((&removed["removed"], &removed["written"]), (&json!(["[mcp.web]"]), &json!(true)));
 
@@ -63,7 +63,7 @@ fn commands_for_authors_keep_the_output_of_programs_off_stdout() {
     let made = document(&folder, 0, &["new", "notes", "--lang", "python"]);
     assert_eq!(made["next"][0], "cd notes");
     assert!(made["next"][1].as_str().unwrap().contains(".venv"), "{made}");
-    assert_eq!(document(&folder, 2, &["new", "notes"])["error"]["code"], "usage");
+    assert_eq!(document(&folder, 1, &["new", "notes"])["error"]["code"], "exists");
 
     folder.stub_project("text", guest_artifacts::PLUGIN_TEXT);
     let built = document(&folder, 0, &["build", "text", "--replace"]);

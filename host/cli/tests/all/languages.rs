@@ -3,7 +3,8 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+
+use crate::fixture::toolbay;
 
 /// A folder whose name has a space and non-ASCII letters, with a folder of programs.
 struct LanguageFixture(tempfile::TempDir);
@@ -27,7 +28,7 @@ impl LanguageFixture {
     }
 
     fn run(&self, code: i32, args: &[&str]) -> String {
-        let output = Command::new(env!("CARGO_BIN_EXE_toolbay"))
+        let output = toolbay(self.0.path())
             .args(args)
             .current_dir(self.0.path())
             .env("PATH", self.path("bin"))

@@ -3,11 +3,12 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
+
+use crate::fixture::toolbay;
 
 const CALLS: u64 = 256;
 /// Most memory of the server, in KiB.
@@ -36,10 +37,9 @@ impl MemoryServer {
         fs::create_dir(at("plugins")).unwrap();
         fs::copy(guest_artifacts::HOSTILE_OUTPUT, at("plugins/big.wasm")).unwrap();
         fs::write(at("toolbay.toml"), POLICY).unwrap();
-        let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-cache");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_toolbay"));
-        command.env_remove("TOOLBAY_LOG").env("TOOLBAY_STATE", at("state"));
-        command.arg("serve").arg("--plugins").arg(at("plugins")).arg("--cache-dir").arg(cache);
+        let mut command = toolbay(folder.path());
+        command.env("TOOLBAY_STATE", at("state"));
+        command.arg("serve").arg("--plugins").arg(at("plugins"));
         command.arg("--config").arg(at("toolbay.toml")).args(more);
         let child = command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         Self { child, _folder: folder }
@@ -73,7 +73,7 @@ fn is_large(answer: &str) -> bool {
         assert_eq!(text.len(), 14 << 20);
         return true;
     }
-    assert!(answer.contains("\"toolbay/fault\":\"busy\""), "{answer:.600}");
+    assert!(answer.contains("\"isError\":true") && answer.contains("busy"), "{answer:.600}");
     assert!(answer.contains("outbox_bytes") || answer.contains("result_memory"), "{answer:.600}");
     false
 }

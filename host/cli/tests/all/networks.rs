@@ -180,14 +180,14 @@ fn a_mirror_gets_no_login_of_the_registry() {
 }
 
 /// An HTTP proxy that records the heads that it gets.
-struct TestProxy {
-    address: String,
+pub(crate) struct TestProxy {
+    pub(crate) address: String,
     heads: Arc<Mutex<Vec<String>>>,
 }
 
 impl TestProxy {
     /// A proxy that tunnels, or refuses with this status line.
-    fn start(refusal: Option<&'static str>) -> Self {
+    pub(crate) fn start(refusal: Option<&'static str>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let proxy = Self { address, heads: Arc::default() };
@@ -202,7 +202,7 @@ impl TestProxy {
         proxy
     }
 
-    fn heads(&self) -> Vec<String> {
+    pub(crate) fn heads(&self) -> Vec<String> {
         self.heads.lock().unwrap().clone()
     }
 }
@@ -265,7 +265,7 @@ fn a_proxy_that_refuses_is_named_without_its_password() {
     let registry = guarded();
     let operator = folder(&registry, "");
     for (line, part) in [
-        ("HTTP/1.1 407 Proxy Authentication Required", "asks for credentials"),
+        ("HTTP/1.1 407 Proxy Authentication Required", "refused the credentials of `HTTPS_PROXY`"),
         ("HTTP/1.1 502 Bad Gateway", "status 502"),
         ("nonsense", "does not speak HTTP"),
     ] {

@@ -113,7 +113,7 @@ fn an_archive_that_was_changed_or_is_not_trusted_locks_nothing() {
     let middle = changed.len() / 2;
     changed[middle] ^= 1;
     import(&changed, "its digest is");
-    offline.run(&["import", "absent.tar"]).says(2, &["absent.tar"]);
+    offline.run(&["import", "absent.tar"]).says(1, &["absent.tar"]);
     trust("other");
     offline.run(&["import", &archive]).says(1, &["failed", "not trusted"]);
     assert!(!offline.path("toolbay.lock").exists());
@@ -137,7 +137,7 @@ fn an_export_needs_all_blobs_and_replaces_its_file_at_once() {
     parties.operator.run(&["export", &archive]).says(0, &[]);
     assert_eq!(fs::read(&archive).unwrap(), good);
     let absent = parties.operator.path("absent/plugins.tar");
-    parties.operator.run(&["export", absent.to_str().unwrap()]).says(3, &["cannot be written"]);
+    parties.operator.run(&["export", absent.to_str().unwrap()]).says(1, &["cannot be written"]);
 }
 
 #[test]

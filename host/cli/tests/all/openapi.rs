@@ -3,9 +3,11 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use serde_json::{Value, json};
+
+use crate::fixture::toolbay;
 
 struct OpenApiFixture(tempfile::TempDir);
 
@@ -22,15 +24,15 @@ impl OpenApiFixture {
     }
 
     fn run(&self, args: &[&str]) -> (Option<i32>, String, String) {
-        let output = Command::new(env!("CARGO_BIN_EXE_toolbay"))
+        let output = toolbay(self.0.path())
             .args(args)
             .current_dir(self.0.path())
-            .env_remove("TOOLBAY_LOG")
             .env("HOME", self.0.path())
             .env("TOOLBAY_STATE", self.0.path().join("state"))
             .env("TOOLBAY_PLUGINS", self.0.path().join("plugins"))
             .env("TOOLBAY_CONFIG", self.0.path().join("toolbay.toml"))
             .env("TOOLBAY_CACHE", self.0.path().join("cache"))
+            .env("TOOLBAY_SOURCE_WAIT", "60s")
             .env("PETS_KEY", CANARY)
             .stdin(Stdio::null())
             .output()
@@ -99,7 +101,7 @@ fn a_service_is_added_listed_called_and_removed_and_the_rest_of_the_policy_stays
     let with = cli.policy();
     assert!(with.starts_with(POLICY) && with.contains(&format!("document = {file:?}")), "{with}");
     let (code, _, err) = cli.run(&["openapi", "add", "pets", "pets.json", "--yes"]);
-    assert!(code == Some(2) && err.contains("openapi remove pets"), "{err}");
+    assert!(code == Some(1) && err.contains("openapi remove pets"), "{err}");
     let list: Value = serde_json::from_str(&cli.good(&["openapi", "list", "--json"])).unwrap();
     assert_eq!(
         (&list[0]["name"], &list[0]["tools"]["pets__listPets"]),
@@ -204,4 +206,59 @@ fn an_invalid_document_or_name_changes_nothing() {
     let info: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(info["tools"]["check__listPets"], "GET /pets");
     assert!(Path::new(info["document"].as_str().unwrap()).is_absolute());
+}
+
+/// Each operation is a tool or has a line that says why not, wherever the operator looks.
+#[test]
+fn skipped_operations_are_shown_everywhere() {
+    let cli = OpenApiFixture::new();
+    let text = r#"
+openapi: 3.0.3
+info: {title: T, version: "1"}
+servers: [{url: "http://127.0.0.1:46012"}]
+paths:
+  things/{id}: {get: {operationId: oneThing, parameters: [{name: id, in: path, required: true, schema: {type: string}}], responses: {200: {description: ok}}}}
+  /undeclared/{who}: {get: {operationId: greet, responses: {200: {description: ok}}}}
+"#;
+    cli.write("api.yaml", text);
+    let check = cli.good(&["openapi", "check", "api.yaml"]);
+    assert!(check.contains("tool\tcheck__oneThing\tGET /things/{id}\tready"), "{check}");
+    assert!(check.contains("skipped\tGET /undeclared/{who}\tits path has"), "{check}");
+    cli.good(&["openapi", "add", "api", "api.yaml", "--net-private", "127.0.0.1", "--yes"]);
+    let list = cli.good(&["list", "--all"]);
+    assert!(list.contains("skipped\tapi\tGET /undeclared/{who}\tits path has"), "{list}");
+    let status = cli.good(&["status"]);
+    assert!(status.contains("openapi:api\t1 tool, 1 operation skipped: `toolbay openapi check "), "{status}");
+    let (code, _, err) = cli.run(&["call", "api__greet"]);
+    assert!(
+        code == Some(1) && err.contains("GET /undeclared/{who}") && err.contains("which is not a parameter"),
+        "{err}"
+    );
+    let (_, _, err) = cli.run(&["explain", "api__greet"]);
+    assert!(err.contains("which is not a parameter"), "{err}");
+    // None is left.
+    let none = text.replace("  things/{id}: {get", "  /things/{id}: {trace");
+    cli.write("api.yaml", &none);
+    let status = cli.good(&["status"]);
+    assert!(status.contains("openapi:api\t0 tools, 2 operations skipped"), "{status}");
+    assert!(cli.good(&["list", "--all"]).contains("skipped\tapi\tTRACE /things/{id}"));
+}
+
+#[test]
+fn numbers_in_yaml_count_as_text() {
+    let cli = OpenApiFixture::new();
+    cli.write("three.yaml", "openapi: 3.1\ninfo: {title: T, version: 1.0}\nservers: [{url: \"http://127.0.0.1:46012\"}]\npaths:\n  /a: {get: {operationId: a}}\n");
+    cli.write("two.yaml", "swagger: 2.0\ninfo: {title: T, version: 1}\npaths: {}\n");
+    cli.write("port.yaml", "openapi: 3.0.3\ninfo: {title: T}\nservers: [{url: \"http://127.0.0.1:{port}/{stage}\", variables: {port: {default: 46012, enum: [46012, 46013]}, stage: {default: v1}}}]\npaths:\n  /a: {get: {operationId: a}}\n");
+    assert!(cli.good(&["openapi", "check", "three.yaml"]).contains("1 tool,"));
+    let (code, _, err) = cli.run(&["openapi", "check", "two.yaml"]);
+    assert!(
+        code == Some(1) && err.contains("Swagger 2.0") && err.contains("convert it to OpenAPI 3 first"),
+        "{err}"
+    );
+    cli.good(&["openapi", "add", "api", "port.yaml", "--net-private", "127.0.0.1", "--yes"]);
+    assert!(cli.good(&["explain", "api__a"]).contains("http://127.0.0.1:46012/v1/a"));
+    let with = format!("{}variables = {{ port = \"46013\" }}\n", cli.policy());
+    cli.write("toolbay.toml", &with);
+    assert!(cli.good(&["explain", "api__a"]).contains("http://127.0.0.1:46013/v1/a"));
 }

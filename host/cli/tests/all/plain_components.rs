@@ -1,9 +1,10 @@
 //! The commands with plain components.
 
-use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use serde_json::{Value, json};
+
+use crate::fixture::toolbay;
 
 const POLICY: &str = "version = 1
 workspace = \"work\"
@@ -40,14 +41,11 @@ impl PlainComponentFixture {
     }
 
     fn run(&self, args: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_toolbay"));
-        let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-cache");
-        command.args(args).current_dir(self.0.path()).env_remove("TOOLBAY_LOG");
+        let mut command = toolbay(self.0.path());
+        command.args(args).current_dir(self.0.path());
         command
             .env("TOOLBAY_PLUGINS", "plugins")
             .env("TOOLBAY_CONFIG", "toolbay.toml")
-            .env("TOOLBAY_CACHE", cache);
-        command
             .env("TOOLBAY_STATE", self.0.path().join("state"))
             .stdin(std::process::Stdio::null())
             .output()

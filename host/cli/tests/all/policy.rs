@@ -5,13 +5,16 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 
 use serde_json::Value;
 
-use crate::fixture::compile_plugins;
+use crate::fixture::{compile_plugins, toolbay};
 
-/// A copy of the folder of policies, whose token file only this user can read.
+/// Files of tokens beside the policies.
+const TOKEN_FILES: [&str; 3] = ["tokens.toml", "tokens-wrong.toml", "tokens-of-operators.toml"];
+
+/// A copy of the folder of policies, whose files of tokens only this user can read.
 struct PolicyCheckFixture(tempfile::TempDir);
 
 impl PolicyCheckFixture {
@@ -21,8 +24,10 @@ impl PolicyCheckFixture {
             let entry = entry.unwrap();
             std::fs::copy(entry.path(), folder.path().join(entry.file_name())).unwrap();
         }
-        let owner_only = std::fs::Permissions::from_mode(0o600);
-        std::fs::set_permissions(folder.path().join("tokens.toml"), owner_only).unwrap();
+        for tokens in TOKEN_FILES {
+            let owner_only = std::fs::Permissions::from_mode(0o600);
+            std::fs::set_permissions(folder.path().join(tokens), owner_only).unwrap();
+        }
         compile_plugins();
         Self(folder)
     }
@@ -32,11 +37,12 @@ impl PolicyCheckFixture {
     }
 
     fn toolbay(&self, args: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_toolbay"));
-        let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-cache");
-        command.args(args).current_dir(self.0.path()).env_remove("TOOLBAY_LOG").env("HOME", self.0.path());
-        command.env("TOOLBAY_PLUGINS", guest_artifacts::plugins_dir()).env("TOOLBAY_CACHE", cache);
-        command.env("TOOLBAY_STATE", self.0.path().join("state")).env_remove("TOOLBAY_CONFIG");
+        let mut command = toolbay(self.0.path());
+        command.args(args).current_dir(self.0.path()).env("HOME", self.0.path());
+        command.env("TOOLBAY_PLUGINS", guest_artifacts::plugins_dir());
+        command.env("TOOLBAY_STATE", self.0.path().join("state"));
+        // The variables of secrets that are no mistake.
+        command.envs(["API_KEY", "GITHUB_TOKEN", "T"].map(|name| (name, "0123456789")));
         command.output().unwrap()
     }
 
@@ -84,7 +90,7 @@ fn expected() -> BTreeMap<String, Vec<(String, String)>> {
 #[test]
 fn every_mistake_is_found_with_its_line_and_column() {
     let (folder, expected) = (PolicyCheckFixture::new(), expected());
-    assert!(expected.len() >= 40, "{}", expected.len());
+    assert!(expected.len() >= 80, "{}", expected.len());
     let mut wrong = Vec::new();
     for (policy, expected) in &expected {
         let (found, code) = folder.check(policy);
@@ -92,7 +98,9 @@ fn every_mistake_is_found_with_its_line_and_column() {
             && found.iter().zip(expected).all(|(found, (place, part))| {
                 found.starts_with(place.as_str()) && found.contains(part.as_str())
             });
-        if !same || code != 2 {
+        // A warning alone refuses nothing.
+        let has_error = expected.iter().any(|(place, _)| place.ends_with(": error: "));
+        if !same || code != if has_error { 2 } else { 0 } {
             wrong.push(format!("{policy}: exit code {code}\n  expected {expected:#?}\n  found {found:#?}"));
         }
     }
@@ -104,7 +112,8 @@ fn each_policy_file_has_expected_findings() {
     let expected = expected();
     let files = std::fs::read_dir(cases()).unwrap().map(|entry| entry.unwrap().file_name());
     for file in files.map(|name| name.into_string().unwrap()).filter(|name| name.ends_with(".toml")) {
-        let is_case = expected.contains_key(&file) || ["good.toml", "tokens.toml"].contains(&file.as_str());
+        let is_case =
+            expected.contains_key(&file) || file == "good.toml" || TOKEN_FILES.contains(&file.as_str());
         assert!(is_case, "{file} is not in expected.txt");
     }
 }
@@ -113,7 +122,7 @@ fn each_policy_file_has_expected_findings() {
 fn a_correct_policy_has_no_findings() {
     let folder = PolicyCheckFixture::new();
     assert_eq!(folder.check("good.toml"), (vec![], 0));
-    let output = folder.toolbay(&["policy", "check", "good.toml"]);
+    let output = folder.toolbay(&["policy", "check", "good.toml", "--strict"]);
     assert_eq!((text(&output.stdout).as_str(), output.status.code()), ("no problems found\n", Some(0)));
     // The policies of the page are correct, apart from folders that do not exist here.
     folder.write("bom.toml", "\u{feff}version = 1\r\n[plugins.files.grant]\r\nfs_raed = []\r\n");
@@ -194,4 +203,46 @@ fn the_findings_of_a_file_are_bounded() {
     folder.write("many.toml", format!("version = 1\n{many}"));
     let (found, code) = folder.check("many.toml");
     assert_eq!((found.len(), code), (200, 2));
+}
+
+#[test]
+fn a_warning_fails_only_if_it_is_asked_to() {
+    let folder = PolicyCheckFixture::new();
+    for (args, code) in [
+        (&["policy", "check", "plugin-unknown.toml"][..], 0),
+        (&["policy", "check", "plugin-unknown.toml", "--strict"], 2),
+    ] {
+        let output = folder.toolbay(args);
+        assert!(text(&output.stdout).contains("warning: no plugin `fils` is installed"), "{output:?}");
+        assert_eq!(output.status.code(), Some(code), "{args:?}");
+    }
+}
+
+/// One component that does not load, one server that was never asked and one document that is missing hide nothing.
+#[test]
+fn what_cannot_be_read_hides_no_mistake() {
+    let folder = PolicyCheckFixture::new();
+    let plugins = folder.0.path().join("plugins");
+    std::fs::create_dir(&plugins).unwrap();
+    std::fs::copy(guest_artifacts::PLUGIN_FILES, plugins.join("files.wasm")).unwrap();
+    std::fs::write(plugins.join("broken.wasm"), "junk").unwrap();
+    let policy = "version = 1\n[mcp.gh]\ncommand = [\"/bin/sh\"]\n[openapi.pets]\ndocument = \"none.json\"\n\
+                  [[rule]]\ntag = \"netwrok\"\naction = \"ask\"\n[[rule]]\ntool = \"files__raed\"\naction = \"ask\"\n\
+                  [[rule]]\ntool = \"broken__x\"\naction = \"ask\"\n[profile.a]\ntoolsets = [\"none\"]\n";
+    folder.write("all.toml", policy);
+    let output = folder.toolbay(&["policy", "check", "all.toml", "--plugins", "plugins", "--json"]);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let lines: Vec<u64> =
+        report["findings"].as_array().unwrap().iter().map(|found| found["line"].as_u64().unwrap()).collect();
+    assert_eq!(lines, [5, 7, 10, 16], "{report}");
+    let unknown = report["not_compared"].as_str().unwrap();
+    assert!(unknown.contains("plugin:broken") && unknown.contains("broken.wasm"), "{unknown}");
+}
+
+#[test]
+fn a_token_for_the_endpoint_without_a_profile_is_correct() {
+    let folder = PolicyCheckFixture::new();
+    let tokens = std::fs::read_to_string(cases().join("tokens.toml")).unwrap().replace("raeder", "*");
+    folder.write("tokens.toml", tokens);
+    assert_eq!(folder.check("tokens-of-no-profile.toml"), (vec![], 0));
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::fixture::compile_plugins;
+use crate::fixture::{compile_plugins, isolated};
 use crate::pty;
 
 /// The width of the terminal.
@@ -15,12 +15,11 @@ const END: &str = "```\n";
 fn shell(workspace: &Path, line: &str) -> String {
     let program = Path::new(env!("CARGO_BIN_EXE_toolbay")).parent().unwrap();
     let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
-    let mut shell = Command::new("sh");
+    let mut shell = isolated(Command::new("sh"), workspace);
     shell.args(["-c", line]).current_dir(workspace).env("PATH", path).env("NO_COLOR", "1");
-    shell.env("HOME", workspace).env("TOOLBAY_CONFIG", "toolbay.toml").env_remove("TOOLBAY_LOG");
+    shell.env("HOME", workspace).env("TOOLBAY_CONFIG", "toolbay.toml");
     shell.env("TOOLBAY_PLUGINS", guest_artifacts::plugins_dir());
     shell.env("TOOLBAY_STATE", workspace.join(".local/state/toolbay"));
-    shell.env("TOOLBAY_CACHE", Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-cache"));
     mask_digest(&pty::run(shell, COLUMNS, &[]).1)
 }
 

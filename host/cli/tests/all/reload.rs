@@ -131,6 +131,17 @@ fn a_running_server_follows_changes_of_policy_and_plugins() {
     server.until_listed(before, &[]);
 
     server.end();
+    // Each edit that the server read is in the audit, with the names of what changed.
+    let log = desk.good(&["log", "--json"]);
+    let edits: Vec<Value> = (log.lines())
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .filter(|record| record["action"] == "policy")
+        .collect();
+    assert_eq!(edits.len(), 2, "the grant, and its removal: {log}");
+    for edit in edits {
+        let what = edit["reason"].as_str().unwrap();
+        assert!(what.contains("plugins.p") && !what.contains("kv") && edit["by"] == "file", "{edit}");
+    }
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! Secrets stay out of stdout, the log and the audit, whatever a plugin tries.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
+
+use crate::fixture::toolbay;
 
 const CANARY: &str = "canary-7f31-of-the-environment";
 
@@ -15,7 +17,6 @@ fn no_value_is_in_the_output_the_log_or_the_audit() {
                   [plugins.s.grant]\nsecrets = [\"shown\"]\n";
     std::fs::write(dir.path().join("toolbay.toml"), policy).unwrap();
     let audit = dir.path().join("audit.jsonl");
-    let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-cache");
     for (tool, args) in [
         ("s__leak", "{}"),
         ("s__leak_blocks", "{}"),
@@ -24,12 +25,12 @@ fn no_value_is_in_the_output_the_log_or_the_audit() {
         ("s__fail", "{}"),
         ("s__shape", "{}"),
     ] {
-        let run = Command::new(env!("CARGO_BIN_EXE_toolbay"))
+        let run = toolbay(dir.path())
             .args(["call", tool, args, "--log", "trace,cranelift=off,wasmtime=off,regalloc2=off", "--audit"])
             .arg(&audit)
             .env("TOOLBAY_PLUGINS", &plugins)
             .env("TOOLBAY_CONFIG", dir.path().join("toolbay.toml"))
-            .env("TOOLBAY_CACHE", &cache)
+            .env("TOOLBAY_STATE", dir.path().join("state"))
             .env("TB_CANARY", CANARY)
             .stdin(Stdio::null())
             .output()
@@ -48,9 +49,8 @@ fn no_value_is_in_the_output_the_log_or_the_audit() {
 #[test]
 fn a_component_that_imports_what_it_does_not_declare_fails_the_check() {
     let run = |guest: &str| {
-        let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-cache");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_toolbay"));
-        command.args(["check", guest]).env("TOOLBAY_CACHE", cache).env("HOME", "/nonexistent");
+        let mut command = toolbay(Path::new("/nonexistent"));
+        command.args(["check", guest]).env("HOME", "/nonexistent");
         let run = command.stdin(Stdio::null()).output().unwrap();
         (run.status.success(), String::from_utf8_lossy(&run.stdout).into_owned())
     };

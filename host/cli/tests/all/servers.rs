@@ -93,7 +93,7 @@ fn a_server_is_listed_called_and_checked() {
     let status = home.good(&["status"]);
     assert!(status.lines().any(|line| line.starts_with("mcp:s\tready")), "{status}");
     assert!(status.lines().any(|line| line.starts_with("mcp:bad\tfailed: ")), "{status}");
-    assert_eq!(home.run(&["mcp", "check", "none"]).0.status.code(), Some(2));
+    assert_eq!(home.run(&["mcp", "check", "none"]).0.status.code(), Some(1));
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn a_server_is_added_to_the_policy_and_removed() {
         assert!(policy.contains(part), "{part}: {policy}");
     }
     let again = home.run(&["mcp", "add", "web", "https://other.example.com"]);
-    assert!(again.0.status.code() == Some(2) && again.err().contains("--replace"), "{}", again.err());
+    assert!(again.0.status.code() == Some(1) && again.err().contains("--replace"), "{}", again.err());
     let listed: Value = serde_json::from_str(&home.good(&["mcp", "list", "--json"])).unwrap();
     assert_eq!(listed[1]["place"], "https://mcp.example.com/x");
     home.good(&["mcp", "remove", "files"]);
@@ -156,10 +156,10 @@ fn a_server_is_added_to_the_policy_and_removed() {
         &["mcp", "add", "a", "--", "no-such-program-anywhere"],
         &["mcp", "add", "a"],
         &["mcp", "add", "a", "https://a.example", "--bearer", "NOBODY"],
-        &["mcp", "remove", "nobody"],
     ] {
         assert_eq!(home.run(bad).0.status.code(), Some(2), "{bad:?}");
     }
+    assert_eq!(home.run(&["mcp", "remove", "nobody"]).0.status.code(), Some(1));
     assert_eq!(home.read("toolbay.toml").trim_end(), before.trim_end());
 }
 
@@ -182,6 +182,28 @@ fn child_processes_of_a_server_end_with_a_killed_host() {
     server.child.kill().unwrap();
     server.child.wait().unwrap();
     wait_until("it ends", || !runs("93001"));
+}
+
+#[test]
+fn programs_of_a_plugin_end_with_a_host_that_is_killed_or_aborts() {
+    let policy = "[programs.sh]\npath = \"/bin/sh\"\nsandbox = \"best-effort\"\n\
+                  [plugins.p.grant]\nprocess = [\"sh *\"]\nfs_read = [\"$workspace\"]\n";
+    for (signal, mark) in [("KILL", "93011"), ("ABRT", "93012")] {
+        let home = Home(
+            HostFolder::new(&format!("workspace = \"work\"\n{policy}"))
+                .with_plugin("p", guest_artifacts::CAP_PROCESS),
+        );
+        fs::create_dir_all(home.path("work")).unwrap();
+        let mut server = home.serve();
+        server.initialize();
+        let line = format!("trap '' TERM HUP; sleep {mark} & sleep {mark}");
+        let args = json!({"program": "sh", "args": ["-c", line]});
+        server.send(1, "tools/call", &json!({"name": "p__run", "arguments": args}));
+        wait_until("it starts", || runs(mark));
+        server.signal(signal);
+        server.child.wait().unwrap();
+        wait_until("it ends", || !runs(mark));
+    }
 }
 
 /// A client that lists tools once at the start sees those of servers that are still starting.
@@ -254,6 +276,17 @@ fn a_source_with_more_tools_than_most_clients_accept_is_reported_once() {
 }
 
 #[test]
+fn settings_that_cannot_be_written_are_printed() {
+    let home = HostFolder::new("");
+    let file = "/proc/nowhere/mcp.json";
+    for client in ["cursor", "codex", "zed"] {
+        let run = home.run(&["setup", client, "--write", "--file", file]);
+        let run = run.says(1, &["put this into", file, "toolbay", "serve"]);
+        assert!(!run.out().contains("written to"), "{run:?}");
+    }
+}
+
+#[test]
 fn each_client_is_configured_once_and_keeps_its_settings() {
     let home = Home::new("");
     let binary = Path::new(env!("CARGO_BIN_EXE_toolbay")).canonicalize().unwrap();
@@ -299,12 +332,8 @@ fn each_client_is_configured_once_and_keeps_its_settings() {
     let asked = ["setup", "cursor", "--profile", "p", "--workspace", "work"];
     // A client does not show why a server fails to start.
     let unknown = home.run(&asked);
-    assert_eq!(unknown.0.status.code(), Some(2));
-    assert!(
-        unknown.err().contains("--profile `p`: the policy has no profile of this name"),
-        "{}",
-        unknown.err()
-    );
+    assert_eq!(unknown.0.status.code(), Some(1));
+    assert!(unknown.err().contains("there is no profile `p`"), "{}", unknown.err());
     fs::write(home.path("toolbay.toml"), "version = 1\n[profile.p]\n").unwrap();
     let words = home.good(&asked);
     assert!(words.contains("--profile") && words.contains(home.path("work").to_str().unwrap()), "{words}");
@@ -352,4 +381,125 @@ fn a_bundle_holds_all_that_is_needed() {
     let server: Value = serde_json::from_str(&server).unwrap();
     assert_eq!(server["packages"][0]["fileSha256"].as_str().unwrap().len(), 64);
     assert_eq!(home.run(&["setup", "server-json", "--name", "nothing"]).0.status.code(), Some(2));
+}
+
+/// A server that lists the tools of a file.
+const LISTED_SERVER: &str = r#"
+import json, sys
+for line in sys.stdin:
+    ask = json.loads(line)
+    if "id" not in ask:
+        continue
+    listed = json.load(open(sys.argv[1]))
+    tools = [tool if isinstance(tool, dict) else {"name": tool, "description": "A case.", "inputSchema": {"type": "object"}} for tool in listed]
+    known = {"initialize": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}},
+             "tools/list": {"tools": tools},
+             "tools/call": {"content": [{"type": "text", "text": ask.get("params", {}).get("name")}]}}
+    body = {"result": known[ask["method"]]} if ask["method"] in known else {"error": {"code": -32601, "message": "unknown"}}
+    print(json.dumps({"jsonrpc": "2.0", "id": ask["id"], **body}), flush=True)
+"#;
+
+/// Clients put a prefix before a name, and model APIs refuse more than 64 characters.
+#[test]
+fn a_long_name_is_warned_about_and_the_operator_can_shorten_it() {
+    const LONG: &str = "list_each_overdue_invoice_of_shop";
+    const SERVER: &str = "company-wide-invoice-service";
+    let home = Home::new("");
+    let (script, names) = (home.path("server.py"), home.path("names.json"));
+    fs::write(&script, LISTED_SERVER).unwrap();
+    let (one, other) = (format!("{LONG}_one"), format!("{LONG}_other"));
+    let mut listed = vec![one.as_str(), other.as_str(), "dotted.name", LONG, "short"];
+    fs::write(&names, json!(listed).to_string()).unwrap();
+    let base = format!(
+        "version = 1\nworkspace = \"work\"\n[mcp.{SERVER}]\ncommand = [\"/usr/bin/python3\", {script:?}, {names:?}]\nsandbox = \"none\"\n"
+    );
+    let write = |more: &str| fs::write(home.path("toolbay.toml"), format!("{base}{more}")).unwrap();
+    let tools = |out: &str| {
+        let mut names: Vec<String> =
+            out.lines().filter_map(|line| Some(line.split('\t').next()?.to_owned())).collect();
+        names.retain(|name| name.starts_with("mcp__"));
+        names.sort();
+        names
+    };
+    write("");
+    let list = home.run(&["list"]).says(0, &[]);
+    let before = tools(&list.out());
+    let key = format!("[mcp.{SERVER}.tool.\"{LONG}\"]");
+    assert!(list.err().contains(&key) && list.err().contains("more than 50"), "{}", list.err());
+    assert!(!list.err().contains("tool.\"short\""), "{}", list.err());
+    assert!(home.run(&["mcp", "check", SERVER]).err().contains(&key));
+    let checked: Value = home.run(&["mcp", "check", SERVER, "--json"]).json();
+    assert!(checked["warnings"][0].as_str().unwrap().contains("characters"), "{checked}");
+    // Names are the same after a restart and in another order, and long ones stay different.
+    listed.reverse();
+    fs::write(&names, json!(listed).to_string()).unwrap();
+    assert_eq!(tools(&home.good(&["list"])), before);
+    assert_eq!(before.iter().collect::<std::collections::BTreeSet<_>>().len(), listed.len());
+    assert!(before.iter().all(|name| name.len() <= 64), "{before:?}");
+
+    // What a server listed is known without starting it.
+    assert!(!home.run(&["policy", "check"]).out().contains(&key));
+    let mut server = home.serve();
+    server.initialize();
+    wait_until("the list is saved", || {
+        home.path("state").join("mcp").join(format!("{SERVER}.json")).exists()
+    });
+    server.stdin = None;
+    assert_eq!(server.exit_code(), 0);
+    let checked = home.run(&["policy", "check"]);
+    assert!(checked.out().contains(&key) && checked.out().contains("toolbay.toml:3:6"), "{}", checked.out());
+    assert!(home.run(&["setup", "claude-code"]).err().contains(&key));
+
+    // Another budget, and a shorter name.
+    write("[serve]\nname_budget = 64\n");
+    assert!(!home.run(&["list"]).err().contains("characters"));
+    write(&format!("[mcp.{SERVER}.tool.{LONG}]\nname = \"overdue\"\n"));
+    let renamed = home.run(&["list"]).says(0, &[]);
+    assert!(renamed.out().contains(&format!("mcp__{SERVER}__overdue\t")) && !renamed.err().contains(&key));
+    let called = home.good(&["call", &format!("mcp__{SERVER}__overdue")]);
+    assert!(called.contains(LONG), "the server is asked by its own name: {called}");
+    // A tool that was disabled under its other name stays disabled.
+    write("");
+    home.good(&["disable", &format!("mcp__{SERVER}__short"), "--reason", "no"]);
+    write(&format!("[mcp.{SERVER}.tool.short]\nname = \"brief\"\n"));
+    assert!(home.good(&["list", "--all"]).contains(&format!("mcp__{SERVER}__brief\tdisabled")));
+    // A name that two tools would have is a mistake of the policy.
+    write(&format!(
+        "[mcp.{SERVER}.tool.short]\nname = \"same\"\n[mcp.{SERVER}.tool.{LONG}]\nname = \"Same\"\n"
+    ));
+    assert!(home.run(&["policy", "check"]).out().contains("is also the name of the tool"));
+}
+
+/// A keyword that cannot be checked costs only itself, and the operator sees it wherever the tool is shown.
+#[test]
+fn keywords_that_are_not_checked_and_clients_that_refuse_a_schema_are_shown() {
+    let home = Home::new("");
+    let (script, listed, document) =
+        (home.path("server.py"), home.path("listed.json"), home.path("api.json"));
+    fs::write(&script, LISTED_SERVER).unwrap();
+    let pattern = json!({"type": "string", "pattern": "("});
+    let pair = json!({"type": "array", "prefixItems": [{"type": "string"}, {"type": "integer"}]});
+    let odd =
+        json!({"name": "odd", "inputSchema": {"type": "object", "properties": {"a": pattern, "b": pair}}});
+    fs::write(&listed, json!([odd]).to_string()).unwrap();
+    let parameter = json!({"name": "a", "in": "query", "schema": pattern});
+    let api = json!({"openapi": "3.1.0", "info": {"title": "T", "version": "1"},
+        "servers": [{"url": "http://127.0.0.1:46012"}],
+        "paths": {"/a": {"get": {"operationId": "find", "parameters": [parameter]}}}});
+    fs::write(&document, api.to_string()).unwrap();
+    let policy = format!(
+        "version = 1\nworkspace = \"work\"\n[mcp.s]\ncommand = [\"/usr/bin/python3\", {script:?}, {listed:?}]\n\
+         sandbox = \"none\"\n[openapi.api]\ndocument = {document:?}\nnet_private = [\"127.0.0.1/32\"]\n"
+    );
+    fs::write(home.path("toolbay.toml"), policy).unwrap();
+    let row = |tool: &str| format!("not_checked\t{tool}\tinput /properties/a/pattern\t");
+    let (of_server, of_service) = (row("mcp__s__odd"), row("api__find"));
+    home.run(&["list", "--all"]).says(0, &[&of_server, &of_service]);
+    // The tuple has no form that all clients accept.
+    home.run(&["mcp", "check", "s"])
+        .says(0, &[&of_server, "`mcp__s__odd` has `prefixItems` at `/properties/b`"]);
+    home.run(&["openapi", "check", document.to_str().unwrap()]).says(0, &[&row("check__find")]);
+    let checked = home.run(&["mcp", "check", "s", "--json"]).json();
+    let keyword = &checked["not_checked"]["mcp__s__odd"]["input"]["keywords"][0];
+    assert_eq!(keyword["pointer"], "/properties/a/pattern", "{checked}");
 }

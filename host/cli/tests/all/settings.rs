@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use crate::fixture::toolbay;
+
 /// Runs a command under a policy. Returns whether it succeeded, and its output.
 fn run(policy: &str, args: &[&str]) -> (bool, String) {
     let dir = tempfile::tempdir().unwrap();
@@ -11,13 +13,11 @@ fn run(policy: &str, args: &[&str]) -> (bool, String) {
     let plugins = dir.path().join("plugins");
     std::fs::create_dir(&plugins).unwrap();
     std::fs::copy(guest_artifacts::PLUGIN_KANBAN, plugins.join("kanban.wasm")).unwrap();
-    let output = Command::new(env!("CARGO_BIN_EXE_toolbay"))
+    let output = toolbay(dir.path())
         .args(args)
         .current_dir(dir.path())
-        .env_remove("TOOLBAY_LOG")
         .env("TOOLBAY_PLUGINS", &plugins)
         .env("TOOLBAY_CONFIG", "toolbay.toml")
-        .env("TOOLBAY_CACHE", Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-cache"))
         .env("TOOLBAY_STATE", dir.path().join("state"))
         .output()
         .unwrap();
@@ -66,7 +66,7 @@ fn a_policy_that_is_not_a_regular_file_is_refused_at_once() {
     let fifo = dir.path().join("fifo");
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     for file in [fifo.as_path(), dir.path(), Path::new("/dev/null")] {
-        let output = Command::new(env!("CARGO_BIN_EXE_toolbay"))
+        let output = toolbay(dir.path())
             .args(["list", "--state-dir", "state", "--plugins", "."])
             .arg("--config")
             .arg(file)
@@ -83,7 +83,9 @@ fn a_policy_that_is_not_a_regular_file_is_refused_at_once() {
 fn a_policy_that_gives_one_plugin_most_calls_gets_a_warning() {
     let (good, said) = run("[plugins.kanban.limits]\nconcurrency = 64", &["list"]);
     assert!(
-        good && said.contains("warning: toolbay.toml:") && said.contains("[plugins.kanban.limits]"),
+        good && said.contains("warning: ")
+            && said.contains("toolbay.toml:4:15: ")
+            && said.contains("[plugins.kanban.limits]"),
         "{said}"
     );
     assert!(

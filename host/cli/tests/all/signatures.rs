@@ -19,6 +19,31 @@ fn blob(folder: &HostFolder, key: &str) -> PathBuf {
 }
 
 #[test]
+fn a_signature_without_a_type_counts_and_what_is_skipped_is_named() {
+    let parties = Parties::new();
+    let digest = parties.publish("1.0", guest_artifacts::PLUGIN_TEXT, &["acme"]);
+    parties.trust(&signed_by(&["acme"]));
+    // The list of a registry that lists no referrers itself, as another tool wrote it.
+    let list = format!("/v2/{REPOSITORY}/manifests/{}", digest.replace(':', "-"));
+    let rewrite = |entries: &dyn Fn(&mut Vec<Value>)| {
+        let mut content = parties.registry.content.lock().unwrap();
+        let (_, bytes) = content.get_mut(&list).unwrap();
+        let mut index: Value = serde_json::from_slice(bytes).unwrap();
+        entries(index["manifests"].as_array_mut().unwrap());
+        *bytes = index.to_string().into_bytes();
+    };
+    rewrite(&|entries| {
+        entries[0].as_object_mut().unwrap().remove("artifactType");
+        entries.push(json!({"digest": 1, "mediaType": "application/vnd.oci.image.manifest.v1+json"}));
+    });
+    parties.add("1.0", &[]).says(0, &["key:", "is skipped: its entry is malformed"]);
+    // Without a signature, what could not be read never counts as none.
+    fs::remove_file(parties.operator.path("toolbay.lock")).unwrap();
+    rewrite(&|entries| drop(entries.remove(0)));
+    parties.add("1.0", &[]).says(1, &["is skipped: its entry is malformed"]);
+}
+
+#[test]
 fn a_signed_plugin_is_added_by_its_key_and_verified_without_a_network() {
     let parties = Parties::new();
     let Parties { author, operator, .. } = &parties;

@@ -1,9 +1,10 @@
 //! `status`, `enable` and `disable` on the command line.
 
-use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 
 use serde_json::Value;
+
+use crate::fixture::toolbay;
 
 struct SwitchFixture(tempfile::TempDir);
 
@@ -20,15 +21,13 @@ impl SwitchFixture {
     }
 
     fn run(&self, args: &[&str]) -> (Option<i32>, String, String) {
-        let output: Output = Command::new(env!("CARGO_BIN_EXE_toolbay"))
+        let output: Output = toolbay(self.0.path())
             .args(args)
             .current_dir(self.0.path())
-            .env_remove("TOOLBAY_LOG")
             .env("HOME", self.0.path())
             .env("TOOLBAY_STATE", self.0.path().join("state"))
             .env("TOOLBAY_PLUGINS", self.0.path().join("plugins"))
             .env("TOOLBAY_CONFIG", self.0.path().join("toolbay.toml"))
-            .env("TOOLBAY_CACHE", Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-cache"))
             .stdin(Stdio::null())
             .output()
             .unwrap();
@@ -112,23 +111,48 @@ fn namespaces_and_tags_switch_many() {
 #[test]
 fn an_unknown_name_is_an_error_and_changes_nothing() {
     let cli = SwitchFixture::new();
-    for (args, text) in [
+    for (args, expected, texts) in [
         (
             &["disable", "echo__echo", "files__raed_file"][..],
-            "there is no tool `files__raed_file`; did you mean `files__read_file`",
+            1,
+            ["there is no tool `files__raed_file`", "did you mean `files__read_file`"],
         ),
-        (&["disable", "zzz"], "there is no tool `zzz`; see `toolbay status --tools`"),
-        (&["disable", "--namespace", "file"], "there is no namespace `file`; did you mean `files`?"),
-        (&["disable", "--tag", "file-system"], "there is no tag `file-system`; did you mean `file_system`?"),
-        (&["enable", "zzz"], "there is no tool `zzz`"),
-        (&["disable"], "required"),
+        (&["disable", "zzz"], 1, ["there is no tool `zzz`", "see `toolbay status --tools`"]),
+        (&["disable", "--namespace", "file"], 1, ["there is no namespace `file`", "did you mean `files`?"]),
+        (
+            &["disable", "--tag", "file-system"],
+            1,
+            ["there is no tag `file-system`", "did you mean `file_system`?"],
+        ),
+        (&["enable", "zzz"], 1, ["there is no tool `zzz`", ""]),
+        (&["disable"], 2, ["required", ""]),
     ] {
         let (code, out, err) = cli.run(args);
-        assert!(code == Some(2) && out.is_empty() && err.contains(text), "{args:?}: {err}");
+        let says_all = texts.iter().all(|text| err.contains(text));
+        assert!(code == Some(expected) && out.is_empty() && says_all, "{args:?}: {err}");
     }
     assert_eq!(cli.off("echo__echo"), None, "all of it, or nothing");
     assert_eq!(cli.run(&["disable", "echo__echo"]).0, Some(0));
     std::fs::write(cli.0.path().join("state/switches.json"), "{").unwrap();
     let (code, _, err) = cli.run(&["list"]);
     assert!(code == Some(2) && err.contains("switches.json"), "a broken file switches nothing on: {err}");
+}
+
+#[test]
+fn a_plugin_is_disabled_also_with_an_invalid_policy() {
+    let cli = SwitchFixture::new();
+    let policy = cli.0.path().join("toolbay.toml");
+    let valid = std::fs::read_to_string(&policy).unwrap();
+    for invalid in [&b"version = 1\n[plugins.files\n"[..], b"version = 1\nnope = 1\n", b"\xff"] {
+        std::fs::write(&policy, invalid).unwrap();
+        assert_eq!(cli.run(&["enable", "echo__echo"]).0, Some(2), "only `disable` is urgent");
+        assert_eq!(cli.run(&["disable", "--tag", "file_system"]).0, Some(2), "tags depend on grants");
+        for which in [&["disable", "echo__echo"][..], &["disable", "--namespace", "files"]] {
+            let (code, _, err) = cli.run(which);
+            assert!(code == Some(0) && err.contains("the policy is invalid: "), "{which:?}: {err}");
+        }
+        std::fs::write(&policy, &valid).unwrap();
+        assert!(cli.off("echo__echo").is_some() && cli.off("files__read_file").is_some());
+        assert_eq!(cli.run(&["enable", "echo__echo", "--namespace", "files"]).0, Some(0));
+    }
 }

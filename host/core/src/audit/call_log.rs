@@ -37,6 +37,8 @@ pub struct CallEntry {
     pub cached: bool,
     /// The time from the arrival of the call to its result, in microseconds.
     pub duration_us: u64,
+    /// The part of it in which the call waited, in microseconds.
+    pub waited_us: u64,
     /// Bytes of the original arguments.
     pub args_bytes: usize,
     /// Characters of the delivered text.
@@ -160,7 +162,7 @@ impl CallLog {
         let mut by_tool: BTreeMap<Arc<str>, (Vec<u64>, usize)> = BTreeMap::new();
         for call in self.entries() {
             let (durations, failures) = by_tool.entry(Arc::clone(&call.tool)).or_default();
-            durations.push(call.duration_us);
+            durations.push(call.duration_us.saturating_sub(call.waited_us));
             *failures += usize::from(call.outcome != "ok");
         }
         let stats = |(mut durations, failures): (Vec<u64>, usize)| {
@@ -194,6 +196,7 @@ mod tests {
             outcome,
             cached: false,
             duration_us,
+            waited_us: 0,
             args_bytes: 2,
             delivered_chars: 3,
             cost_usd: None,

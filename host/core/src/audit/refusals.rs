@@ -8,6 +8,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
+use super::AuditRecord;
+
 /// The length of a window.
 pub const WINDOW: Duration = Duration::from_secs(10);
 /// Most listed refusals of one client for one reason in a window: enough for an agent that tries a few names.
@@ -18,6 +20,30 @@ pub const LISTED: u32 = 200;
 pub const MAX_CLIENTS: usize = 64;
 /// Longest name of a client that is stored, in bytes.
 const MAX_NAME: usize = 400;
+
+/// What kind of refusal it is: refusals of one kind share a count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RefusalKind {
+    /// The outcome of a call; `None` for a request.
+    pub outcome: Option<&'static str>,
+    /// The reason.
+    pub reason: &'static str,
+}
+
+impl RefusalKind {
+    /// The kind of a refused call; `None` if the call was not refused.
+    #[must_use]
+    pub fn of_call(record: &AuditRecord) -> Option<Self> {
+        let reason = record.refusal?.as_str();
+        Some(Self { outcome: Some(record.outcome), reason })
+    }
+
+    /// The kind of a refused request.
+    #[must_use]
+    pub const fn of_request(reason: &'static str) -> Self {
+        Self { outcome: None, reason }
+    }
+}
 
 /// How a refusal is recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +59,8 @@ pub enum RefusalHandling {
 pub struct RefusalCount {
     /// The client; `None` for all clients beyond [`MAX_CLIENTS`].
     pub client: Option<String>,
+    /// The outcome of the calls; `None` for requests.
+    pub outcome: Option<&'static str>,
     /// The reason.
     pub reason: &'static str,
     /// The tool or path of the last refusal.
@@ -61,7 +89,7 @@ pub struct RefusalCounter {
     /// The time of the previous count.
     taken: Option<Instant>,
     listed: u32,
-    tallies: BTreeMap<&'static str, ReasonTallies>,
+    tallies: BTreeMap<RefusalKind, ReasonTallies>,
 }
 
 #[derive(Debug, Default)]
@@ -72,7 +100,7 @@ struct ReasonTallies {
 
 impl RefusalCounter {
     /// Adds a refusal. Call [`RefusalCounter::due_counts`] first.
-    pub fn add(&mut self, now: Instant, client: &str, reason: &'static str, last: &str) -> RefusalHandling {
+    pub fn add(&mut self, now: Instant, client: &str, kind: RefusalKind, last: &str) -> RefusalHandling {
         if self.began.is_none() {
             self.began = Some(now);
             // A window without refusals ends a flood.
@@ -81,7 +109,7 @@ impl RefusalCounter {
             }
         }
         let client = cut(client);
-        let of_reason = self.tallies.entry(reason).or_default();
+        let of_reason = self.tallies.entry(kind).or_default();
         let has_room = of_reason.clients.len() < MAX_CLIENTS;
         let tally = match of_reason.clients.get_mut(client) {
             Some(tally) => tally,
@@ -116,13 +144,15 @@ impl RefusalCounter {
         let over = self.began.take().map(|began| now.saturating_duration_since(began)).unwrap_or_default();
         (self.taken, self.listed) = (Some(now), 0);
         let mut counts = Vec::new();
-        for (reason, of_reason) in &mut self.tallies {
+        for (kind, of_reason) in &mut self.tallies {
+            let RefusalKind { outcome, reason } = *kind;
             let clients = of_reason.clients.iter_mut().map(|(client, tally)| (Some(client), tally));
             for (client, tally) in clients.chain([(None, &mut of_reason.others)]) {
                 if tally.counted > 0 {
                     let last = std::mem::take(&mut tally.last);
                     let client = client.cloned();
-                    counts.push(RefusalCount { client, reason, last, count: tally.counted, over });
+                    let count = tally.counted;
+                    counts.push(RefusalCount { client, outcome, reason, last, count, over });
                 }
                 *tally = ClientTally { flooding: tally.counted > 0, ..ClientTally::default() };
             }
@@ -144,23 +174,39 @@ mod tests {
     #[test]
     fn the_first_refusals_are_listed_and_a_flood_gets_one_count_per_window() {
         let (mut counter, start) = (RefusalCounter::default(), Instant::now());
-        let listed =
-            (0..1000).filter(|_| counter.add(start, "a", "not_found", "x") == RefusalHandling::Listed);
+        let listed = (0..1000).filter(|_| {
+            counter.add(start, "a", RefusalKind::of_request("not_found"), "x") == RefusalHandling::Listed
+        });
         assert_eq!(listed.count(), LISTED_PER_CLIENT as usize);
-        assert_eq!(counter.add(start, "b", "not_found", "y"), RefusalHandling::Listed, "another client");
-        assert_eq!(counter.add(start, "a", "denied", "y"), RefusalHandling::Listed, "another reason");
+        assert_eq!(
+            counter.add(start, "b", RefusalKind::of_request("not_found"), "y"),
+            RefusalHandling::Listed,
+            "another client"
+        );
+        assert_eq!(
+            counter.add(start, "a", RefusalKind::of_request("denied"), "y"),
+            RefusalHandling::Listed,
+            "another reason"
+        );
         assert!(counter.due_counts(start).is_empty());
         let counts = counter.due_counts(start + WINDOW);
         let (client, last) = (Some("a".to_owned()), "x".to_owned());
-        let first = RefusalCount { client, reason: "not_found", last, count: 980, over: WINDOW };
+        let first =
+            RefusalCount { client, outcome: None, reason: "not_found", last, count: 980, over: WINDOW };
         assert_eq!(counts, [first]);
         // A flood that continues is only counted.
         let now = start + WINDOW;
-        assert_eq!(counter.add(now, "a", "not_found", "x"), RefusalHandling::Counted);
+        assert_eq!(
+            counter.add(now, "a", RefusalKind::of_request("not_found"), "x"),
+            RefusalHandling::Counted
+        );
         assert_eq!(counter.due_counts(now + WINDOW).len(), 1);
         // A window without refusals ends the flood.
         assert_eq!(counter.window_end(), None);
-        assert_eq!(counter.add(now + WINDOW * 2, "a", "not_found", "x"), RefusalHandling::Listed);
+        assert_eq!(
+            counter.add(now + WINDOW * 2, "a", RefusalKind::of_request("not_found"), "x"),
+            RefusalHandling::Listed
+        );
     }
 
     #[test]
@@ -170,7 +216,9 @@ mod tests {
         for n in 0..100_000u32 {
             let name = format!("{n}{}", "x".repeat(1000));
             let reason = if n % 2 == 0 { "even" } else { "odd" };
-            listed += u64::from(counter.add(start, &name, reason, &name) == RefusalHandling::Listed);
+            listed += u64::from(
+                counter.add(start, &name, RefusalKind::of_request(reason), &name) == RefusalHandling::Listed,
+            );
         }
         assert!(listed <= u64::from(LISTED), "{listed}");
         let counts = counter.take_counts(start);

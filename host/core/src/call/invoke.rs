@@ -11,6 +11,7 @@ use toolbay_policy::limits::Usage;
 
 use self::nested::{InvokeGrant, ToolCaller};
 use crate::call::fault::{Fault, FaultKind};
+use crate::call::refusal::{Refusal, RefusalReason};
 use crate::call::{AdmittedCall, CallContext};
 use crate::tool::content::{ErrorCode, ToolError, ToolOutput};
 
@@ -31,7 +32,23 @@ pub enum Failure {
     Host(String),
 }
 
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal.into())
+    }
+}
+
 impl Failure {
+    /// The reason, if this ended a call before its tool was started.
+    #[must_use]
+    pub fn refusal_reason(&self) -> RefusalReason {
+        match self {
+            Self::Refused(error) => error.refusal.unwrap_or(RefusalReason::Invoker),
+            Self::Fault(fault) => RefusalReason::Fault(fault.kind),
+            Self::Host(_) => RefusalReason::Host,
+        }
+    }
+
     /// The failure of a call that cannot be recorded although the policy requires the audit.
     #[must_use]
     pub fn from_audit_error(problem: &str) -> Self {

@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::path::Path;
 use std::pin::Pin;
 
 use futures_util::Stream;
@@ -20,6 +21,8 @@ pub type ByteWriter = Pin<Box<dyn AsyncWrite + Send>>;
 pub type BodyStream = Pin<Box<dyn Stream<Item = Result<Vec<u8>, String>> + Send>>;
 
 /// Starts the programs of MCP servers and sends requests to MCP servers, as the policy allows.
+///
+/// The methods that load and save have defaults, which keep nothing: those of a host without a state directory.
 pub trait ServerConnector: Send + Sync + fmt::Debug {
     /// Starts a server's program in its sandbox.
     fn start<'a>(
@@ -52,9 +55,11 @@ pub trait ServerConnector: Send + Sync + fmt::Debug {
     /// The error is a message for people, without the credentials.
     fn load_credentials<'a>(
         &'a self,
-        name: &'a PluginId,
-        most: usize,
-    ) -> BoxFuture<'a, Result<Option<Vec<u8>>, String>>;
+        _name: &'a PluginId,
+        _most: usize,
+    ) -> BoxFuture<'a, Result<Option<Vec<u8>>, String>> {
+        Box::pin(async { Ok(None) })
+    }
 
     /// Saves the credentials of a server where only this user can read them, or removes them. They replace the ones
     /// saved before. Returns `false` if the host has no place for them: a host without a state directory.
@@ -62,23 +67,64 @@ pub trait ServerConnector: Send + Sync + fmt::Debug {
     /// The error is a message for people, without the credentials.
     fn save_credentials<'a>(
         &'a self,
-        name: &'a PluginId,
-        bytes: Option<Vec<u8>>,
-    ) -> BoxFuture<'a, Result<bool, String>>;
+        _name: &'a PluginId,
+        _bytes: Option<Vec<u8>>,
+    ) -> BoxFuture<'a, Result<bool, String>> {
+        Box::pin(async { Ok(false) })
+    }
+
+    /// Keeps other tasks and processes with the same state directory from changing the saved credentials of a server,
+    /// until the lock is dropped. Waits for the one that holds it. A host without a state directory has nothing to lock.
+    ///
+    /// The error is a message for people.
+    fn lock_credentials<'a>(&'a self, _name: &'a PluginId) -> BoxFuture<'a, Result<CredentialsLock, String>> {
+        Box::pin(async { Ok(CredentialsLock::none()) })
+    }
 
     /// A fingerprint of the secrets that a server's program gets. It changes when the value of one of them changes.
     fn secrets_fingerprint(&self, child: &StdioServerConfig) -> u64;
 
     /// Loads the tool list that was saved last for a server, if it has at most `most` bytes. The caller must validate
     /// it like a list from the server.
-    fn load_tool_list<'a>(&'a self, name: &'a PluginId, most: usize) -> BoxFuture<'a, Option<Vec<u8>>>;
+    fn load_tool_list<'a>(&'a self, _name: &'a PluginId, _most: usize) -> BoxFuture<'a, Option<Vec<u8>>> {
+        Box::pin(async { None })
+    }
 
     /// Saves the tool list of a server for the next start of the host. It replaces the list saved before. A host
     /// without a state directory saves nothing.
-    fn save_tool_list<'a>(&'a self, name: &'a PluginId, bytes: Vec<u8>) -> BoxFuture<'a, ()>;
+    fn save_tool_list<'a>(&'a self, _name: &'a PluginId, _bytes: Vec<u8>) -> BoxFuture<'a, ()> {
+        Box::pin(async {})
+    }
+
+    /// Whether the name of a path overlaps a protected path, which no policy can allow. Reads no file system, since the
+    /// path may come from a server.
+    fn is_protected_path(&self, path: &Path, writing: bool) -> bool;
 
     /// Removes the values of secrets from a text, for logs and lists.
     fn redact<'t>(&self, text: &'t str) -> Cow<'t, str>;
+}
+
+/// A lock on the saved credentials of a server. Dropping it releases them.
+pub struct CredentialsLock(Option<Box<dyn Send + Sync>>);
+
+impl CredentialsLock {
+    /// A lock that `guard` releases when it is dropped.
+    #[must_use]
+    pub fn new(guard: impl Send + Sync + 'static) -> Self {
+        Self(Some(Box::new(guard)))
+    }
+
+    /// The lock of a host that saves no credentials.
+    #[must_use]
+    pub const fn none() -> Self {
+        Self(None)
+    }
+}
+
+impl fmt::Debug for CredentialsLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CredentialsLock").field(&self.0.is_some()).finish()
+    }
 }
 
 /// The error of a connection attempt.
@@ -87,6 +133,9 @@ pub enum ConnectorError {
     /// The policy or a limit refuses the connection; a retry does not help.
     #[error("{0}")]
     Denied(String),
+    /// The peer redirects with this status to where the request is not sent.
+    #[error("the server answered with status {0}: {1}")]
+    Redirected(u16, String),
     /// The program, the connection or the peer failed.
     #[error("{0}")]
     Failed(String),

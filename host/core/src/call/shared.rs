@@ -162,8 +162,11 @@ pub trait Approvals: Send + Sync + fmt::Debug {
 /// Keeps the tasks of all hosts: calls that outlive their request. The host that runs a task writes what the others must
 /// know, and the others send it what their clients want of the task.
 pub trait TaskStore: Send + Sync + fmt::Debug {
-    /// Writes the state of a task of this host.
-    fn put(&self, task: TaskRecord) -> BoxFuture<'_, Result<(), TaskStoreError>>;
+    /// Writes the state of a task of this host. A final state is never replaced.
+    fn put(&self, task: TaskRecord) -> BoxFuture<'_, Result<TaskWrite, TaskStoreError>>;
+
+    /// Writes the final state of a task whose host has died. Does nothing if its state changed since it was read.
+    fn end<'a>(&'a self, task: &'a FoundTask, state: String) -> BoxFuture<'a, Result<(), TaskStoreError>>;
 
     /// Reads a task of this owner, from any host. Tasks of other owners count as unknown.
     fn get<'a>(
@@ -198,6 +201,15 @@ pub struct TaskRecord {
     pub life: Duration,
 }
 
+/// What became of a state that was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TaskWrite {
+    /// The others see it.
+    Stored,
+    /// The others have seen another final state: this host was taken for dead.
+    EndedBefore,
+}
+
 /// A task that another host runs, or ran.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundTask {
@@ -211,6 +223,8 @@ pub struct FoundTask {
     pub host: String,
     /// Whether that host is alive. If it is not and the task has not ended, what became of the call is not known.
     pub host_is_alive: bool,
+    /// Its revision in the store.
+    pub revision: u64,
 }
 
 /// What a client wants of a task on another host.

@@ -2,6 +2,8 @@
 //!
 //! Characters are Unicode scalar values. The marker of a cut counts against the budget.
 
+use std::borrow::Cow;
+
 use toolbay_policy::output::Truncation;
 
 /// The share of one call: `floor(total / calls)`, capped by the tool's own limit.
@@ -26,13 +28,32 @@ pub fn char_count_if_over(text: &str, budget: usize) -> Option<usize> {
 /// text was cut.
 pub fn cut(text: &mut String, budget: usize) -> Option<usize> {
     let total = char_count_if_over(text, budget)?;
-    shorten(text, budget, Truncation::Head, total, "");
+    *text = shorten(text, budget, Truncation::Head, total, "");
     Some(total)
 }
 
 /// Cuts `text`, which must be longer than `budget`. The marker contains `total`, the original number of characters, and
 /// `rest` if it fits.
-pub fn shorten(text: &mut String, budget: usize, mode: Truncation, total: usize, rest: &str) {
+#[must_use]
+pub fn shorten(text: &str, budget: usize, mode: Truncation, total: usize, rest: &str) -> String {
+    shorten_with(text, budget, mode, total, rest, unchanged)
+}
+
+fn unchanged(text: &str) -> Cow<'_, str> {
+    Cow::Borrowed(text)
+}
+
+/// Does the same as [`shorten`], and cleans the parts that are left. They are cut again if they become longer; the number
+/// of characters that the marker says are left out is that of the text before.
+#[must_use]
+pub fn shorten_with(
+    text: &str,
+    budget: usize,
+    mode: Truncation,
+    total: usize,
+    rest: &str,
+    clean: impl Fn(&str) -> Cow<'_, str>,
+) -> String {
     let here = text.chars().count();
     // The number of omitted characters depends on the length of the marker. It has no more digits than `here`.
     let marker = |left_out: usize, rest: &str| match mode {
@@ -46,21 +67,40 @@ pub fn shorten(text: &mut String, budget: usize, mode: Truncation, total: usize,
         // `rest` is included as long as at least one character of the text remains.
         (Some(room), _) if room > 0 || rest.is_empty() => (rest, room),
         (_, Some(room)) => ("", room),
-        (_, None) => return truncate(text, budget),
+        (_, None) => return cleaned_head(text, budget, clean),
     };
     let marker = marker(here.saturating_sub(room), rest);
     let tail_chars = match mode {
         Truncation::Head => 0,
         Truncation::HeadTail => room - room / 2,
     };
-    let tail = tail_chars.checked_sub(1).and_then(|before| text.char_indices().rev().nth(before));
-    let tail = tail.and_then(|(at, _)| text.get(at..)).map(ToOwned::to_owned).unwrap_or_default();
-    truncate(text, room - tail_chars);
-    text.push_str(&marker);
-    text.push_str(&tail);
+    let tail = clean(last_chars(text, tail_chars));
+    let mut out = cleaned_head(text, room - tail_chars, &clean);
+    out.push_str(&marker);
+    out.push_str(last_chars(&tail, tail_chars));
+    out
 }
 
-fn truncate(text: &mut String, chars: usize) {
+/// The first characters of a text, cleaned.
+fn cleaned_head(text: &str, chars: usize, clean: impl Fn(&str) -> Cow<'_, str>) -> String {
+    let end = text.char_indices().nth(chars).map_or(text.len(), |(end, _)| end);
+    let mut head = clean(text.get(..end).unwrap_or_default()).into_owned();
+    truncate(&mut head, chars);
+    head
+}
+
+/// The last characters of a text.
+fn last_chars(text: &str, chars: usize) -> &str {
+    let start = chars.checked_sub(1).and_then(|before| text.char_indices().rev().nth(before));
+    match start {
+        Some((start, _)) => text.get(start..).unwrap_or_default(),
+        None if chars == 0 => "",
+        None => text,
+    }
+}
+
+/// Cuts a text to at most `chars` characters.
+pub fn truncate(text: &mut String, chars: usize) {
     if let Some((end, _)) = text.char_indices().nth(chars) {
         text.truncate(end);
     }
@@ -114,11 +154,7 @@ mod tests {
     #[test]
     fn head_tail_keeps_both_ends() {
         let text = "A".repeat(100) + &"B".repeat(100);
-        let shortened = |budget, mode, rest: &str| {
-            let mut out = text.clone();
-            shorten(&mut out, budget, mode, 200, rest);
-            out
-        };
+        let shortened = |budget, mode, rest: &str| shorten(&text, budget, mode, 200, rest);
         let out = shortened(100, Truncation::HeadTail, "");
         let marker = "\n[truncated — 200 chars total, 150 left out here]\n";
         assert_eq!(out, format!("{}{marker}{}", "A".repeat(25), "B".repeat(25)));
@@ -142,8 +178,7 @@ mod tests {
             if total <= budget {
                 return Ok(());
             }
-            let mut out = text.clone();
-            shorten(&mut out, budget, mode, total, &rest);
+            let out = shorten(&text, budget, mode, total, &rest);
             prop_assert!(out.chars().count() <= budget);
             let marker = format!("\n[truncated — {total} chars total");
             match out.rsplit_once(&marker) {

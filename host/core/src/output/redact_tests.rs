@@ -71,6 +71,130 @@ fn spellings(value: &str) -> Vec<String> {
     all
 }
 
+/// A text with something between all characters.
+fn interspersed(text: &str, between: &str) -> String {
+    text.chars().map(String::from).collect::<Vec<_>>().join(between)
+}
+
+#[test]
+fn a_value_is_found_although_a_later_cleaner_puts_it_together() {
+    let redactor = redactor();
+    let hidden = [
+        "\u{200b}",
+        "\u{ad}",
+        "\u{feff}",
+        "\u{e0041}",
+        "\u{200d}\u{200d}",
+        "\u{8}",
+        "\x1b",
+        "\x1b[31m",
+        "\x1b[1;38;5;9m\x1b[0m",
+        "\x1b]8;;http://example.com\x07",
+        "\x1b(B",
+        "\u{9b}0m",
+    ];
+    for (between, spelling) in hidden.iter().flat_map(|one| {
+        [(one, VALUE.to_owned()), (one, base64::engine::general_purpose::STANDARD.encode(VALUE))]
+    }) {
+        let text = format!("before {} behind", interspersed(&spelling, between));
+        let clean = redactor.redact_text(&text);
+        assert_eq!(clean, "before [secret KEY] behind", "{between:?}");
+        let json = redactor.redact_json(raw(&json!({ "a": text }).to_string()));
+        assert!(json.get().contains("before [secret KEY] behind"), "{between:?}: {json}");
+        let visible = toolbay_policy::text::remove_hidden(&clean);
+        assert!(!visible.contains(&spelling), "{between:?}");
+    }
+    let plain = "a\u{200b}b \x1b[31mred\x1b[0m \x1b]unclosed";
+    assert_eq!(redactor.redact_text(plain), plain, "all other texts stay");
+    let open = "\x1b]".repeat(100_000);
+    assert_eq!(redactor.redact_text(&open), open);
+}
+
+#[test]
+fn a_dump_of_words_and_references_without_an_end_are_found() {
+    let redactor = redactor();
+    let bytes: Vec<u8> = [b"x".as_slice(), VALUE.as_bytes(), b"\n"].concat();
+    for size in [2, 4, 8] {
+        let words = bytes.chunks(size).map(|word| {
+            let padded = word.iter().chain(std::iter::repeat(&0_u8)).take(size);
+            let padded: Vec<u8> = padded.copied().collect();
+            padded.iter().rev().map(|byte| format!("{byte:02x}")).collect::<String>()
+        });
+        let words: Vec<String> = words.collect();
+        let lines = words.chunks(16 / size).enumerate();
+        let dump: String = lines.map(|(n, line)| format!("{:07o} {}\n", n * 16, line.join(" "))).collect();
+        let clean = redactor.redact_text(&dump);
+        assert!(clean.contains("[secret KEY]"), "{dump} -> {clean}");
+    }
+    let decimal: String = VALUE.chars().map(|c| format!("&#{:07}", u32::from(c))).collect();
+    let named = VALUE.replace('/', "&sol;").replace('+', "&plus;").replace('\\', "&bsol;");
+    for text in [decimal, named] {
+        assert!(redactor.redact_text(&text).contains("[secret KEY]"), "{text}");
+    }
+}
+
+#[test]
+fn references_to_hidden_characters_hide_no_value() {
+    let redactor = Redactor::new([("KEY", "abc/def+ghi-jkl")]).unwrap();
+    for between in ["&#8203;", "&#x200B;", "&shy;", "&zwj;", "&ZeroWidthSpace;", "\\u200b", "\\u00AD"] {
+        let text = format!("a {} b", interspersed("abc/def+ghi-jkl", between));
+        assert_eq!(redactor.redact_text(&text), "a [secret KEY] b", "{between}");
+    }
+    let named = "a abc&sol;def&plus;ghi&hyphen;jkl b";
+    assert_eq!(redactor.redact_text(named), "a [secret KEY] b");
+    for text in ["a&shy;b", "&#8203;", "&hyphen;", "x&shy;y \\u200b"] {
+        assert_eq!(redactor.redact_text(text), text, "all other texts stay");
+    }
+}
+
+/// The lines of a dump of 16 bytes each.
+fn dump(bytes: &[u8], offset: impl Fn(usize) -> String, cell: impl Fn(u8) -> String) -> String {
+    let line = |(n, line): (usize, &[u8])| {
+        format!("{}{}\n", offset(n * 16), line.iter().map(|byte| cell(*byte)).collect::<String>())
+    };
+    bytes.chunks(16).enumerate().map(line).collect()
+}
+
+#[test]
+fn dumps_of_numbers_and_characters_are_found() {
+    let redactor = redactor();
+    let bytes: Vec<u8> = [b"user:".as_slice(), VALUE.as_bytes(), b"\n"].concat();
+    let octal = |at: usize| format!("{at:07o}");
+    let none = |_: usize| String::new();
+    let in_c = |byte: u8| match byte {
+        b'\n' => "  \\n".to_owned(),
+        b' '..=b'~' => format!("{:>4}", char::from(byte)),
+        _ => format!(" {byte:03o}"),
+    };
+    let words =
+        bytes.chunks(4).map(|word| word.iter().rev().map(|byte| format!("{byte:02x}")).collect::<String>());
+    let dumps = [
+        dump(&bytes, octal, |byte| format!(" {byte:03o}")),
+        dump(&bytes, none, |byte| format!(" {byte:03o}")),
+        dump(&bytes, octal, |byte| format!(" {byte:3}")),
+        dump(&bytes, none, |byte| format!(" {byte:3}")),
+        dump(&bytes, |at| format!("{at:06x}"), |byte| format!(" {byte:3}")),
+        dump(&bytes, octal, in_c),
+        format!("{bytes:?}"),
+        format!("{}\n", words.collect::<Vec<_>>().join(" ")),
+    ];
+    for dump in dumps {
+        for text in [dump.clone(), format!("it says:\n{dump}1 2 3 and more 255\n")] {
+            let clean = redactor.redact_text(&text);
+            assert!(clean.contains("[secret KEY]") && clean.len() < 120, "{text} -> {clean}");
+            let json = redactor.redact_json(raw(&json!({ "out": text }).to_string()));
+            assert!(json.get().contains("[secret KEY]"), "{json}");
+        }
+    }
+    let numbers = redactor.redact_json(raw(&json!({ "bytes": bytes }).to_string()));
+    assert!(numbers.get().contains("[secret"), "{numbers}");
+    for text in
+        ["115 51 99 114 51 116 47", "0000000 163 063 143", "0000000   s   3   c   r", "1, 2, 3 and 256"]
+    {
+        assert!(matches!(redactor.redact_text(text), Cow::Borrowed(_)), "{text}");
+    }
+}
+
 #[test]
 fn every_form_is_found_in_any_context() {
     let redactor = redactor();

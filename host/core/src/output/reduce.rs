@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::call::compute::ComputeQueue;
 use crate::call::fault::Fault;
 use crate::call::invoke::BoxFuture;
 use crate::tool::content::ToolResult;
@@ -17,6 +18,8 @@ pub struct ReduceContext<'a> {
     pub turn_count: u32,
     /// The characters that the result will be cut to afterwards.
     pub budget_chars: usize,
+    /// Where native code reduces long results.
+    pub compute: &'a ComputeQueue,
 }
 
 /// Reduces the results of one tool. It is a pure function without effects or state.

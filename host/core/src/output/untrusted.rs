@@ -76,6 +76,12 @@ impl UntrustedMark {
         }
     }
 
+    /// The whole text, neutralized, inside the mark.
+    #[must_use]
+    pub fn wrap_text(&self, text: &str) -> String {
+        self.wrap(&self.neutral_body(text))
+    }
+
     /// The marked text in at most `budget` characters. `total` is the length of the original, and `rest` tells how to
     /// read it. An empty text stays empty.
     #[must_use]
@@ -87,11 +93,24 @@ impl UntrustedMark {
             let note = format!("[{total} characters of untrusted text left out: they do not fit{rest}]");
             return note.chars().take(budget).collect();
         };
-        let mut body = self.neutral_body(text).into_owned();
-        if budget::char_count_if_over(&body, room).is_some() {
-            budget::shorten(&mut body, room, mode, total, rest);
+        let text = self.strip_mark(text);
+        // Cut first: the work follows the budget, not the text.
+        if budget::char_count_if_over(text, room).is_none() {
+            let body = neutral_text(text);
+            if budget::char_count_if_over(&body, room).is_none() {
+                return self.wrap(&body);
+            }
         }
-        self.wrap(&body)
+        self.wrap(&budget::shorten_with(text, room, mode, total, rest, neutral_text))
+    }
+}
+
+/// The text as it stands inside of a mark: neutralized, with hidden text escaped.
+#[must_use]
+pub fn neutral_text(text: &str) -> Cow<'_, str> {
+    match text::escape_smuggled(text) {
+        Cow::Borrowed(text) => neutralize(text),
+        Cow::Owned(text) => Cow::Owned(neutralize(&text).into_owned()),
     }
 }
 

@@ -18,7 +18,9 @@ use super::shape::{ShapedOutput, shape};
 use super::shared;
 use super::validate::validate;
 use super::{CallPolicy, PipelineParts};
+use crate::call::fault::Fault;
 use crate::call::invoke::Failure;
+use crate::call::refusal::Refusal;
 use crate::call::trace::{CallTrace, Tracer};
 use crate::call::{ToolCall, TurnContext};
 use crate::output::budget;
@@ -46,12 +48,35 @@ pub(super) struct BatchContext {
     pub(super) deadline: Option<Instant>,
 }
 
-/// The result of a call that ends before its tool runs: a refusal, a host failure or a dry run.
-pub(super) struct EarlyResult(pub(super) Result<ToolOutput, Failure>);
+/// The result of a call that ends before its tool runs: a refusal, a host failure or a dry run. An error without a
+/// reason is none: [`Refusal`] has one, and the kind of a fault is one.
+pub(super) struct EarlyResult(Result<ToolOutput, Failure>);
 
-impl<E: Into<Failure>> From<E> for EarlyResult {
-    fn from(error: E) -> Self {
-        Self(Err(error.into()))
+impl EarlyResult {
+    /// The output of a dry run.
+    pub(super) fn dry_run(output: ToolOutput) -> Self {
+        Self(Ok(output))
+    }
+
+    /// A failure of the host.
+    pub(super) fn host_failed(problem: impl Into<String>) -> Self {
+        Self(Err(Failure::Host(problem.into())))
+    }
+
+    pub(super) fn into_result(self) -> Result<ToolOutput, Failure> {
+        self.0
+    }
+}
+
+impl From<Refusal> for EarlyResult {
+    fn from(refusal: Refusal) -> Self {
+        Self(Err(refusal.into()))
+    }
+}
+
+impl From<Fault> for EarlyResult {
+    fn from(fault: Fault) -> Self {
+        Self(Err(fault.into()))
     }
 }
 
@@ -68,6 +93,14 @@ impl BatchContext {
         guard.finish(output.unwrap_or_else(|_| {
             ShapedOutput::failed(Failure::Host("the call panicked; see the log".to_owned()))
         }))
+    }
+
+    /// Records a call that is refused before its first gate.
+    pub(super) fn refuse_call(&self, call: ToolCall, fault: Fault) -> CallResult {
+        let ToolCall { id, tool, args, .. } = call;
+        let mut guard = AuditGuard::new(self, &id, tool, args.len());
+        drop(CallTarget::find(&mut guard, args));
+        guard.finish(ShapedOutput::failed(fault.into()))
     }
 
     /// Starts the trace of a call.
@@ -108,8 +141,8 @@ async fn run_tool(
     if let Some(shared) = &guard.batch.pipeline.shared {
         Box::pin(shared::charge(shared, guard.batch)).await?;
     }
-    let tool = resolve(guard.batch, target)?;
-    let call = validate(guard, tool, args)?;
+    let tool = resolve(guard.batch, target).await?;
+    let call = validate(guard, tool, args).await?;
     let call = admit(guard, tool, call).await?;
     invoke(guard, tool, call).await
 }

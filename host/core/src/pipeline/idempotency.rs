@@ -11,8 +11,9 @@ use crate::call::idempotency::{
     CallEnd, CallKey, CallKeys, KeyState, MAX_KEY_BYTES, MAX_RESULT_BYTES, RecordedResult,
 };
 use crate::call::invoke::Failure;
+use crate::call::refusal::{Refusal, RefusalReason};
 use crate::tool::canonical::Digest;
-use crate::tool::content::{ErrorCode, ToolError, ToolOutput};
+use crate::tool::content::{ToolError, ToolOutput};
 
 /// When to ask again for the result of a call that runs.
 const RETRY: Duration = Duration::from_secs(1);
@@ -88,7 +89,7 @@ pub(super) async fn claim(
 }
 
 fn refused(text: String) -> Failure {
-    ToolError::new(ErrorCode::InputInvalid, text).with_subject("idempotency_key").into()
+    Refusal::new(RefusalReason::IdempotencyKey, text).with_subject("idempotency_key").into()
 }
 
 impl KeyClaim {

@@ -21,10 +21,11 @@ use super::resolve::ResolvedTool;
 use super::validate::validate_changed;
 use crate::call::fault::{Fault, FaultKind};
 use crate::call::invoke::{BoxFuture, Failure};
+use crate::call::refusal::RefusalReason;
 use crate::call::{AdmittedCall, CallContext};
 use crate::output::redact::Redactor;
 use crate::tool::ToolDef;
-use crate::tool::content::{ToolOutput, ToolResult};
+use crate::tool::content::{ToolError, ToolOutput, ToolResult};
 
 /// The decision of an interceptor about a call before it runs.
 #[derive(Debug)]
@@ -145,9 +146,13 @@ impl Interceptors {
             let before = run_contained(tool.ctx, async { interceptor.before(&call, tool.ctx).await }).await;
             match before? {
                 InterceptorAction::Run => {}
-                InterceptorAction::Answer(answer) => return Ok((call, Some(answer))),
+                InterceptorAction::Answer(answer) => {
+                    let reason = Some(RefusalReason::Interceptor);
+                    let answer = answer.map_err(|error| ToolError { refusal: reason, ..error });
+                    return Ok((call, Some(answer)));
+                }
                 InterceptorAction::Args(args) => {
-                    let changed = validate_changed(guard, tool, args.to_string())?;
+                    let changed = validate_changed(guard, tool, args.to_string()).await?;
                     call = admit(guard, tool, changed).await?;
                 }
             }
@@ -169,20 +174,25 @@ impl Interceptors {
                 run_contained(tool.ctx, async { interceptor.after(call, tool.ctx, &result).await }).await;
             let replaced = match after {
                 Ok(None) => continue,
-                Ok(Some(Ok(output))) => match check_output(def, &output) {
-                    Ok(()) => Ok(output),
+                Ok(Some(Ok(mut output))) => match check_output(tool.ctx, def, &mut output).await {
+                    Ok(None) => Ok(output),
+                    Ok(Some(mismatch)) => {
+                        report_failed(def, &mismatch.fault.message);
+                        continue;
+                    }
                     Err(fault) => {
                         report_failed(def, &fault.message);
                         continue;
                     }
                 },
                 Ok(Some(Err(error))) => Err(error.into()),
-                Err(failure) => {
-                    report_failed(def, &failure.to_string());
+                Err(early) => {
+                    let problem = early.into_result().err().map(|failure| failure.to_string());
+                    report_failed(def, &problem.unwrap_or_default());
                     continue;
                 }
             };
-            result = redact_result(redactor, replaced);
+            result = redact_result(tool.ctx, redactor, replaced).await;
         }
         result
     }
@@ -194,12 +204,12 @@ fn report_failed(tool: &ToolDef, problem: &str) {
 
 /// Runs a method of an interceptor until it returns, panics or the call is cancelled. A bug in an interceptor must not
 /// affect other calls.
-async fn run_contained<T>(ctx: &CallContext, method: impl Future<Output = T>) -> Result<T, Failure> {
+async fn run_contained<T>(ctx: &CallContext, method: impl Future<Output = T>) -> Result<T, EarlyResult> {
     tokio::select! {
         biased;
         () = ctx.cancel().cancelled() => Err(Fault::new(FaultKind::Cancelled, "the call was cancelled").into()),
-        done = AssertUnwindSafe(method).catch_unwind() => done.map_err(|_| {
-            Failure::Host("an interceptor panicked; see the log".to_owned())
-        }),
+        done = AssertUnwindSafe(method).catch_unwind() => {
+            done.map_err(|_| EarlyResult::host_failed("an interceptor panicked; see the log"))
+        }
     }
 }

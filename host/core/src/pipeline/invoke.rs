@@ -3,10 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+use toolbay_policy::output::SchemaMismatch;
+
 use super::batch::EarlyResult;
 use super::check::{check_output, redact_result};
 use super::idempotency::{self, KeyedCall};
 use super::nested::NestedCalls;
+use super::oversize;
 use super::record::{AuditGuard, RunFacts};
 use super::resolve::ResolvedTool;
 use super::result::cost_of;
@@ -92,8 +96,9 @@ impl Invocation<'_, '_> {
             let result = self.run(call).await;
             return self.accept(result).await;
         };
-        if let Some((output, age)) = session.cached_result(&key, def, max_age) {
+        if let Some((mut output, age)) = session.cached_result(&key, def, max_age) {
             self.guard.update_run(|run| run.cached = Some(age));
+            self.check(&mut output).await?;
             let output = Ok(output);
             self.memory.count(batch, self.tool.entry(), &output).await?;
             return output;
@@ -119,8 +124,11 @@ impl Invocation<'_, '_> {
                 claim.settle(&result).await;
                 result
             }
-            KeyedCall::Ended(result, age) => {
+            KeyedCall::Ended(mut result, age) => {
                 self.guard.update_run(|run| run.cached = Some(age));
+                if let Ok(output) = &mut result {
+                    self.check(output).await?;
+                }
                 let result = result.map_err(Failure::from);
                 self.memory.count(batch, self.tool.entry(), &result).await?;
                 result
@@ -132,13 +140,38 @@ impl Invocation<'_, '_> {
     /// before the reducer.
     async fn accept(&mut self, answer: Result<ToolOutput, Failure>) -> Result<ToolOutput, Failure> {
         self.guard.update_run(|run| run.cost_usd = cost_of(&answer));
+        let mut answer = answer;
+        let moved = match self.guard.batch.parent {
+            // A calling tool has limits of its own.
+            Some(_) => false,
+            None => oversize::fit(&mut answer, self.tool),
+        };
         // Memory first: a result that does not fit is not processed.
         self.memory.count(self.guard.batch, self.tool.entry(), &answer).await?;
-        let checked = answer.and_then(|output| {
-            check_output(&self.tool.entry().def, &output)?;
-            Ok(output)
-        });
-        redact_result(&self.guard.redactor, checked)
+        // Most tools have no output schema, and many hosts no secret: these calls make no future for either.
+        let is_checked = !moved && self.tool.entry().def.output_schema.is_some();
+        if let (true, Ok(output)) = (is_checked, &mut answer)
+            && let Err(problem) = self.check(output).await
+        {
+            answer = Err(problem.into());
+        }
+        if self.guard.redactor.is_empty() {
+            return answer;
+        }
+        redact_result(self.tool.ctx, &self.guard.redactor, answer).await
+    }
+
+    /// Checks an output against the output schema of the tool. By default, a mismatch is only marked.
+    async fn check(&mut self, output: &mut ToolOutput) -> Result<(), Fault> {
+        let (entry, settings) = (self.tool.entry(), self.guard.batch.call_policy.output);
+        let Some(mismatch) = check_output(self.tool.ctx, &entry.def, output).await? else { return Ok(()) };
+        match entry.call.output.or(settings).schema_mismatch.unwrap_or_default() {
+            SchemaMismatch::Error => Err(mismatch.fault),
+            SchemaMismatch::Mark => {
+                self.guard.update_run(|run| run.mismatch = Some(mismatch.mark));
+                Ok(())
+            }
+        }
     }
 
     /// Waits for the serial queue of the tool, if it has one, and runs the tool.
@@ -148,15 +181,23 @@ impl Invocation<'_, '_> {
         if entry.call.serial.is_some() && ctx.cancel().is_cancelled() {
             return Err(Fault::new(FaultKind::Cancelled, "the call was cancelled before it ran").into());
         }
-        let permit = match &entry.call.serial {
-            Some(queue) => Some(batch.pipeline.serial.acquire(queue, ctx.cancel()).await?),
-            None => None,
+        let may_wait = entry.call.serial.is_some() || batch.pipeline.shared.is_some();
+        let waiting = may_wait.then(Instant::now);
+        let turn = async {
+            let permit = match &entry.call.serial {
+                Some(queue) => Some(batch.pipeline.serial.acquire(queue, ctx.cancel()).await?),
+                None => None,
+            };
+            let lease = match &batch.pipeline.shared {
+                Some(shared) => Box::pin(shared::acquire_rights(shared, batch, entry, ctx)).await?,
+                None => None,
+            };
+            self.memory.reserve(batch, entry, ctx).await?;
+            Ok::<_, Failure>((lease, permit))
         };
-        let lease = match &batch.pipeline.shared {
-            Some(shared) => Box::pin(shared::acquire_rights(shared, batch, entry, ctx)).await?,
-            None => None,
-        };
-        self.memory.reserve(batch, entry, ctx).await?;
+        let turn = turn.await;
+        self.guard.waited += waiting.map_or(Duration::ZERO, |since| since.elapsed());
+        let (lease, permit) = turn?;
         self.guard.write_start(entry, ctx);
         if !entry.invoker.calls_begin() {
             ctx.begin().map_err(|problem| Failure::from_audit_error(&problem))?;

@@ -11,15 +11,16 @@ use super::batch::{BatchContext, CallGroup};
 use super::resolve::ResolvedTool;
 use super::result::CallResult;
 use super::schedule::BatchScheduler;
+use crate::call::compute::ComputeQueue;
 use crate::call::invoke::BoxFuture;
 use crate::call::invoke::nested::{
     CallableTool, InvokeGrant, MAX_CHARS, NestedBatch, NestedResult, ResultHandler, ToolCaller,
 };
+use crate::call::refusal::{Refusal, RefusalReason};
 use crate::call::shared::CallRights;
 use crate::call::trace::CallTrace;
 use crate::call::{CallContext, ToolCall, TurnContext};
 use crate::registry::view::ToolEntry;
-use crate::tool::content::{ErrorCode, ToolError};
 use crate::tool::toolcall_reason;
 
 /// A call that makes nested calls.
@@ -40,6 +41,11 @@ impl ParentCall {
         &self.ctx.call_id
     }
 
+    /// Where work on the data of the calling tool runs.
+    pub(super) fn compute_queue(&self) -> ComputeQueue {
+        self.ctx.compute_queue()
+    }
+
     /// What the call may lose while it runs.
     pub(super) fn rights(&self) -> Option<&CallRights> {
         self.ctx.rights()
@@ -50,13 +56,13 @@ impl ParentCall {
     }
 
     /// Refuses a tool outside of the calling tool's grant, before the calling tool learns whether it exists.
-    pub(super) fn check_grant(&self, tool: &str) -> Result<(), ToolError> {
+    pub(super) fn check_grant(&self, tool: &str) -> Result<(), Refusal> {
         if self.grant.allows(tool) {
             return Ok(());
         }
         let refusal = self.grant.refusal(tool);
         let text = refusal.for_model(&self.ctx.tool);
-        Err(ToolError::new(ErrorCode::NotAvailable, text).with_subject("denied").with_hint(refusal.hint))
+        Err(Refusal::new(RefusalReason::Invoke, text).with_subject("denied").with_hint(refusal.hint))
     }
 
     /// Records that a nested call returned untrusted text.

@@ -21,12 +21,12 @@ use crate::audit::{self, AuditRecord, CallStart, StartId};
 use crate::call::approval::Decision;
 use crate::call::fault::{Fault, FaultKind};
 use crate::call::invoke::Failure;
+use crate::call::refusal::Refusal;
 use crate::call::{BeginHook, CallContext};
 use crate::output::redact::Redactor;
 use crate::registry::event::HostEvent;
 use crate::registry::view::{FoundTool, ToolEntry};
 use crate::tool::ToolSource;
-use crate::tool::content::ToolError;
 
 /// A call that is not recorded yet, with the facts from its stages. If the call is dropped because the caller went
 /// away, the guard still records it, since the call may have had effects.
@@ -45,6 +45,8 @@ pub(super) struct AuditGuard<'b> {
     /// The caller's reason for the call.
     pub(super) reason: Option<Arc<str>>,
     pub(super) permission: Option<Decision>,
+    /// The time in which the call waited for a person, its queue or memory.
+    pub(super) waited: Duration,
     /// The caller's idempotency key.
     pub(super) idempotency_key: Option<Arc<str>>,
     /// `None` until the call can have had effects.
@@ -58,6 +60,8 @@ struct TargetFacts {
     source: Option<Arc<ToolSource>>,
     /// Whether the requested tool only forwarded the call.
     forwarded: bool,
+    /// Whether the caller must not know of the tool.
+    is_hidden: bool,
     /// Whether models may read policy lines.
     hints_for_model: bool,
 }
@@ -72,6 +76,8 @@ pub(super) struct RunFacts {
     pub(super) cached: Option<Duration>,
     /// The outcome of the reducer.
     pub(super) reducer: Option<&'static str>,
+    /// The mark of an output that does not match its schema.
+    pub(super) mismatch: Option<String>,
     /// The id of the start line in the audit, if the call gets one.
     start_id: Option<StartId>,
 }
@@ -95,6 +101,7 @@ impl<'b> AuditGuard<'b> {
             digests: None,
             reason: None,
             permission: None,
+            waited: Duration::ZERO,
             idempotency_key: None,
             run: None,
             finished: false,
@@ -110,13 +117,15 @@ impl<'b> AuditGuard<'b> {
             ctx: Arc::clone(&target.ctx),
             source: target.source().cloned(),
             forwarded,
-            hints_for_model: settings.policy_hints.unwrap_or(false),
+            is_hidden: target.is_hidden(),
+            // The hint of such a refusal names the tool.
+            hints_for_model: settings.policy_hints.unwrap_or(false) && !target.is_hidden(),
         });
     }
 
     /// Gate 1: adds the call to those in progress, unless the operator stopped all calls or the host lost the contact with
     /// the others.
-    pub(super) fn enter(&mut self, target: &CallTarget<'_>) -> Result<(), ToolError> {
+    pub(super) fn enter(&mut self, target: &CallTarget<'_>) -> Result<(), Refusal> {
         if let Some(shared) = &self.batch.pipeline.shared {
             shared::check_contact(shared)?;
         }
@@ -157,7 +166,7 @@ impl<'b> AuditGuard<'b> {
                 lines: hints,
                 for_model: target.as_ref().is_some_and(|target| target.hints_for_model),
             },
-            source: target.and_then(|target| target.source),
+            source: target.filter(|target| !target.is_hidden).and_then(|target| target.source),
         }
     }
 
@@ -169,7 +178,7 @@ impl<'b> AuditGuard<'b> {
         }
         let ended = Instant::now();
         let took = ended.duration_since(self.start);
-        let duration_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        let duration_us = micros(took);
         let record = self.audit_record(output, duration_us);
         self.push_log_entry(&record, ended);
         let hints = record.hints.clone();
@@ -191,13 +200,14 @@ impl<'b> AuditGuard<'b> {
 
     fn audit_record(&mut self, output: &ShapedOutput, duration_us: u64) -> AuditRecord {
         let (result, identity, redactor) = (&output.result, &self.batch.turn.identity, &self.redactor);
-        let redacted = |text: &str| audit::cut(&redactor.redact_text(text));
+        let redacted = |text: &str| audit::redacted(redactor, text);
         let target = self.target.as_ref();
         let ctx = target.map(|target| &target.ctx);
         let run = self.run.as_ref();
         // A refused call has no usage.
         let ran = ctx.filter(|_| run.is_some());
         let began = ctx.is_some_and(|ctx| ctx.has_begun());
+        let is_cached = run.is_some_and(|run| run.cached.is_some());
         let usage = run.and_then(|run| run.usage).or_else(|| ran.map(|ctx| ctx.usage()));
         AuditRecord {
             call_id: redacted_text(redactor, self.call_id),
@@ -211,6 +221,7 @@ impl<'b> AuditGuard<'b> {
             session_id: self.batch.turn.session.id().map(redacted),
             agent_id: identity.agent_id.as_deref().map(redacted),
             platform: identity.platform.as_deref().map(redacted),
+            client_name: identity.client.as_deref().map(redacted),
             profile: ctx.and_then(|ctx| ctx.profile.as_deref()).map(audit::cut),
             traceparent: identity.traceparent,
             call_sha256: self.digests.map(|digests| digests.call),
@@ -218,6 +229,7 @@ impl<'b> AuditGuard<'b> {
             epoch: self.batch.call_policy.epoch,
             permission: self.permission,
             outcome: outcome(result),
+            refusal: (result.as_ref().err()).filter(|_| !began && !is_cached).map(Failure::refusal_reason),
             limit: match result {
                 Err(Failure::Fault(fault)) => fault.limit.clone(),
                 Ok(_) | Err(Failure::Refused(_) | Failure::Host(_)) => None,
@@ -228,15 +240,19 @@ impl<'b> AuditGuard<'b> {
             usage: usage.unwrap_or_default(),
             cost_usd: run.and_then(|run| run.cost_usd),
             duration_us,
-            cached: run.is_some_and(|run| run.cached.is_some()),
+            waited_us: micros(self.waited).saturating_add(usage.map_or(0, |usage| usage.queued_us)),
+            cached: is_cached,
             delivered_chars: match result {
                 Ok(output) => output.value.chars().count(),
                 Err(failure) => failure.to_string().chars().count(),
             },
             cut_from_chars: output.shaping.cut_from_chars,
             reducer: run.and_then(|run| run.reducer),
-            reason: (self.reason.take())
-                .map(|reason| redactor.redact_text(&reason).chars().take(audit::MAX_REASON).collect()),
+            reason: (self.reason.take()).map(|reason| {
+                // A redacted text can be shorter than the text.
+                let (beginning, _) = redactor.redact_prefix(&reason, 2 * audit::MAX_REASON);
+                beginning.chars().take(audit::MAX_REASON).collect()
+            }),
             began,
             start_id: run.and_then(|run| run.start_id).filter(|_| began),
             trace: ctx.and_then(|ctx| ctx.trace.as_ref()).map(|trace| {
@@ -265,6 +281,7 @@ impl<'b> AuditGuard<'b> {
             outcome: record.outcome,
             cached: record.cached,
             duration_us: record.duration_us,
+            waited_us: record.waited_us,
             args_bytes: self.args_bytes,
             delivered_chars: record.delivered_chars,
             cost_usd: record.cost_usd,
@@ -283,7 +300,7 @@ impl<'b> AuditGuard<'b> {
             return;
         }
         let (start_id, identity, redactor) = (StartId::next(), &self.batch.turn.identity, &self.redactor);
-        let redacted = |text: &str| audit::cut(&redactor.redact_text(text));
+        let redacted = |text: &str| audit::redacted(redactor, text);
         let start = CallStart {
             start_id,
             call_id: redacted_text(redactor, &ctx.call_id),
@@ -314,10 +331,14 @@ impl Drop for AuditGuard<'_> {
     }
 }
 
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
 /// A text of a caller for the audit: cut and redacted. Most texts are shared unchanged.
 fn redacted_text(redactor: &Redactor, text: &Arc<str>) -> Arc<str> {
-    match redactor.redact_text(text) {
-        Cow::Borrowed(_) if text.len() <= audit::MAX_TEXT => Arc::clone(text),
-        redacted => audit::cut(&redacted).into(),
+    match redactor.redact_prefix(text, audit::MAX_TEXT) {
+        (Cow::Borrowed(_), false) => Arc::clone(text),
+        _ => audit::redacted(redactor, text).into(),
     }
 }

@@ -4,6 +4,7 @@ use toolbay_policy::refusal;
 
 use crate::call::CallContext;
 use crate::call::invoke::Failure;
+use crate::tool::ToolSource;
 use crate::tool::content::{BlockBody, ContentBlock, ToolOutput};
 
 /// The hints for the operator: first that of the call's own failure, then those of refusals while it ran.
@@ -22,13 +23,21 @@ pub(super) fn hints(result: &Result<ToolOutput, Failure>, ctx: &CallContext) -> 
     hints
 }
 
-/// Appends to a fault of a limit that the operator can raise it, and the command that explains how.
-pub(super) fn append_raise_note(result: &mut Result<ToolOutput, Failure>, tool: &str) {
+/// Appends to a fault of a limit that the operator can raise it, and the command that explains how: a program that brings
+/// its own tools may have no such command.
+pub(super) fn append_raise_note(
+    result: &mut Result<ToolOutput, Failure>,
+    tool: &str,
+    source: Option<&ToolSource>,
+) {
     if let Err(Failure::Fault(fault)) = result
         && fault.hint().is_some()
     {
         fault.message.push_str("; ");
-        fault.message.push_str(&refusal::limit_notice(tool));
+        match source {
+            Some(ToolSource::Builtin) => fault.message.push_str(refusal::RAISE_NOTICE),
+            Some(_) | None => fault.message.push_str(&refusal::limit_notice(tool)),
+        }
     }
 }
 

@@ -4,18 +4,22 @@ use std::sync::Arc;
 
 use toolbay_policy::Profile;
 
-use super::batch::BatchContext;
+use super::batch::{BatchContext, EarlyResult};
 use super::record::AuditGuard;
 use crate::call::CallContext;
 use crate::call::invoke::ForwardTarget;
-use crate::registry::view::{FoundTool, ToolEntry};
+use crate::call::refusal::Refusal;
+use crate::registry::view::{FoundTool, ToolDenial, ToolEntry};
 use crate::tool::ToolSource;
-use crate::tool::content::ToolError;
 
 /// The target of a call: a tool of the view, or an unknown name.
 pub(super) struct CallTarget<'b> {
-    /// The tool. It is looked up once, so all stages see the same tool.
+    /// The tool, if the caller may know that it exists. It is looked up once, so all stages see the same tool.
     pub(super) found: Option<FoundTool<'b>>,
+    /// The source of the tool, also of one that the caller must not know of.
+    source: Option<&'b Arc<ToolSource>>,
+    /// The gate that refuses the tool.
+    denial: Option<ToolDenial>,
     pub(super) ctx: Arc<CallContext>,
 }
 
@@ -44,9 +48,14 @@ impl<'b> ResolvedTool<'b> {
 }
 
 impl<'b> CallTarget<'b> {
-    /// The source of the tool.
+    /// The source of the tool, for the operator.
     pub(super) fn source(&self) -> Option<&'b Arc<ToolSource>> {
-        self.found.map(|tool| &tool.entry().def.source)
+        self.source
+    }
+
+    /// Whether the tool exists and the caller must not learn that.
+    pub(super) fn is_hidden(&self) -> bool {
+        self.denial.as_ref().is_some_and(ToolDenial::hides_tool)
     }
 
     /// Looks up the tool of a call. A forwarding tool that is available is replaced by its target.
@@ -60,6 +69,10 @@ impl<'b> CallTarget<'b> {
             args = forwarded;
             Arc::<str>::from(tool)
         });
+        let source = found.map(|tool| &tool.entry().def.source);
+        let profile = found.map_or_else(|| batch.view.profile(), FoundTool::profile_name).cloned();
+        let denial = found.and_then(|tool| tool.denial());
+        let found = found.filter(|_| !denial.as_ref().is_some_and(ToolDenial::hides_tool));
         let entry = found.map(FoundTool::entry);
         // The name shares its allocation with the definition, if there is one.
         let name = match (&target, entry) {
@@ -67,15 +80,15 @@ impl<'b> CallTarget<'b> {
             (Some(target), None) => Arc::clone(target),
             (None, None) => guard.requested_tool.as_str().into(),
         };
-        let profile = found.map_or_else(|| batch.view.profile(), FoundTool::profile_name).cloned();
         let budget = batch.budget_chars(entry.and_then(|entry| entry.call.result_chars));
         let (id, turn) = (Arc::clone(guard.call_id), Arc::clone(&batch.turn));
-        let mut ctx = CallContext::new(id, name, budget, turn, guard.redactor.clone(), profile);
+        let (redactor, compute) = (guard.redactor.clone(), batch.pipeline.compute.clone());
+        let mut ctx = CallContext::new(id, name, budget, turn, redactor, compute, profile);
         ctx.deadline = batch.deadline;
         if let Some(tracer) = &batch.pipeline.tracer {
             ctx.trace = Some(batch.start_trace(tracer, guard.start));
         }
-        let call = Self { found, ctx: Arc::new(ctx) };
+        let call = Self { found, source, denial, ctx: Arc::new(ctx) };
         guard.set_target(&call, target.is_some());
         (call, args)
     }
@@ -83,15 +96,31 @@ impl<'b> CallTarget<'b> {
 
 /// Gates 2 to 10: the budgets of the session, the grant of a calling tool, and whether the tool is known, visible and
 /// available. The session counts the call first, so a call of an unknown tool counts, too.
-pub(super) fn resolve<'b>(
+pub(super) async fn resolve<'b>(
     batch: &'b BatchContext,
     target: &'b CallTarget<'b>,
-) -> Result<ResolvedTool<'b>, ToolError> {
+) -> Result<ResolvedTool<'b>, EarlyResult> {
     batch.turn.session.count_call(&batch.call_policy.session, batch.turn_count.as_deref())?;
     if let Some(parent) = &batch.parent {
         parent.check_grant(&target.ctx.tool)?;
     }
-    let found = target.found.ok_or_else(|| batch.view.unknown_tool_error(&target.ctx.tool))?;
-    found.check_available()?;
-    Ok(ResolvedTool { found, ctx: &target.ctx })
+    match (&target.denial, target.found) {
+        (None, Some(found)) => Ok(ResolvedTool { found, ctx: &target.ctx }),
+        // Boxed to keep the future of calls of known tools small.
+        (denial, _) => Err(Box::pin(refuse(batch, target, denial.clone())).await),
+    }
+}
+
+/// The refusal of a tool that the caller cannot call, or does not know. All callers of unknown names share one queue, since
+/// the names are theirs to choose; the calls of a tool are in that of its source.
+async fn refuse(batch: &BatchContext, target: &CallTarget<'_>, denial: Option<ToolDenial>) -> EarlyResult {
+    let queue = match &batch.parent {
+        Some(parent) => parent.compute_queue(),
+        None => batch.pipeline.compute.queue("unknown tools".into(), target.ctx.cancel().clone()),
+    };
+    let (view, name) = (batch.view.clone(), Arc::clone(&target.ctx.tool));
+    let suggests = denial.as_ref().is_none_or(ToolDenial::hides_tool);
+    let steps = if suggests { view.suggestion_steps() } else { 0 };
+    let refusal: Result<Refusal, _> = queue.run(steps, move || view.refuse(&name, denial)).await;
+    refusal.map_or_else(EarlyResult::from, EarlyResult::from)
 }

@@ -11,9 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use toolbay_policy::limits::LimitHit;
 use toolbay_policy::limits::{DEFAULT_RESULT_BYTES, HostLimits};
-use toolbay_policy::quantity;
 
 use super::batch::BatchContext;
 use crate::call::CallContext;
@@ -22,7 +20,9 @@ use crate::call::invoke::Failure;
 use crate::pipeline::memory::{MemoryBudget, MemoryReservation};
 use crate::registry::view::ToolEntry;
 use crate::tool::ToolSource;
-use crate::tool::content::{BlockBody, ContentBlock, EmbeddedResource, ResourceBody, ToolOutput};
+use crate::tool::content::{
+    BlockBody, ContentBlock, EmbeddedResource, ErrorDetails, ResourceBody, ToolOutput,
+};
 
 /// Bytes that every call reserves: more than most results have.
 const BASE_RESERVATION: u64 = 32 << 10;
@@ -140,7 +140,7 @@ impl CallMemory {
         Ok(())
     }
 
-    /// Counts a result. Refuses a result that exceeds `result_bytes` or the memory that is left.
+    /// Counts a result. Refuses a result that exceeds the memory that is left.
     pub(super) async fn count(
         &mut self,
         batch: &BatchContext,
@@ -155,9 +155,6 @@ impl CallMemory {
                 let text = if text > DEFAULT_RESULT_BYTES { text.saturating_mul(2) } else { text };
                 let whole = beside.saturating_add(text);
                 entry.record_result_size(beside, whole);
-                if batch.parent.is_none() && beside > entry.call.result_bytes {
-                    return Err(too_large_fault(entry, beside));
-                }
                 whole
             }
             Err(failure) => failure_bytes(failure),
@@ -177,10 +174,7 @@ impl CallMemory {
             output.content.iter_mut().filter_map(ContentBlock::text_mut).for_each(shrink);
         }
         let mut memory = self.0?;
-        let bytes = match result {
-            Ok(output) => beside_text(output).saturating_add(text_bytes(output)),
-            Err(failure) => failure_bytes(failure),
-        };
+        let bytes = bytes_of(result);
         if !memory.reservation.resize(bytes) {
             tracing::debug!(bytes, "a result became larger than its memory reservation");
         }
@@ -214,9 +208,25 @@ fn shrink(text: &mut String) {
     }
 }
 
+/// Bytes of a result with all its parts.
+pub(super) fn bytes_of(result: &Result<ToolOutput, Failure>) -> u64 {
+    match result {
+        Ok(output) => beside_text(output).saturating_add(text_bytes(output)),
+        Err(failure) => failure_bytes(failure),
+    }
+}
+
 fn failure_bytes(failure: &Failure) -> u64 {
     let bytes = match failure {
-        Failure::Refused(error) => error.message.len() + error.subject.as_ref().map_or(0, String::len),
+        Failure::Refused(error) => {
+            let text = error.message.len() + error.subject.as_ref().map_or(0, String::len);
+            let Some(details) = &error.details else { return text as u64 };
+            let ErrorDetails { structured, content } = &**details;
+            let json = structured.as_ref().map_or(0, |raw| raw.get().len());
+            let blocks =
+                content.iter().map(|block| block_text_bytes(block).saturating_add(data_bytes(block)));
+            return blocks.fold((text + json) as u64, u64::saturating_add);
+        }
         Failure::Fault(fault) => fault.message.len(),
         Failure::Host(message) => message.len(),
     };
@@ -244,7 +254,8 @@ fn beside_text(output: &ToolOutput) -> u64 {
     json.chain(output.content.iter().map(data_bytes)).fold(0, u64::saturating_add)
 }
 
-fn data_bytes(block: &ContentBlock) -> u64 {
+/// Bytes of a block apart from its texts.
+pub(super) fn data_bytes(block: &ContentBlock) -> u64 {
     let data = match &block.body {
         BlockBody::Image(blob) | BlockBody::Audio(blob) => blob.data.len(),
         BlockBody::Embedded(EmbeddedResource { body: ResourceBody::Blob(data), .. }) => data.len(),
@@ -253,15 +264,12 @@ fn data_bytes(block: &ContentBlock) -> u64 {
     data as u64 + BLOCK_OVERHEAD
 }
 
-fn too_large_fault(entry: &ToolEntry, bytes: u64) -> Fault {
-    let setting = match &*entry.def.source {
+/// Where the policy sets `result_bytes` for a tool.
+pub(super) fn result_bytes_setting(entry: &ToolEntry) -> String {
+    match &*entry.def.source {
         ToolSource::Plugin { id, .. } => format!("[plugins.{id}.limits] result_bytes = …"),
         ToolSource::Mcp { server, .. } => format!("[mcp.{server}] max_result_bytes = …"),
         ToolSource::OpenApi { document } => format!("[openapi.{document}.limits] result_bytes = …"),
         ToolSource::Builtin => "nothing: the program that registers the tool sets the limit".to_owned(),
-    };
-    let value = quantity::show_bytes(entry.call.result_bytes);
-    let what = format!("`{}` returned {bytes} bytes of structured data, blocks and metadata", entry.def.name);
-    let limit = LimitHit { name: "result_bytes", value, setting };
-    Fault::by_limit(FaultKind::OutputTooLarge, &what, limit)
+    }
 }

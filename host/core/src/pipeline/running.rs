@@ -10,8 +10,8 @@ use tokio::time::Instant;
 use super::resolve::CallTarget;
 use crate::audit;
 use crate::call::CallContext;
+use crate::call::refusal::{Refusal, RefusalReason};
 use crate::tool::ToolSource;
-use crate::tool::content::{ErrorCode, ToolError};
 
 /// The calls in progress of a pipeline, and whether the operator stopped all calls.
 #[derive(Debug, Default)]
@@ -67,12 +67,12 @@ impl RunningCalls {
     ///
     /// # Errors
     /// The operator stopped all calls.
-    pub(super) fn add(&self, target: &CallTarget<'_>, start: Instant) -> Result<usize, ToolError> {
+    pub(super) fn add(&self, target: &CallTarget<'_>, start: Instant) -> Result<usize, Refusal> {
         let (ctx, source) = (Arc::clone(&target.ctx), target.source().cloned());
         let mut state = self.state.lock();
         if let Some(reason) = &state.stopped {
             let text = format!("Stopped: the operator stopped all calls: {reason}");
-            return Err(ToolError::new(ErrorCode::NotAvailable, text)
+            return Err(Refusal::new(RefusalReason::Stopped, text)
                 .with_subject("stopped")
                 .with_hint(Some("`toolbay resume` allows calls again".to_owned())));
         }
@@ -161,7 +161,7 @@ impl RunningState {
 impl RunningEntry {
     fn describe(&self, now: Instant) -> RunningCall {
         let CallContext { call_id, tool, turn, profile, .. } = &*self.ctx;
-        let redacted = |text: &str| audit::cut(&self.ctx.redactor().redact_text(text));
+        let redacted = |text: &str| audit::redacted(self.ctx.redactor(), text);
         RunningCall {
             number: self.number,
             call_id: redacted(call_id),

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::fixture::{fixture, ruled, text};
-use super::gates_tests::{ASK, SilentApprover, fault, session};
+use super::gates_tests::{fault, session};
+use super::permission_tests::{ASK, SilentApprover};
 use crate::call::fault::FaultKind;
 use crate::pipeline::running::RunningCall;
 

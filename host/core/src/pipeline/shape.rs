@@ -8,6 +8,7 @@ use toolbay_policy::output::Truncation;
 use self::reduce::{ReducerResult, reduce};
 use self::text::OutputShaper;
 use super::batch::EarlyResult;
+use super::check::redact_result;
 use super::invoke::InvokedCall;
 use super::record::AuditGuard;
 use super::refusals;
@@ -18,7 +19,7 @@ use crate::call::AdmittedCall;
 use crate::call::invoke::Failure;
 use crate::output::rules::OutputRules;
 use crate::pipeline::memory::MemoryReservation;
-use crate::tool::content::ToolOutput;
+use crate::tool::content::{BlockBody, ContentBlock, ToolOutput};
 
 /// The rules for texts of the host, and for outputs that go to a calling tool.
 const HOST_RULES: OutputRules =
@@ -47,7 +48,7 @@ pub(super) async fn shape(
 ) -> ShapedOutput {
     let (batch, ctx) = (guard.batch, &*target.ctx);
     let (mut result, rules, original, memory) = match outcome {
-        Err(EarlyResult(result)) => (result, HOST_RULES, None, CallMemory::default()),
+        Err(early) => (early.into_result(), HOST_RULES, None, CallMemory::default()),
         Ok(InvokedCall { call, result, rules, memory }) => match &batch.parent {
             // A calling tool gets the complete output without a mark. Its own output is marked later.
             Some(parent) => {
@@ -62,16 +63,25 @@ pub(super) async fn shape(
             }
         },
     };
-    refusals::append_raise_note(&mut result, &ctx.tool);
+    refusals::append_raise_note(&mut result, &ctx.tool, target.source().map(|source| &**source));
     let mut shaper = OutputShaper::new(batch, ctx, target.source().map(|source| &**source), rules, original);
-    let cut_from_chars = shaper.shape(&mut result).await;
+    let shaped = shaper.shape(&mut result).await;
     let OutputShaper { mark, saved, reduction_undone, .. } = shaper;
+    let cut_from_chars = shaped.unwrap_or_else(|cancelled| {
+        result = Err(cancelled.into());
+        None
+    });
     if reduction_undone {
         guard.update_run(|run| run.reducer = Some("kept"));
     }
     refusals::append_silent_refusals(&mut result, ctx);
+    let note = guard.run.as_mut().and_then(|run| run.mismatch.take());
+    let mismatch = note.is_some();
+    if let (Ok(output), Some(mark)) = (&mut result, note) {
+        output.content.push(ContentBlock { body: BlockBody::Text(mark), annotations: None });
+    }
     let memory = memory.settle(&mut result);
-    ShapedOutput { result, shaping: Shaping { cut_from_chars, saved, mark }, memory }
+    ShapedOutput { result, shaping: Shaping { cut_from_chars, saved, mark, mismatch }, memory }
 }
 
 /// Applies the reducer of the tool, if it has one, to an output or an error. Also returns the original text.
@@ -89,5 +99,10 @@ async fn reduce_answer(
     };
     let ReducerResult { result, note, original } = reduce(reducer, call.args(), &target.ctx, result).await;
     guard.update_run(|run| run.reducer = Some(note));
-    (result.map_err(Failure::from), original)
+    let result = result.map_err(Failure::from);
+    if original.is_none() {
+        return (result, None);
+    }
+    // A reducer removes what stood between the characters of a value, such as colours.
+    (redact_result(&target.ctx, &guard.redactor, result).await, original)
 }

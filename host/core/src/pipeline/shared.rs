@@ -6,27 +6,28 @@ use super::batch::BatchContext;
 use crate::call::CallContext;
 use crate::call::fault::{Fault, FaultKind};
 use crate::call::invoke::Failure;
+use crate::call::refusal::{Refusal, RefusalReason};
 use crate::call::shared::{CallRights, Lease, LeaseError, SharedState};
 use crate::registry::view::ToolEntry;
 use crate::session::{Session, StandingApproval};
-use crate::tool::content::{ErrorCode, ToolError, ToolOutput};
+use crate::tool::content::ToolOutput;
 
 /// Refuses a call while this host has no contact with the others.
-pub(super) fn check_contact(shared: &SharedState) -> Result<(), ToolError> {
+pub(super) fn check_contact(shared: &SharedState) -> Result<(), Refusal> {
     shared.heartbeat.check().map_err(|lost| {
-        ToolError::new(ErrorCode::NotAvailable, format!("Stopped: {lost}"))
+        Refusal::new(RefusalReason::NoContact, format!("Stopped: {lost}"))
             .with_subject("no_contact")
             .with_hint(lost.hint.map(|hint| hint.to_string()))
     })
 }
 
 /// Takes the call from the budget of its session, if the session has a name: a session without one stays on this host.
-pub(super) async fn charge(shared: &SharedState, batch: &BatchContext) -> Result<(), ToolError> {
+pub(super) async fn charge(shared: &SharedState, batch: &BatchContext) -> Result<(), Refusal> {
     let session = &batch.turn.session;
     let Some(account) = session.account() else { return Ok(()) };
     let Some(limits) = session.shared_budget(&batch.call_policy.session) else { return Ok(()) };
     let taken = shared.ledger.take_call(account, limits.budget()).await;
-    taken.map_err(|refused| limits.to_error(&refused))
+    taken.map_err(|refused| limits.refuse(&refused))
 }
 
 /// Returns a call to its budget that was taken and did not run.

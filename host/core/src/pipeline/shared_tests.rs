@@ -10,7 +10,8 @@ use tokio_util::sync::CancellationToken;
 use toolbay_policy::session::SessionLimits;
 
 use super::fixture::{GateFixture, fixture, limited, ruled, text};
-use super::gates_tests::{ASK, fault};
+use super::gates_tests::fault;
+use super::permission_tests::ASK;
 use crate::call::approval::ApprovalReply;
 use crate::call::fault::FaultKind;
 use crate::call::idempotency::MemoryCallKeys;

@@ -8,7 +8,9 @@ use parking_lot::Mutex;
 use toolbay_policy::Profile;
 
 use super::entry::{Bundle, ReducerEntry, ToolEntry};
+use super::left_out::LeftOutTools;
 use super::settings::RegistrySettings;
+use super::source_state::AbsentSources;
 use super::update::ViewDefaults;
 
 /// The tools that a filter lists, computed once.
@@ -25,6 +27,9 @@ pub struct Catalog {
     pub(super) reducers: BTreeMap<String, Arc<ReducerEntry>>,
     pub(super) settings: Arc<RegistrySettings>,
     pub(super) view_defaults: ViewDefaults,
+    /// Names that are no tools, by the label of their source.
+    pub(super) left_out: BTreeMap<Arc<str>, LeftOutTools>,
+    pub(super) absent: AbsentSources,
     listings: ListingCache,
     derived_values: DerivedValues,
 }

@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde::Serialize;
+use serde_json::Value;
 use toolbay_policy::limits::{CallLimits, DEFAULT_RESULT_BYTES};
 use toolbay_policy::name::{NameError, PluginId, QualifiedName, ToolName};
 use toolbay_policy::output::OutputSettings;
@@ -19,7 +20,6 @@ use crate::output::reduce::Reduce;
 use crate::registry::availability::{AvailabilityCheck, CheckResult};
 use crate::registry::settings::MetadataOverride;
 use crate::tool::prompts_and_resources::PromptsAndResources;
-use crate::tool::schema::Schema;
 use crate::tool::tags::{self, Effects};
 use crate::tool::toolcall_reason;
 use crate::tool::{ToolDef, ToolSource};
@@ -62,9 +62,6 @@ pub struct ToolEntry {
     pub availability: ToolAvailability,
     /// The settings for calls and their results.
     pub call: CallSettings,
-    /// The schema for validation if callers see a different one: with an argument for the reason, or without invisible
-    /// characters.
-    pub original_schema: Option<Schema>,
     /// The policy if the name is taken; `None` leaves it to the registration.
     pub on_collision: Option<OnCollision>,
     /// The effects that the grants allow; `None` for a tool without a sandbox, which has no grants.
@@ -208,7 +205,6 @@ impl ToolEntry {
             flags,
             availability: ToolAvailability::default(),
             call: CallSettings::default(),
-            original_schema: None,
             on_collision: None,
             effects: None,
             prompts_and_resources: None,
@@ -252,9 +248,7 @@ impl ToolEntry {
         let variant = entry.derived.with_reason.0.get_or_init(|| {
             let shown = toolcall_reason::schema_with_reason(&entry.def.input_schema)?;
             let mut variant = Self::clone(entry);
-            let def = Arc::make_mut(&mut variant.def);
-            let plain = std::mem::replace(&mut def.input_schema, shown);
-            variant.original_schema.get_or_insert(plain);
+            Arc::make_mut(&mut variant.def).input_schema = shown;
             Some(Arc::new(variant))
         });
         variant.as_ref().unwrap_or(entry)
@@ -270,10 +264,11 @@ impl ToolEntry {
     /// Whether the host added the argument for the caller's reason.
     #[must_use]
     pub fn has_reason_argument(&self) -> bool {
-        let named = |schema: &Schema| {
-            schema.value().pointer("/properties").is_some_and(|all| all.get(toolcall_reason::NAME).is_some())
+        let schema = &self.def.input_schema;
+        let named = |schema: &Value| {
+            schema.get("properties").is_some_and(|all| all.get(toolcall_reason::NAME).is_some())
         };
-        self.original_schema.as_ref().is_some_and(|plain| named(&self.def.input_schema) && !named(plain))
+        named(schema.value()) && !named(schema.checked_value())
     }
 
     /// Sets the effects that the grants allow, and derives the tags from them.

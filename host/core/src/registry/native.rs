@@ -261,11 +261,11 @@ impl NativeTool {
         }
         let tool = name.as_str().to_owned();
         let bad = |error| DefinitionError::Schema { tool: tool.clone(), error };
-        let input = Schema::input(&self.input.to_string()).map_err(bad)?;
+        let input = Schema::input(&self.input.to_string()).map_err(bad)?.with_loose_tuples();
         let output = self.output.map(|schema| Schema::output(&schema.to_string())).transpose();
         let def = ToolDef {
             title: self.title,
-            output_schema: output.map_err(bad)?,
+            output_schema: output.map_err(bad)?.map(|schema| schema.with_loose_tuples()),
             keywords: self.keywords,
             traits: self.traits,
             max_result_chars: self.max_result_chars,

@@ -100,11 +100,12 @@ impl Invoke for ReadOutput {
 }
 
 impl ReadOutput {
-    async fn read(&self, args: &Value, ctx: &CallContext) -> Result<ToolOutput, Failure> {
+    async fn read(&self, args: &Arc<Value>, ctx: &CallContext) -> Result<ToolOutput, Failure> {
         let id = args.get("id").and_then(Value::as_str).unwrap_or_default();
-        let query = query(args)?;
         let id = OutputId::parse(id).ok_or_else(|| absent(id))?;
         let session = ctx.turn.session.key();
+        // One search of a session at a time: those of one session delay no other.
+        let turn = ctx.compute_queue_of(session.unwrap_or(NAME)).acquire_permit().await?;
         // The semaphore is never closed.
         let permit = self.reads.acquire().await;
         let text = match session {
@@ -112,10 +113,17 @@ impl ReadOutput {
             None => None,
         };
         let (text, most) = (text.ok_or_else(|| absent(id.as_str()))?, ctx.budget_chars);
-        // Searching 16 MiB would block an async worker thread for too long.
-        let answered = tokio::task::spawn_blocking(move || answer(&text, &query, most)).await;
+        let args = Arc::clone(args);
+        // Reading a pattern, and searching 16 MiB, would block an async worker thread for too long.
+        let search = move || {
+            let answer = query(&args).map(|query| answer(&text, &query, most));
+            drop(turn);
+            answer
+        };
+        let answered = tokio::task::spawn_blocking(search).await;
         drop(permit);
-        answered.map(ToolOutput::text).map_err(|_| Failure::Host("the text could not be searched".to_owned()))
+        let answered = answered.map_err(|_| Failure::Host("the text could not be searched".to_owned()))?;
+        Ok(answered.map(ToolOutput::text)?)
     }
 }
 

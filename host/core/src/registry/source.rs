@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::entry::{Bundle, OnCollision, ToolEntry};
-use super::{RegistrationResult, Registry};
+use super::{RegistrationResult, Registry, schema_losses};
 use crate::registry::event::HostEvent;
 
 impl Registry {
@@ -26,6 +26,7 @@ impl Registry {
                 draft.catalog.tools().filter(|entry| is_own(entry)).cloned().collect();
             let old = Some(&*before).filter(|tools| !tools.is_empty());
             let new = Some(&*now).filter(|tools| !tools.is_empty());
+            schema_losses::log_change(label, old, new);
             draft.events.extend(HostEvent::from_source_change(label.to_owned(), old, new));
             registered
         })

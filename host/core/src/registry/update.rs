@@ -11,10 +11,10 @@ use std::sync::Arc;
 use toolbay_policy::Profile;
 use toolbay_policy::name::{NAME_SEPARATOR, PluginId};
 
-use super::Registry;
 use super::catalog::Catalog;
 use super::draft::Draft;
 use super::entry::{Bundle, Collision, ReducerEntry, ToolEntry};
+use super::{Registry, schema_losses};
 use crate::registry::event::HostEvent;
 
 /// The profiles of a policy by name.
@@ -233,7 +233,9 @@ fn plugin_event(
 ) -> Option<HostEvent> {
     let label = new.or(old)?.tools.first().map(|entry| entry.def.source.label());
     let source = label.unwrap_or_else(|| format!("plugin:{plugin}"));
-    HostEvent::from_source_change(source, old.map(|part| &*part.tools), new.map(|part| &*part.tools))
+    let (old, new) = (old.map(|part| &*part.tools), new.map(|part| &*part.tools));
+    schema_losses::log_change(&source, old, new);
+    HostEvent::from_source_change(source, old, new)
 }
 
 #[cfg(test)]

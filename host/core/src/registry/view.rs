@@ -15,17 +15,20 @@ pub use crate::registry::ToolEntry;
 
 use toolbay_policy::Profile;
 use toolbay_policy::name::NAME_SEPARATOR;
-use toolbay_policy::similar;
+use toolbay_policy::refusal::PolicyRefusal;
+use toolbay_policy::similar::{TypedName, did_you_mean};
 use toolbay_policy::text::one_line;
 
-use self::filter::{ToolDenial, ToolOrigin};
-use crate::registry::{Bundle, Catalog, Collision, OnCollision, ReducerEntry, ToolListing};
-use crate::tool::content::{ErrorCode, ToolError};
+pub(crate) use self::filter::ToolDenial;
+use self::filter::ToolOrigin;
+use crate::call::refusal::{Refusal, RefusalReason};
+use crate::registry::{AbsentSource, Bundle, Catalog, Collision, OnCollision, ReducerEntry, ToolListing};
+use crate::tool::content::ToolError;
 use crate::tool::prompts_and_resources::PromptsAndResources;
 
 /// Longest name that a refusal repeats, in characters.
 const MAX_NAME: usize = 100;
-/// Most names that an unknown name is compared with, which takes 1 to 2 ms. Any client can request unknown names.
+/// Most names that an unknown name is compared with. Any client and any guest can request unknown names.
 const MAX_COMPARED: usize = 2000;
 
 /// A catalog with a filter. It is cheap to construct and to clone.
@@ -61,7 +64,8 @@ pub(crate) struct FoundTool<'v> {
 }
 
 impl<'v> FoundTool<'v> {
-    fn denial(&self) -> Option<ToolDenial> {
+    /// The first gate that refuses the tool.
+    pub(crate) fn denial(&self) -> Option<ToolDenial> {
         self.filter.denial(self.entry, self.origin)
     }
 
@@ -76,25 +80,6 @@ impl<'v> FoundTool<'v> {
     /// The tool, even if it is not callable.
     pub(crate) fn entry(self) -> &'v Arc<ToolEntry> {
         self.entry
-    }
-
-    /// The tool, if it is callable; else the error of the first gate that refuses it.
-    pub(crate) fn check_available(self) -> Result<&'v Arc<ToolEntry>, ToolError> {
-        let name = self.entry.def.name.as_str();
-        let why = match self.denial() {
-            None => return Ok(self.entry),
-            Some(ToolDenial::Excluded) => format!("Tool {name} is not available on this surface"),
-            Some(ToolDenial::NotPermitted) => format!("Tool {name} is not permitted for this agent"),
-            Some(ToolDenial::NotInProfile(profile)) => {
-                format!("Tool {name} is not in the profile `{profile}`")
-            }
-            Some(ToolDenial::Disabled(reason)) => format!("Tool {name} is disabled: {reason}"),
-            Some(ToolDenial::Unavailable(refusal)) => {
-                let text = format!("Tool {name} is not currently available: {}", refusal.for_model(name));
-                return Err(ToolError::new(ErrorCode::NotAvailable, text).with_hint(refusal.hint));
-            }
-        };
-        Err(ToolError::new(ErrorCode::NotAvailable, why))
     }
 
     /// Whether the tool is callable.
@@ -236,6 +221,13 @@ impl View {
         self.find_tool(name).map(|held| held.entry)
     }
 
+    /// Whether a tool has this name and the caller may know that, even if it is not callable.
+    #[must_use]
+    pub fn is_visible(&self, name: &str) -> bool {
+        let hides = |found: FoundTool<'_>| found.denial().is_some_and(|denial| denial.hides_tool());
+        self.find_tool(name).is_some_and(|found| !hides(found))
+    }
+
     /// The tool with this name, if it is callable. [`View::find`] returns the reason otherwise.
     #[must_use]
     pub fn get_callable(&self, name: &str) -> Option<&Arc<ToolEntry>> {
@@ -247,7 +239,11 @@ impl View {
     /// # Errors
     /// The tool is unknown, or a gate refuses it; the error is that of the first such gate.
     pub fn find(&self, name: &str) -> Result<&Arc<ToolEntry>, ToolError> {
-        self.find_tool(name).ok_or_else(|| self.unknown_tool_error(name)).and_then(FoundTool::check_available)
+        let Some(found) = self.find_tool(name) else { return Err(self.unknown_tool_error(name)) };
+        match found.denial() {
+            None => Ok(found.entry),
+            Some(denial) => Err(self.refuse_denied(name, denial).into()),
+        }
     }
 
     /// The reason why a tool is not callable, for the operator, with the policy lines that help; `None` if it is
@@ -257,11 +253,8 @@ impl View {
         let held = self.find_tool(entry.def.name.as_str()).filter(|held| std::ptr::eq(&**held.entry, entry));
         let gate = held.map_or_else(|| self.filter.denial(entry, ToolOrigin::Catalog), |held| held.denial());
         Some(match gate? {
-            ToolDenial::Excluded => "it is excluded on this surface".to_owned(),
-            ToolDenial::NotPermitted => "it is not permitted for this agent".to_owned(),
-            ToolDenial::NotInProfile(profile) => format!("it is not in the profile `{profile}`"),
-            ToolDenial::Disabled(reason) => format!("it is disabled: {reason}"),
             ToolDenial::Unavailable(refusal) => refusal.for_operator(),
+            denial => format!("it is {}", describe(&denial)),
         })
     }
 
@@ -300,11 +293,79 @@ impl View {
     /// are suggested.
     #[must_use]
     pub fn unknown_tool_error(&self, name: &str) -> ToolError {
-        let mut message = format!("Unknown tool: {}", one_line(name, MAX_NAME));
-        if let Some(suggestion) = similar::did_you_mean(&self.similar(name)) {
-            message += &format!("; {suggestion}");
+        self.refuse_unknown(name).into()
+    }
+
+    /// The refusal of an unknown name.
+    pub(crate) fn refuse_unknown(&self, name: &str) -> Refusal {
+        if let Some(reason) = self.left_out_reason(name) {
+            let text = format!("{}; {}", unknown_tool(name), reason.text);
+            return Refusal::new(RefusalReason::LeftOut, text).with_hint(reason.hint.clone());
         }
-        ToolError::new(ErrorCode::NotAvailable, message)
+        if let Some(AbsentSource { label, state }) = self.absent_source_of(name) {
+            let text = format!("{}; its source `{label}` {}", unknown_tool(name), state.describe());
+            return Refusal::new(RefusalReason::SourceAbsent, text);
+        }
+        Refusal::new(RefusalReason::UnknownTool, self.unknown_tool_message(name))
+    }
+
+    /// The refusal of the first gate that refuses a tool. The caller must not learn the names of tools outside of its
+    /// view: it reads what it would read of an unknown name.
+    fn refuse_denied(&self, name: &str, denial: ToolDenial) -> Refusal {
+        let reason = denial.reason();
+        match denial {
+            ToolDenial::Excluded | ToolDenial::NotPermitted | ToolDenial::NotInProfile(_) => {
+                let hint = format!("`{}` exists, and is {}", one_line(name, MAX_NAME), describe(&denial));
+                Refusal::new(reason, self.unknown_tool_message(name)).with_hint(Some(hint))
+            }
+            ToolDenial::Disabled(_) => {
+                let text = format!("Tool {name} is {}; only the operator can enable it", describe(&denial));
+                Refusal::new(reason, text)
+            }
+            ToolDenial::Unavailable(refusal) => {
+                let text = format!("Tool {name} is not currently available: {}", refusal.for_model(name));
+                Refusal::new(reason, text).with_hint(refusal.hint)
+            }
+        }
+    }
+
+    /// The refusal of a tool by a gate, or of an unknown name.
+    pub(crate) fn refuse(&self, name: &str, denial: Option<ToolDenial>) -> Refusal {
+        match denial {
+            Some(denial) => self.refuse_denied(name, denial),
+            None => self.refuse_unknown(name),
+        }
+    }
+
+    fn unknown_tool_message(&self, name: &str) -> String {
+        match did_you_mean(&self.similar(name)) {
+            Some(suggestion) => format!("{}; {suggestion}", unknown_tool(name)),
+            None => unknown_tool(name),
+        }
+    }
+
+    /// Why a source leaves out the tool with this name ([`Registry::set_left_out`](super::Registry::set_left_out)). `None`
+    /// if no source does, or if this view would not show the tool.
+    #[must_use]
+    pub fn left_out_reason(&self, name: &str) -> Option<&PolicyRefusal> {
+        // The toolset of such a tool is the label of its source.
+        let (source, reason) = self.catalog.left_out(name)?;
+        self.filter.may_name(name, source).then_some(reason)
+    }
+
+    /// The source that a tool of this name would have, if that source has no tools. `None` if this view would not show each
+    /// of its tools: the answer must not depend on which names the view excludes.
+    #[must_use]
+    pub fn absent_source_of(&self, name: &str) -> Option<&AbsentSource> {
+        self.catalog.absent_source_of(name).filter(|source| self.filter.may_name("", &source.label))
+    }
+
+    /// An estimate of the steps of [`View::similar`], of about ten nanoseconds each: two comparisons of counts for each
+    /// name, and the exact comparisons of the best ones.
+    pub(crate) fn suggestion_steps(&self) -> u64 {
+        let own = self.local.as_ref().map_or(0, |own| own.tools.len());
+        let names = self.catalog.tools().len().saturating_add(own);
+        (names as u64).saturating_mul(40).saturating_add(10_000)
     }
 
     /// The names that are most similar to an unknown name, among the tools that a search finds: at most three, best
@@ -314,9 +375,12 @@ impl View {
         let namespace = name.split_once(NAME_SEPARATOR).map(|(namespace, _)| namespace);
         let all = self.catalog.tools().len() <= MAX_COMPARED;
         let near =
-            |entry: &&Arc<ToolEntry>| all || (namespace.is_some() && entry.def.namespace() == namespace);
-        let names = self.discoverable().filter(near).take(MAX_COMPARED);
-        similar::similar_names(name, names.map(|entry| entry.def.name.as_str()))
+            |found: &FoundTool<'_>| all || (namespace.is_some() && found.entry.def.namespace() == namespace);
+        let named = self.found_tools().filter(near).take(MAX_COMPARED);
+        // Whether a tool may be named is asked about the best candidates only.
+        TypedName::new(name).nearest_of(named.map(|found| (found.entry.def.name.as_str(), found)), |found| {
+            !found.entry.flags.hidden && found.is_available()
+        })
     }
 
     /// The tool with this name and its filter.
@@ -355,6 +419,21 @@ impl View {
                 }
             }
         })
+    }
+}
+
+fn unknown_tool(name: &str) -> String {
+    format!("Unknown tool: {}", one_line(name, MAX_NAME))
+}
+
+/// What a gate says about a tool, for the operator.
+fn describe(denial: &ToolDenial) -> String {
+    match denial {
+        ToolDenial::Excluded => "excluded on this surface".to_owned(),
+        ToolDenial::NotPermitted => "not permitted for this agent".to_owned(),
+        ToolDenial::NotInProfile(profile) => format!("not in the profile `{profile}`"),
+        ToolDenial::Disabled(reason) => format!("disabled: {reason}"),
+        ToolDenial::Unavailable(refusal) => format!("not available: {}", refusal.text),
     }
 }
 

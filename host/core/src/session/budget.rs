@@ -9,9 +9,9 @@ use toolbay_policy::refusal;
 use toolbay_policy::session::SessionLimits;
 
 use super::Session;
+use crate::call::refusal::{Refusal, RefusalReason};
 use crate::call::shared::{Budget, LedgerError};
 use crate::tool::canonical::Digest;
-use crate::tool::content::{ErrorCode, ToolError};
 
 /// Most distinct calls that are counted. Beyond it, the oldest count is dropped.
 const MAX_DISTINCT_CALLS: usize = 4096;
@@ -72,37 +72,38 @@ impl RepeatCounts {
 /// The stricter of the policy's limit and the session's own limit.
 struct EffectiveLimit<T> {
     most: T,
-    key: &'static str,
+    /// The reason of refusals beyond it, which has the name of its setting.
+    reason: RefusalReason,
     of_policy: bool,
 }
 
 impl<T> EffectiveLimit<T> {
-    /// The error of a call beyond the limit.
-    fn to_error(&self, why: &str) -> ToolError {
+    /// Refuses a call beyond the limit.
+    fn refuse(&self, why: &str) -> Refusal {
         let (who, hint) = match self.of_policy {
             true => (
                 "the operator can raise it".to_owned(),
-                Some(refusal::raise_hint(&format!("[session] {} = …", self.key))),
+                Some(refusal::raise_hint(&format!("[session] {} = …", self.reason))),
             ),
-            false => (format!("the limit is `{}` of this session's own `SessionLimits`", self.key), None),
+            false => (format!("the limit is `{}` of this session's own `SessionLimits`", self.reason), None),
         };
-        ToolError::new(ErrorCode::NotAvailable, format!("Stopped: {why}; {who}")).with_hint(hint)
+        Refusal::new(self.reason, format!("Stopped: {why}; {who}")).with_hint(hint)
     }
 }
 
 fn stricter_limit<T: PartialOrd>(
-    key: &'static str,
+    reason: RefusalReason,
     policy: Option<T>,
     own: Option<T>,
 ) -> Option<EffectiveLimit<T>> {
     match (policy, own) {
         (None, None) => None,
-        (Some(most), None) => Some(EffectiveLimit { most, key, of_policy: true }),
-        (None, Some(most)) => Some(EffectiveLimit { most, key, of_policy: false }),
+        (Some(most), None) => Some(EffectiveLimit { most, reason, of_policy: true }),
+        (None, Some(most)) => Some(EffectiveLimit { most, reason, of_policy: false }),
         (Some(policy), Some(own)) if policy <= own => {
-            Some(EffectiveLimit { most: policy, key, of_policy: true })
+            Some(EffectiveLimit { most: policy, reason, of_policy: true })
         }
-        (Some(_), Some(own)) => Some(EffectiveLimit { most: own, key, of_policy: false }),
+        (Some(_), Some(own)) => Some(EffectiveLimit { most: own, reason, of_policy: false }),
     }
 }
 
@@ -125,17 +126,17 @@ impl SharedBudget {
         Budget { calls: calls.map(|limit| limit.most), cost_usd: cost.map(|limit| limit.most) }
     }
 
-    /// The error of a call that the ledger refused.
-    pub(crate) fn to_error(&self, refused: &LedgerError) -> ToolError {
+    /// The refusal of a call that the ledger refused.
+    pub(crate) fn refuse(&self, refused: &LedgerError) -> Refusal {
         match (refused, &self.calls, &self.cost) {
             (LedgerError::CallsSpent, Some(limit), _) => {
-                limit.to_error(&format!("hit {}-tool-call budget for this session", limit.most))
+                limit.refuse(&format!("hit {}-tool-call budget for this session", limit.most))
             }
             (LedgerError::CostSpent, _, Some(limit)) => {
-                limit.to_error(&format!("hit ${} budget cap for this session", limit.most))
+                limit.refuse(&format!("hit ${} budget cap for this session", limit.most))
             }
-            _ => ToolError::new(
-                ErrorCode::NotAvailable,
+            _ => Refusal::new(
+                RefusalReason::BudgetUnavailable,
                 format!("Stopped: the budget of this session cannot be read: {refused}"),
             ),
         }
@@ -180,29 +181,28 @@ impl Session {
     ///
     /// # Errors
     /// The number of calls or the cost has reached its limit.
-    pub(crate) fn count_call(
-        &self,
-        policy: &SessionLimits,
-        turn: Option<&TurnCount>,
-    ) -> Result<(), ToolError> {
+    pub(crate) fn count_call(&self, policy: &SessionLimits, turn: Option<&TurnCount>) -> Result<(), Refusal> {
         let own = &self.limits;
-        if let Some(cap) = stricter_limit("max_cost_usd", policy.max_cost_usd, own.max_cost_usd) {
+        if let Some(cap) = stricter_limit(RefusalReason::MaxCost, policy.max_cost_usd, own.max_cost_usd) {
             let (most, spent) = (cap.most, self.cost_usd());
             if spent >= most {
                 let why = format!("hit ${most} budget cap for this session (${spent:.4} spent)");
-                return Err(cap.to_error(&why));
+                return Err(cap.refuse(&why));
             }
         }
         if let Some(turn) = turn
-            && let Some(bound) =
-                stricter_limit("max_calls_per_turn", policy.max_calls_per_turn, own.max_calls_per_turn)
+            && let Some(bound) = stricter_limit(
+                RefusalReason::MaxCallsPerTurn,
+                policy.max_calls_per_turn,
+                own.max_calls_per_turn,
+            )
             && !count(&turn.calls, bound.most)
         {
-            return Err(bound.to_error(&format!("hit {}-tool-call budget for this turn", bound.most)));
+            return Err(bound.refuse(&format!("hit {}-tool-call budget for this turn", bound.most)));
         }
-        match stricter_limit("max_calls", policy.max_calls, own.max_calls) {
+        match stricter_limit(RefusalReason::MaxCalls, policy.max_calls, own.max_calls) {
             Some(bound) if !count(&self.usage.calls, bound.most) => {
-                Err(bound.to_error(&format!("hit {}-tool-call budget for this session", bound.most)))
+                Err(bound.refuse(&format!("hit {}-tool-call budget for this session", bound.most)))
             }
             Some(_) => Ok(()),
             None => {
@@ -215,8 +215,8 @@ impl Session {
     /// The limits that all hosts count together, and the errors of calls beyond them.
     pub(crate) fn shared_budget(&self, policy: &SessionLimits) -> Option<SharedBudget> {
         let own = &self.limits;
-        let calls = stricter_limit("max_calls", policy.max_calls, own.max_calls);
-        let cost = stricter_limit("max_cost_usd", policy.max_cost_usd, own.max_cost_usd);
+        let calls = stricter_limit(RefusalReason::MaxCalls, policy.max_calls, own.max_calls);
+        let cost = stricter_limit(RefusalReason::MaxCost, policy.max_cost_usd, own.max_cost_usd);
         (calls.is_some() || cost.is_some()).then_some(SharedBudget { calls, cost })
     }
 
@@ -244,21 +244,24 @@ impl Session {
         turn: Option<&TurnCount>,
         tool: &str,
         call: &Digest,
-    ) -> Result<(), ToolError> {
+    ) -> Result<(), Refusal> {
         let own = &self.limits;
         let of_turn = stricter_limit(
-            "max_identical_calls_per_turn",
+            RefusalReason::MaxIdenticalCallsPerTurn,
             policy.max_identical_calls_per_turn,
             own.max_identical_calls_per_turn,
         );
-        let of_session =
-            stricter_limit("max_identical_calls", policy.max_identical_calls, own.max_identical_calls);
+        let of_session = stricter_limit(
+            RefusalReason::MaxIdenticalCalls,
+            policy.max_identical_calls,
+            own.max_identical_calls,
+        );
         let of_turn = turn.and_then(|turn| Some(("turn", &turn.same, of_turn?)));
         let of_session = of_session.map(|bound| ("session", &self.usage.same, bound));
         for (span, tally, bound) in of_turn.into_iter().chain(of_session) {
             if !tally.lock().count(call, bound.most) {
                 let why = format!("{tool} called {} times in one {span} (likely loop)", bound.most);
-                return Err(bound.to_error(&why));
+                return Err(bound.refuse(&why));
             }
         }
         Ok(())

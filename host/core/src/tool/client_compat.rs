@@ -1,13 +1,18 @@
 //! Compatibility of tool definitions with clients and model vendors. The host accepts these definitions, but a client
-//! or vendor does not.
+//! or vendor does not. The host writes schemas in the form that the most clients accept
+//! ([`crate::tool::schema::to_portable_form`]); these findings are about what has no such form.
 //!
 //! | definition | effect |
 //! |---|---|
 //! | a name longer than 45 characters | Cursor drops tools whose server and tool name together exceed 60 characters |
 //! | a name that starts with a digit or `-` | Gemini refuses it |
 //! | a description longer than 1024 characters | OpenAI cuts it |
-//! | `anyOf`, `oneOf` or `allOf` at the root of the input schema | the Claude API returns status 400, and Claude Code loses the session |
-//! | an argument name that is not an identifier of at most 64 characters | Gemini refuses it |
+//! | `anyOf`, `oneOf`, `allOf`, `not`, `enum`, `if` or `$ref` at the root of the input schema | the APIs of Claude and OpenAI return status 400, and Claude Code loses the session |
+//! | several types in `type` | Semantic Kernel loads no tool of the server |
+//! | `prefixItems` | clients that validate as draft-07 refuse it, and so do OpenAI and Gemini |
+//! | an argument name with other characters than ASCII letters, digits, `_` and `-` | Semantic Kernel loads no tool of the server; Gemini refuses it, and so does the API of Claude, except for a dot |
+//! | an argument name of more than 64 characters | Gemini and the API of Claude refuse it |
+//! | an argument name that is not an identifier | Gemini refuses it |
 //! | a reference that leaves the schema, or `$dynamicRef` | MCP clients must not follow it; OpenAI and Gemini refuse it |
 //! | an `x-mcp-header` that is invalid, duplicate, or on a value that is not primitive | clients of MCP 2026-07-28 must drop the tool |
 //! | an output schema whose type is not `object` | MCP clients before 2026-07-28 drop the whole list, so the host wraps the output for them |
@@ -18,6 +23,7 @@ use serde_json::Value;
 use toolbay_policy::text::one_line;
 
 use crate::tool::ToolDef;
+use crate::tool::schema;
 
 /// Longest tool name that all clients accept.
 const MAX_NAME: usize = 45;
@@ -27,6 +33,12 @@ const MAX_DESCRIPTION: usize = 1024;
 const MAX_HEADER: usize = 64;
 /// Longest name of an argument.
 const MAX_ARGUMENT: usize = 64;
+/// Most names in a finding.
+const MAX_LISTED: usize = 3;
+/// Longest JSON pointer in a finding, in characters.
+const MAX_POINTER: usize = 100;
+/// Keywords that model APIs refuse at the root of a schema.
+const ROOT_KEYWORDS: [&str; 7] = ["anyOf", "oneOf", "allOf", "not", "enum", "if", "$ref"];
 
 /// An incompatibility with a client or vendor.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,28 +70,12 @@ pub fn findings(def: &ToolDef) -> Vec<CompatFinding> {
             format!("the description of `{name}` has {count} characters; OpenAI cuts at {MAX_DESCRIPTION}");
         found.push(CompatFinding { breaks_client: false, text });
     }
+    found.extend(schema_findings(def));
     let input = def.input_schema.value();
-    for keyword in ["anyOf", "oneOf", "allOf"].into_iter().filter(|keyword| input.get(keyword).is_some()) {
+    let is_short = |name: &&String| is_plain_argument(name) && name.len() <= MAX_ARGUMENT;
+    for property in arguments(input).filter(|name| is_short(name) && !is_identifier(name)) {
         found.push(breaking(format!(
-            "the input schema of `{name}` has `{keyword}` at its root; the Claude API returns status 400, and Claude \
-             Code loses the session"
-        )));
-    }
-    let properties = input.get("properties").and_then(Value::as_object);
-    for property in
-        properties.into_iter().flatten().map(|(property, _)| property).filter(|p| !is_portable_argument(p))
-    {
-        let property = one_line(property, MAX_ARGUMENT);
-        found.push(breaking(format!(
-            "argument `{property}` of `{name}` is not an identifier of at most {MAX_ARGUMENT} characters; Gemini refuses \
-             it"
-        )));
-    }
-    if let Some(target) = find_external_reference(input) {
-        let target = one_line(&target, 100);
-        found.push(breaking(format!(
-            "the input schema of `{name}` refers to `{target}`; OpenAI and Gemini refuse it, and clients do not \
-             follow it"
+            "argument `{property}` of `{name}` is not an identifier; Gemini refuses it"
         )));
     }
     for problem in header_problems(input) {
@@ -97,14 +93,103 @@ pub fn findings(def: &ToolDef) -> Vec<CompatFinding> {
     found
 }
 
+/// The incompatibilities of the input schema of a tool, which depend on its author only.
+#[must_use]
+pub fn schema_findings(def: &ToolDef) -> Vec<CompatFinding> {
+    let (name, input) = (def.name.as_str(), def.input_schema.value());
+    let at_root = ROOT_KEYWORDS.into_iter().filter(|keyword| input.get(keyword).is_some());
+    let mut found: Vec<CompatFinding> = at_root
+        .map(|keyword| {
+            breaking(format!(
+                "the input schema of `{name}` has `{keyword}` at its root; the APIs of Claude and OpenAI return status \
+                 400, and Claude Code loses the session"
+            ))
+        })
+        .collect();
+    if let Some(pointer) = find_schema(input, &|schema| schema.get("type").is_some_and(Value::is_array)) {
+        found.push(breaking(format!(
+            "the input schema of `{name}` has several types at `{pointer}`; Semantic Kernel loads no tool of the server"
+        )));
+    }
+    if let Some(pointer) = find_schema(input, &|schema| schema.get("prefixItems").is_some()) {
+        found.push(breaking(format!(
+            "the input schema of `{name}` has `prefixItems` at `{pointer}`; clients that validate as draft-07 refuse \
+             it, and so do OpenAI and Gemini"
+        )));
+    }
+    if let Some(odd) = list_arguments(input, |name| !is_plain_argument(name)) {
+        found.push(breaking(format!(
+            "`{name}` has arguments whose names have other characters than ASCII letters, digits, `_` and `-`: {odd}; \
+             Semantic Kernel loads no tool of the server, Gemini refuses them, and so does the API of Claude, except for \
+             dots"
+        )));
+    }
+    if let Some(long) = list_arguments(input, |name| name.len() > MAX_ARGUMENT) {
+        found.push(breaking(format!(
+            "`{name}` has arguments whose names have more than {MAX_ARGUMENT} characters: {long}; Gemini and the API of \
+             Claude refuse them"
+        )));
+    }
+    if let Some(target) = find_external_reference(input) {
+        let target = one_line(&target, 100);
+        found.push(breaking(format!(
+            "the input schema of `{name}` refers to `{target}`; OpenAI and Gemini refuse it, and clients do not \
+             follow it"
+        )));
+    }
+    found
+}
+
+/// The JSON pointer of the first schema that is `wanted`, cleaned and cut.
+fn find_schema(schema: &Value, wanted: &dyn Fn(&Value) -> bool) -> Option<String> {
+    fn find(schema: &Value, wanted: &dyn Fn(&Value) -> bool, at: &mut String) -> bool {
+        if wanted(schema) {
+            return true;
+        }
+        schema::subschemas(schema).any(|(step, inner)| {
+            let end = at.len();
+            at.push('/');
+            at.push_str(&step);
+            let found = find(inner, wanted, at);
+            if !found {
+                at.truncate(end);
+            }
+            found
+        })
+    }
+    let mut at = String::new();
+    find(schema, wanted, &mut at).then(|| one_line(&at, MAX_POINTER))
+}
+
 fn breaking(text: String) -> CompatFinding {
     CompatFinding { breaks_client: true, text }
 }
 
-/// Whether all vendors accept this argument name.
-fn is_portable_argument(name: &str) -> bool {
-    (1..=MAX_ARGUMENT).contains(&name.len())
-        && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+/// The names of the arguments.
+fn arguments(input: &Value) -> impl Iterator<Item = &String> {
+    input.get("properties").and_then(Value::as_object).into_iter().flat_map(|named| named.keys())
+}
+
+/// The first arguments whose names are `wanted`, and how many more there are. `None` if there are none.
+fn list_arguments(input: &Value, wanted: impl Fn(&str) -> bool) -> Option<String> {
+    let all: Vec<String> = (arguments(input).filter(|name| wanted(name)))
+        .map(|name| format!("`{}`", one_line(name, MAX_ARGUMENT)))
+        .collect();
+    let listed = all.get(..all.len().min(MAX_LISTED)).filter(|listed| !listed.is_empty())?.join(", ");
+    Some(match all.len().saturating_sub(MAX_LISTED) {
+        0 => listed,
+        more => format!("{listed} and {more} more"),
+    })
+}
+
+/// Whether an argument name has only characters that all clients accept.
+fn is_plain_argument(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b))
+}
+
+/// Whether an argument name is an identifier.
+fn is_identifier(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
@@ -220,7 +305,31 @@ mod tests {
             (&"a".repeat(46), json!({"type": "object"}), Some("Cursor")),
             ("1a", json!({"type": "object"}), Some("Gemini")),
             ("a", with("anyOf", json!([{}])), Some("Claude Code")),
-            ("a", with("properties", json!({"a.b": {}})), Some("Gemini")),
+            ("a", with("not", json!({"required": ["a"]})), Some("OpenAI")),
+            (
+                "a",
+                property(json!({"items": {"type": ["string", "null"]}})),
+                Some("types at `/properties/a/items`; Semantic"),
+            ),
+            ("a", property(json!({"default": {"type": ["string"]}})), None),
+            (
+                "a",
+                property(json!({"anyOf": [{}, {"prefixItems": [{}, {}]}]})),
+                Some("`/properties/a/anyOf/1`; clients"),
+            ),
+            ("a", with("properties", json!({"a-b": {}})), Some("Gemini")),
+            ("a", with("properties", json!({("a".repeat(64)): {}})), None),
+            ("a", with("properties", json!({("a".repeat(65)): {}})), Some("64 characters: `aaa")),
+            (
+                "a",
+                with("properties", json!({"$top": {}, "first name": {}})),
+                Some("`$top`, `first name`; Semantic"),
+            ),
+            (
+                "a",
+                with("properties", json!({"a.": {}, "b[]": {}, "ü": {}, "": {}, "e": {}})),
+                Some("`a.`, `b[]`, `ü` and 1 more"),
+            ),
             ("a", property(json!({"type": "string", "x-mcp-header": ""})), Some("not a valid header name")),
             (
                 "a",
@@ -250,6 +359,10 @@ mod tests {
             assert_eq!(found.len(), usize::from(part.is_some()), "{input}: {found:?}");
             assert!(part.is_none_or(|part| found[0].contains(part)), "{input}: {found:?}");
         }
+    }
+
+    #[test]
+    fn a_finding_about_a_description_or_a_result_breaks_no_client() {
         let mut long = def("a", &json!({"type": "object"}));
         long.description = "x".repeat(1025);
         long.output_schema = Some(Schema::output(r#"{"type":"array"}"#).unwrap());

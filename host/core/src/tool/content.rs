@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::call::refusal::RefusalReason;
+
 /// A successful result.
 ///
 /// ```
@@ -116,17 +118,49 @@ pub struct ToolError {
     pub subject: Option<String>,
     /// The cost of the attempt in US dollars, if any.
     pub cost_usd: Option<f64>,
+    /// What the tool returned beside the message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub details: Option<Box<ErrorDetails>>,
     /// The policy lines that would allow the refused operation, for the operator ([`toolbay_policy::refusal`]). Only
     /// the host sets it.
     #[serde(skip)]
     pub hint: Option<String>,
+    /// Why the host refused the call; `None` for an error of the tool. A gate sets it through
+    /// [`Refusal`](crate::call::refusal::Refusal).
+    #[serde(skip)]
+    pub refusal: Option<RefusalReason>,
+}
+
+/// What a failed call returned beside its message. A plugin returns none; other MCP servers may.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct ErrorDetails {
+    /// Structured data for programs, a JSON text.
+    pub structured: Option<Box<RawValue>>,
+    /// Content blocks, such as pictures and links.
+    pub content: Vec<ContentBlock>,
+}
+
+impl PartialEq for ErrorDetails {
+    /// Structured data is compared as text.
+    fn eq(&self, other: &Self) -> bool {
+        let text = |details: &Self| details.structured.as_ref().map(|raw| raw.get().to_owned());
+        text(self) == text(other) && self.content == other.content
+    }
 }
 
 impl ToolError {
-    /// An error without subject, cost and hint.
+    /// An error with a message only.
     #[must_use]
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), subject: None, cost_usd: None, hint: None }
+        let message = message.into();
+        Self { code, message, subject: None, cost_usd: None, details: None, hint: None, refusal: None }
+    }
+
+    /// Adds what the tool returned beside the message, if it is anything.
+    #[must_use]
+    pub fn with_details(self, details: ErrorDetails) -> Self {
+        let is_empty = details.structured.is_none() && details.content.is_empty();
+        Self { details: (!is_empty).then(|| Box::new(details)), ..self }
     }
 
     /// Sets the subject.
@@ -160,6 +194,12 @@ pub struct ContentBlock {
 /// Longest media type or date of a block, in characters: each half of a media type has at most 127 (RFC 6838, section
 /// 4.2).
 const MAX_MACHINE_FIELD: usize = 255;
+
+/// Whether a media type or a date has a plausible length. A longer one is likely to be hidden text.
+#[must_use]
+pub fn is_machine_field(text: &str) -> bool {
+    text.chars().nth(MAX_MACHINE_FIELD).is_none()
+}
 
 impl ContentBlock {
     /// The text of the block, if it has one.
@@ -198,10 +238,10 @@ impl ContentBlock {
         media.into_iter().chain(date).collect()
     }
 
-    /// Whether the fields for programs have a plausible length. A longer field is likely to be hidden text.
+    /// Whether the fields for programs have a plausible length.
     #[must_use]
     pub fn has_bounded_machine_fields(&self) -> bool {
-        self.machine_fields().iter().all(|kind| kind.chars().nth(MAX_MACHINE_FIELD).is_none())
+        self.machine_fields().iter().all(|field| is_machine_field(field))
     }
 
     /// The size for a reader: the characters of all texts plus the bytes of binary data.

@@ -8,7 +8,7 @@
 //! | `title`, `description`, `$comment` | neutralized and cut |
 //! | `pattern` and the names under `patternProperties` | invisible characters become equivalent escapes |
 //! | values: `enum`, `const`, `default`, `examples`, and all unknown keywords | unchanged, or the keyword is removed, since a changed value would be wrong. The source of the tool still validates them |
-//! | names of arguments and definitions | unchanged, or the schema is refused, since a changed name would be a different argument |
+//! | names of arguments and definitions | unchanged, or the argument or definition is removed, since a changed name would be a different one |
 
 use std::borrow::Cow;
 
@@ -19,15 +19,12 @@ use crate::output::untrusted;
 
 /// Longest description or title in a schema, in characters.
 pub const MAX_SCHEMA_TEXT: usize = 4_000;
-/// Longest name that a refusal repeats, in characters.
-const MAX_SHOWN: usize = 100;
 
 /// Keywords for people and models, which validators ignore.
 const TEXT_KEYWORDS: [&str; 3] = ["title", "description", "$comment"];
-/// Keywords that map names to schemas.
-const NAMED_SCHEMA_KEYWORDS: [&str; 4] = ["properties", "dependentSchemas", "$defs", "definitions"];
-/// Keywords that contain argument names.
-const ARGUMENT_NAME_KEYWORDS: [&str; 2] = ["required", "dependentRequired"];
+/// Keywords that map names to schemas or to lists of names.
+const NAMED_SCHEMA_KEYWORDS: [&str; 6] =
+    ["properties", "dependencies", "dependentRequired", "dependentSchemas", "$defs", "definitions"];
 /// Keywords that contain a schema or a list of schemas.
 const SUBSCHEMA_KEYWORDS: [&str; 16] = [
     "additionalItems",
@@ -59,8 +56,9 @@ pub fn redact_fn<F: for<'t> Fn(&'t str) -> Cow<'t, str>>(redact: F) -> F {
 /// Sanitizes a text of several lines and cuts it to `most` characters, followed by `…` if it was longer.
 #[must_use]
 pub fn sanitize_text(text: &str, most: usize, redact: Redact<'_>) -> String {
-    let text = redact(text);
-    let visible = remove_hidden(&text);
+    let visible = remove_hidden(head(text, most));
+    // Redacted last of all that puts characters together.
+    let visible = redact(&visible);
     let neutral = untrusted::neutralize(&visible);
     let neutral = neutral.trim();
     let mut cut: String = neutral.chars().take(most).collect();
@@ -73,8 +71,14 @@ pub fn sanitize_text(text: &str, most: usize, redact: Redact<'_>) -> String {
 /// Sanitizes a text to one line, escapes invisible characters and cuts it to `most` characters.
 #[must_use]
 pub fn sanitize_label(text: &str, most: usize, redact: Redact<'_>) -> String {
-    let line = one_line(&redact(text), most);
+    let line = one_line(&redact(head(text, most)), most);
     untrusted::neutralize(&line).into_owned()
+}
+
+/// The beginning of a text: enough for `most` characters after cleaning. The work does not grow with the text.
+fn head(text: &str, most: usize) -> &str {
+    let end = text.char_indices().nth(most.saturating_mul(8)).map_or(text.len(), |(end, _)| end);
+    text.get(..end).unwrap_or_default()
 }
 
 /// A [`Redact`] that changes nothing, for plugins: a plugin knows no secrets when the host queries its definitions.
@@ -83,118 +87,129 @@ pub fn no_redaction(text: &str) -> Cow<'_, str> {
     Cow::Borrowed(text)
 }
 
-/// Sanitizes the texts of a schema as in the table above. Returns the number of removed keywords.
-///
-/// # Errors
-/// The name of an argument or definition would have to change.
-pub fn sanitize_schema(schema: &mut Value, redact: Redact<'_>) -> Result<usize, String> {
-    let mut cleaner = SchemaSanitizer { redact, left_out: 0 };
-    cleaner.sanitize_node(schema)?;
-    Ok(cleaner.left_out)
+/// A part that was removed from a schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RemovedPart<'a> {
+    /// Its JSON pointer.
+    pub pointer: &'a str,
+    /// Whether it is a name with what belongs to it, such as an argument. Otherwise it is a keyword.
+    pub is_name: bool,
+}
+
+/// Sanitizes the texts of a schema as in the table above. `removed` gets each removed part.
+pub fn sanitize_schema(schema: &mut Value, redact: Redact<'_>, removed: &mut dyn FnMut(RemovedPart<'_>)) {
+    SchemaSanitizer { redact, at: String::new(), removed }.sanitize_node(schema);
 }
 
 struct SchemaSanitizer<'a> {
     redact: Redact<'a>,
-    left_out: usize,
+    /// The JSON pointer of the current part.
+    at: String,
+    removed: &'a mut dyn FnMut(RemovedPart<'_>),
 }
 
 impl SchemaSanitizer<'_> {
-    fn sanitize_node(&mut self, schema: &mut Value) -> Result<(), String> {
-        let map = match schema {
-            Value::Object(map) => map,
-            Value::Array(all) => return all.iter_mut().try_for_each(|one| self.sanitize_node(one)),
-            Value::String(text) => return self.check_name(text),
-            Value::Null | Value::Bool(_) | Value::Number(_) => return Ok(()),
-        };
-        let mut problem = None;
-        map.retain(|key, value| match self.sanitize_keyword(key, value) {
-            Ok(kept) => {
-                self.left_out += usize::from(!kept);
-                kept
-            }
-            Err(why) => {
-                problem.get_or_insert(why);
+    /// Runs `inner` with the pointer one step further. Reports the part if `inner` says that it must be removed.
+    fn keeps(&mut self, name: &str, is_name: bool, inner: impl FnOnce(&mut Self) -> bool) -> bool {
+        let end = self.at.len();
+        self.at.push('/');
+        self.at.push_str(&name.replace('~', "~0").replace('/', "~1"));
+        let kept = inner(self);
+        if !kept {
+            (self.removed)(RemovedPart { pointer: &self.at, is_name });
+        }
+        self.at.truncate(end);
+        kept
+    }
+
+    /// Sanitizes a schema or a list of schemas. Returns `false` if it must be removed.
+    fn sanitize_node(&mut self, schema: &mut Value) -> bool {
+        match schema {
+            Value::Object(map) => {
+                map.retain(|key, value| self.keeps(key, false, |this| this.sanitize_keyword(key, value)));
                 true
             }
+            // Without one item, the others would have another place or another meaning.
+            Value::Array(all) => all.iter_mut().enumerate().fold(true, |clean, (n, one)| {
+                let end = self.at.len();
+                self.at.push_str(&format!("/{n}"));
+                let kept = self.sanitize_node(one);
+                self.at.truncate(end);
+                clean && kept
+            }),
+            Value::String(name) => self.is_clean(name),
+            Value::Null | Value::Bool(_) | Value::Number(_) => true,
+        }
+    }
+
+    /// Sanitizes schemas by name.
+    fn sanitize_named(&mut self, named: &mut Map<String, Value>) {
+        named.retain(|name, inner| {
+            self.keeps(name, true, |this| this.is_clean(name) && this.sanitize_node(inner))
         });
-        problem.map_or(Ok(()), Err)
     }
 
     /// Sanitizes a keyword. Returns `false` if it must be removed.
-    fn sanitize_keyword(&mut self, key: &str, value: &mut Value) -> Result<bool, String> {
+    fn sanitize_keyword(&mut self, key: &str, value: &mut Value) -> bool {
         match (key, value) {
             (key, Value::String(said)) if TEXT_KEYWORDS.contains(&key) => {
                 if !self.is_clean(said) || said.chars().nth(MAX_SCHEMA_TEXT).is_some() {
                     *said = sanitize_text(said, MAX_SCHEMA_TEXT, self.redact);
                 }
-                Ok(true)
+                true
             }
             ("pattern", Value::String(pattern)) if !self.is_clean(pattern) => {
                 let shown = escape_pattern(pattern).filter(|shown| self.is_clean(shown));
                 let kept = shown.is_some();
                 *pattern = shown.unwrap_or_default();
-                Ok(kept)
+                kept
             }
             ("patternProperties", Value::Object(named)) => {
-                self.escape_patterns(named)?;
-                named.values_mut().try_for_each(|inner| self.sanitize_node(inner))?;
-                Ok(true)
+                self.escape_patterns(named);
+                self.sanitize_named(named);
+                true
             }
             (key, Value::Object(named)) if NAMED_SCHEMA_KEYWORDS.contains(&key) => {
-                named.keys().try_for_each(|name| self.check_name(name))?;
-                named.values_mut().try_for_each(|inner| self.sanitize_node(inner))?;
-                Ok(true)
+                self.sanitize_named(named);
+                true
             }
-            (key, value) if ARGUMENT_NAME_KEYWORDS.contains(&key) => {
-                let mut first = None;
-                visit_strings(value, &mut |name| {
-                    if first.is_none() {
-                        first = self.check_name(name).err();
-                    }
+            ("required", Value::Array(names)) => {
+                let mut number = 0;
+                names.retain_mut(|name| {
+                    let kept = self.keeps(&number.to_string(), true, |this| this.sanitize_node(name));
+                    number += 1;
+                    kept
                 });
-                first.map_or(Ok(true), Err)
+                true
             }
-            (key, value) if SUBSCHEMA_KEYWORDS.contains(&key) => self.sanitize_node(value).map(|()| true),
+            (key, value) if SUBSCHEMA_KEYWORDS.contains(&key) => self.sanitize_node(value),
             (key, value) => {
                 let mut fits = self.is_clean(key);
                 visit_strings(value, &mut |text| fits = fits && self.is_clean(text));
-                Ok(fits)
+                fits
             }
         }
     }
 
-    /// Escapes invisible characters in the names of `patternProperties`.
-    fn escape_patterns(&self, named: &mut Map<String, Value>) -> Result<(), String> {
+    /// Escapes invisible characters in the names of `patternProperties`. Of two equivalent patterns, the first stays.
+    fn escape_patterns(&mut self, named: &mut Map<String, Value>) {
         if named.keys().all(|name| self.is_clean(name)) {
-            return Ok(());
+            return;
         }
         for (name, schema) in std::mem::take(named) {
             let shown = if self.is_clean(&name) { Some(name.clone()) } else { escape_pattern(&name) };
-            let shown = shown.unwrap_or_else(|| name.clone());
-            self.check_name(&shown)?;
-            if named.insert(shown, schema).is_some() {
-                let shown = sanitize_label(&name, MAX_SHOWN, self.redact);
-                return Err(format!("the schema has two equivalent patterns `{shown}`"));
+            let shown = shown.filter(|shown| self.is_clean(shown) && !named.contains_key(shown));
+            if self.keeps(&name, true, |_| shown.is_some()) {
+                named.extend(shown.map(|shown| (shown, schema)));
             }
         }
-        Ok(())
-    }
-
-    fn check_name(&self, name: &str) -> Result<(), String> {
-        if self.is_clean(name) {
-            return Ok(());
-        }
-        let shown = sanitize_label(name, MAX_SHOWN, self.redact);
-        Err(format!(
-            "the name `{shown}` in the schema has a chat template token, an invisible character or a secret"
-        ))
     }
 
     /// Whether a text needs no change.
     fn is_clean(&self, text: &str) -> bool {
         first_hidden(text).is_none()
             && matches!(untrusted::neutralize(text), Cow::Borrowed(_))
-            && matches!((self.redact)(text), Cow::Borrowed(_))
+            && (self.redact)(text) == text
     }
 }
 
@@ -258,7 +273,10 @@ mod tests {
             "required": ["plain"],
             "$defs": {"d": {"items": {"$comment": "hunter22"}}},
         });
-        assert_eq!(sanitize_schema(&mut one, &redact), Ok(3));
+        let mut removed = Vec::new();
+        sanitize_schema(&mut one, &redact, &mut |part| removed.push(part.pointer.to_owned()));
+        removed.sort();
+        assert_eq!(removed, ["/properties/obeyed/const", "/properties/obeyed/enum", "/x-odd"]);
         let all = one.to_string();
         for bad in ["<|", "</untrusted>", "hunter22", "\u{200b}", "\u{202e}", "x-odd"] {
             assert!(!all.contains(bad), "{bad}: {all}");
@@ -275,16 +293,35 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_with_an_unclean_name_is_refused() {
-        for mut bad in [
-            json!({"properties": {"<|im_start|>": {}}}),
-            json!({"properties": {"a": {"properties": {"hunter22": true}}}}),
-            json!({"required": ["a\u{200b}"]}),
-            json!({"$defs": {"</untrusted>": {}}}),
-        ] {
-            let why = sanitize_schema(&mut bad, &redact).unwrap_err();
-            assert!(!why.contains("hunter22") && !why.contains("<|") && !why.contains('\u{200b}'), "{why}");
-        }
+    fn an_unclean_name_costs_only_what_belongs_to_it() {
+        let mut one = json!({
+            "properties": {
+                "<|im_start|>": {"type": "string"}, "\u{feff}id": {}, "fine": {"properties": {"hunter22": true}}
+            },
+            "required": ["fine", "\u{200b}"],
+            "dependentRequired": {"fine": ["a\u{200b}"], "other": ["fine"]},
+            "$defs": {"</untrusted>": {}, "d": {}},
+            "allOf": [{"type": "object"}, "a\u{e0041}"],
+        });
+        let mut removed = Vec::new();
+        sanitize_schema(&mut one, &redact, &mut |part| removed.push((part.pointer.to_owned(), part.is_name)));
+        let expected = json!({
+            "properties": {"fine": {"properties": {}}},
+            "required": ["fine"], "dependentRequired": {"other": ["fine"]}, "$defs": {"d": {}},
+        });
+        assert_eq!(one, expected);
+        removed.sort();
+        let pointers: Vec<_> = removed.iter().map(|(pointer, is_name)| (&**pointer, *is_name)).collect();
+        let expected = [
+            ("/$defs/<~1untrusted>", true),
+            ("/allOf", false),
+            ("/dependentRequired/fine", true),
+            ("/properties/<|im_start|>", true),
+            ("/properties/fine/properties/hunter22", true),
+            ("/properties/\u{feff}id", true),
+            ("/required/1", true),
+        ];
+        assert_eq!(pointers, expected);
     }
 
     #[test]
@@ -294,27 +331,19 @@ mod tests {
             "patternProperties": {"^\u{200b}": {"description": "a\u{e0041}"}, "^x": {}},
             "items": {"pattern": "\\\u{200b}", "type": "string"},
         });
-        assert_eq!(sanitize_schema(&mut one, &no_redaction), Ok(1));
+        let mut removed = 0;
+        sanitize_schema(&mut one, &no_redaction, &mut |_| removed += 1);
+        assert_eq!(removed, 1);
         let expected = json!({
             "pattern": "^[^\\u0000\\u{e0041}]+$",
             "patternProperties": {"^\\u200b": {"description": "a"}, "^x": {}},
             "items": {"type": "string"},
         });
         assert_eq!(one, expected);
-        let long = "x".repeat(200);
-        for mut bad in [
-            json!({"allOf": ["a\u{e0041}"]}),
-            json!({"patternProperties": {"\u{200b}": {}, "\\u200b": {}}}),
-            json!({"properties": {long + "\u{e0041}": {}}}),
-        ] {
-            assert_eq!(
-                sanitize_schema(&mut bad, &no_redaction)
-                    .unwrap_err()
-                    .chars()
-                    .find(|c| toolbay_policy::text::is_hidden(*c)),
-                None
-            );
-        }
+        let mut twice =
+            json!({"patternProperties": {"\u{200b}": {}, "\\u200b": {"type": "null"}, "\\\u{200b}": {}}});
+        sanitize_schema(&mut twice, &no_redaction, &mut |_| {});
+        assert_eq!(twice, json!({"patternProperties": {"\\u200b": {}}}));
     }
 
     #[test]

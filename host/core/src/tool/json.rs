@@ -5,7 +5,8 @@
 //! other value. The parser limits the depth to 128 and the number of values: a value of 2 bytes (`0,`) becomes a node
 //! of 70 bytes, so 4 MiB of text would take 150 MiB of memory.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
@@ -14,16 +15,53 @@ use serde_json::{Map, Number, Value};
 /// Most values of one text, including nested values and keys: a tree of 20 MiB.
 pub const MAX_VALUES: u32 = 250_000;
 
+/// Stands for a byte that is not UTF-8 in arguments that an edge passes on as text. JSON allows this character nowhere, so
+/// such arguments are refused.
+pub const INVALID_BYTE: char = '\0';
+
 /// Parses a JSON text.
 ///
 /// # Errors
 /// The text has invalid syntax, a duplicate key, nesting deeper than 128, more than [`MAX_VALUES`] values, or trailing
 /// characters.
 pub fn parse(text: &str) -> Result<Value, serde_json::Error> {
+    build(text, None)
+}
+
+/// Parses a JSON text whose author is not asked again, such as a schema: a member that stands twice costs only itself.
+/// Returns the value with the first of the two, and the JSON pointers of such members. The caller must use neither.
+///
+/// # Errors
+/// The same as [`parse`], apart from duplicate keys.
+pub fn parse_noting_duplicates(text: &str) -> Result<(Value, BTreeSet<String>), serde_json::Error> {
+    let duplicates = RefCell::default();
+    let value = build(text, Some(&duplicates))?;
+    Ok((value, duplicates.into_inner().found))
+}
+
+fn build(text: &str, duplicates: Option<&RefCell<DuplicateLog>>) -> Result<Value, serde_json::Error> {
     let mut parser = serde_json::Deserializer::from_str(text);
-    let value = TreeBuilder(&Cell::new(MAX_VALUES)).deserialize(&mut parser)?;
+    let value = TreeBuilder { left: &Cell::new(MAX_VALUES), duplicates }.deserialize(&mut parser)?;
     parser.end()?;
     Ok(value)
+}
+
+/// The members that stand twice.
+#[derive(Default)]
+struct DuplicateLog {
+    /// The JSON pointer of the value that is parsed.
+    at: String,
+    found: BTreeSet<String>,
+}
+
+impl DuplicateLog {
+    /// Extends the pointer. Returns its earlier length.
+    fn enter(&mut self, step: &str) -> usize {
+        let end = self.at.len();
+        self.at.push('/');
+        self.at.push_str(&step.replace('~', "~0").replace('/', "~1"));
+        end
+    }
 }
 
 /// An upper bound of the number of values in a JSON text: one more than its separators and opening brackets. It scans
@@ -46,6 +84,11 @@ pub fn max_value_count(text: &str) -> usize {
 /// The prefix of keys that `serde_json` treats specially.
 const PRIVATE_KEY_PREFIX: &str = "$serde_json::private::";
 
+/// Whether a key is one that [`parse`] refuses, because `serde_json` treats it specially.
+pub(crate) fn is_private_key(key: &str) -> bool {
+    key.starts_with(PRIVATE_KEY_PREFIX)
+}
+
 /// Counts one value against the limit.
 fn count_value<E: serde::de::Error>(left: &Cell<u32>) -> Result<(), E> {
     let Some(less) = left.get().checked_sub(1) else {
@@ -55,9 +98,25 @@ fn count_value<E: serde::de::Error>(left: &Cell<u32>) -> Result<(), E> {
     Ok(())
 }
 
-/// Builds the value tree. It holds the number of values that are still allowed.
+/// Builds the value tree.
 #[derive(Clone, Copy)]
-struct TreeBuilder<'a>(&'a Cell<u32>);
+struct TreeBuilder<'a> {
+    /// The number of values that are still allowed.
+    left: &'a Cell<u32>,
+    /// Where duplicate keys are noted. Without it, they are errors.
+    duplicates: Option<&'a RefCell<DuplicateLog>>,
+}
+
+impl TreeBuilder<'_> {
+    /// Runs `inner`, which parses the value of a member or an item.
+    fn step<T>(&self, step: impl FnOnce() -> String, inner: impl FnOnce() -> T) -> T {
+        let Some(log) = self.duplicates else { return inner() };
+        let end = log.borrow_mut().enter(&step());
+        let done = inner();
+        log.borrow_mut().at.truncate(end);
+        done
+    }
+}
 
 /// Checks a JSON text like [`parse`] without building a tree. It stores only the keys of open objects.
 ///
@@ -114,7 +173,7 @@ impl<'de> Visitor<'de> for SyntaxChecker<'_> {
         while let Some(key) = entries.next_key::<String>()? {
             count_value(self.0)?;
             entries.next_value_seed(self)?;
-            if key.starts_with(PRIVATE_KEY_PREFIX) {
+            if is_private_key(&key) {
                 return Err(A::Error::custom("a key that begins with `$serde_json::private::`"));
             }
             if let Some(key) = keys.replace(key) {
@@ -129,7 +188,7 @@ impl<'de> Visitor<'de> for SyntaxChecker<'_> {
 impl<'de> DeserializeSeed<'de> for TreeBuilder<'_> {
     type Value = Value;
     fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<Value, D::Error> {
-        count_value(self.0)?;
+        count_value(self.left)?;
         input.deserialize_any(self)
     }
 }
@@ -163,7 +222,7 @@ impl<'de> Visitor<'de> for TreeBuilder<'_> {
     }
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
         let mut items = Vec::new();
-        while let Some(item) = seq.next_element_seed(self)? {
+        while let Some(item) = self.step(|| items.len().to_string(), || seq.next_element_seed(self))? {
             items.push(item);
         }
         Ok(Value::Array(items))
@@ -171,16 +230,26 @@ impl<'de> Visitor<'de> for TreeBuilder<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut map = Map::new();
         while let Some(key) = entries.next_key::<String>()? {
-            count_value(self.0)?;
-            let value = entries.next_value_seed(self)?;
-            if key.starts_with(PRIVATE_KEY_PREFIX) {
+            count_value(self.left)?;
+            let value = self.step(|| key.clone(), || entries.next_value_seed(self))?;
+            if is_private_key(&key) {
                 return Err(A::Error::custom("a key that begins with `$serde_json::private::`"));
             }
-            if map.contains_key(&key) {
-                let shown: String = key.chars().take(64).collect();
-                return Err(A::Error::custom(format_args!("duplicate key {shown:?}")));
+            match self.duplicates {
+                _ if !map.contains_key(&key) => {
+                    map.insert(key, value);
+                }
+                Some(log) => {
+                    let log = &mut *log.borrow_mut();
+                    let end = log.enter(&key);
+                    log.found.insert(log.at.clone());
+                    log.at.truncate(end);
+                }
+                None => {
+                    let shown: String = key.chars().take(64).collect();
+                    return Err(A::Error::custom(format_args!("duplicate key {shown:?}")));
+                }
             }
-            map.insert(key, value);
         }
         Ok(Value::Object(map))
     }
@@ -245,6 +314,15 @@ mod tests {
         {
             assert_eq!(max_value_count(text), expect, "{text}");
         }
+    }
+
+    #[test]
+    fn members_that_stand_twice_are_noted() {
+        let text = r#"{"a":1,"a":{"b":2},"c/d":[{"e":1,"e":2}],"f":{"a":1}}"#;
+        let (value, duplicates) = parse_noting_duplicates(text).unwrap();
+        assert_eq!(value.to_string(), r#"{"a":1,"c/d":[{"e":1}],"f":{"a":1}}"#);
+        assert_eq!(duplicates.into_iter().collect::<Vec<_>>(), ["/a", "/c~1d/0/e"]);
+        assert!(parse_noting_duplicates(r#"{"a":1"#).is_err());
     }
 
     #[test]

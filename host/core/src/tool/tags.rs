@@ -18,6 +18,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use toolbay_policy::capability::attachment::AttachmentAccess;
+use toolbay_policy::capability::{Capability, CapabilityKind};
 use toolbay_policy::{Grants, Policy};
 
 use crate::tool::{ToolDef, ToolSource};
@@ -94,6 +95,21 @@ impl Effects {
     }
 }
 
+/// The derived labels that a tool may have under some policy. `kind` is that of its source, and `declared` what it asks for: no
+/// policy grants more.
+pub fn possible<'a>(kind: &'a str, declared: &'a [Capability]) -> impl Iterator<Item = &'static str> + 'a {
+    use CapabilityKind::{FsRead, FsWrite, Invoke, Kv, Net, Process, Secret};
+    let asks = move |kinds: &[CapabilityKind]| declared.iter().any(|one| kinds.contains(&one.kind));
+    DERIVED.into_iter().filter(move |tag| match (kind, *tag) {
+        ("mcp", READ_ONLY) | ("openapi", FILE_SYSTEM) => false,
+        ("plugin", NETWORK) => asks(&[Net, Process]),
+        ("plugin", FILE_SYSTEM) => asks(&[FsRead, FsWrite, Process]),
+        ("plugin", PRIVILEGED) => asks(&[Process, Secret, Net]),
+        ("plugin", DESTRUCTIVE) => asks(&[FsWrite, Process, Net, Kv, Invoke]),
+        _ => true,
+    })
+}
+
 /// All labels of a tool, sorted. `more` are the operator's labels.
 #[must_use]
 pub fn derive(tool: &ToolDef, effects: Option<Effects>, more: &[String]) -> Arc<[Arc<str>]> {
@@ -129,7 +145,6 @@ mod tests {
     use crate::registry::ToolEntry;
     use crate::testing::{mcp_tool, native_tool, plugin_tool};
     use std::path::Path;
-    use toolbay_policy::capability::{Capability, CapabilityKind};
     use toolbay_policy::name::{PluginId, ToolName};
 
     const POLICY: &str = r#"
@@ -175,7 +190,11 @@ mod tests {
             assert_eq!(grants.missing().count(), 0, "{grants:?}");
             Effects::from_grants(&grants, &policy)
         });
-        derive(&entry.def, effects, &[]).join(" ")
+        let possible: Vec<&str> = possible(entry.def.source.as_label().kind, &wishes).collect();
+        let derived = derive(&entry.def, effects, &[]);
+        let mut of_host = derived.iter().filter(|tag| DERIVED.contains(&&***tag));
+        assert!(of_host.all(|tag| possible.contains(&&**tag)), "{wishes:?}: {derived:?} beyond {possible:?}");
+        derived.join(" ")
     }
 
     #[test]
@@ -201,6 +220,31 @@ mod tests {
             (&[("secret", "key")], "closed", "privileged read_only"),
         ] {
             assert_eq!(derived(plugin_tool("p", "t"), wishes, claims, &[]), expect, "{wishes:?} {claims}");
+        }
+    }
+
+    #[test]
+    fn a_tool_cannot_have_the_labels_of_what_it_does_not_ask_for() {
+        let wish = |kind: &str| Capability {
+            kind: CapabilityKind::parse(kind),
+            target: String::new(),
+            optional: false,
+            reason: None,
+        };
+        for (kind, wishes, never) in [
+            ("plugin", &[][..], "destructive file_system network privileged"),
+            ("plugin", &["fs-read"], "destructive network privileged"),
+            ("plugin", &["net"], "file_system"),
+            ("plugin", &["process"], ""),
+            ("plugin", &["kv"], "file_system network privileged"),
+            ("mcp", &[], "read_only"),
+            ("openapi", &[], "file_system"),
+            ("builtin", &[], ""),
+        ] {
+            let wishes: Vec<Capability> = wishes.iter().map(|kind| wish(kind)).collect();
+            let possible: Vec<&str> = possible(kind, &wishes).collect();
+            let missing: Vec<&str> = DERIVED.into_iter().filter(|tag| !possible.contains(tag)).collect();
+            assert_eq!(missing.join(" "), never, "{kind} {wishes:?}");
         }
     }
 

@@ -23,8 +23,8 @@ pub fn schema_with_reason(schema: &Schema) -> Option<Schema> {
     let properties = value.as_object_mut()?.entry("properties").or_insert_with(|| json!({}));
     let about = "Why you chose this tool and what you expect from it.";
     properties.as_object_mut()?.insert(NAME.to_owned(), json!({"type": "string", "description": about}));
-    // This schema is only shown; validation uses the original schema.
-    Some(Schema::from_trusted(value))
+    // Validation uses the schema without it.
+    Some(schema.with_shown(value))
 }
 
 /// The schema without the argument for the reason.

@@ -39,7 +39,8 @@ impl RegistryTransport for FakeRegistry {
             .challenge
             .clone()
             .filter(|_| !is_known && url.as_str().starts_with(HOST) && url.path() != "/token");
-        let response = challenge.or_else(|| self.responses.get(url.as_str()).cloned());
+        let known = || self.responses.get(request.url.as_str()).or_else(|| self.responses.get(url.as_str()));
+        let response = challenge.or_else(|| known().cloned());
         self.requests.lock().push(request);
         let (status, headers, body) = response.unwrap_or((404, Vec::new(), Vec::new()));
         let parts: Vec<_> = body.chunks(4096).map(|part| Ok(part.to_vec())).collect();

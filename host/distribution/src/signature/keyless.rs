@@ -11,7 +11,7 @@ use sigstore_verify::types::{Bundle, Sha256Hash};
 use sigstore_verify::{
     CertificateError, Error, TimestampError, TransparencyLogError, VerificationPolicy, Verifier,
 };
-use toolbay_policy::quantity::show_age;
+use toolbay_policy::quantity::show_duration;
 use toolbay_policy::text::one_line;
 use toolbay_policy::trust::IdentityPattern;
 
@@ -126,7 +126,8 @@ impl KeylessRule {
             return Ok(());
         }
         let unit = if age.as_secs() < 3600 { 1 } else { 3600 };
-        let (age, min_age) = (show_age(Duration::from_secs(age.as_secs() / unit * unit)), show_age(min_age));
+        let (age, min_age) =
+            (show_duration(Duration::from_secs(age.as_secs() / unit * unit)), show_duration(min_age));
         Err(SignatureError::Untrusted(format!("it is {age} old, and the rule's `min_age` is {min_age}")))
     }
 

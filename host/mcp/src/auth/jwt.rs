@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use toolbay_policy::serve::{OAuthPolicy, ServePolicy, SignatureAlgorithm};
 
 use super::keys::{KeyFetcher, KeyLookupError, KeysUnavailable, VerificationKey};
-use super::{Principal, ProfileAccess};
+use super::{Principal, ProfileAccess, TokenProblem};
 
 /// Longest `sub` and `kid`, in bytes.
 const MAX_ID: usize = 200;
@@ -53,22 +53,47 @@ pub(super) struct Issuer {
 /// Why a token was not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TokenError {
-    /// The token is invalid. The reason goes to the log, not to the client.
-    Invalid(&'static str),
+    /// The token is invalid. The reason goes to the log and the audit, not to the client.
+    Invalid(TokenProblem, &'static str),
     /// The issuer's keys are unavailable.
     Keys,
 }
 
 impl From<&'static str> for TokenError {
     fn from(problem: &'static str) -> Self {
-        Self::Invalid(problem)
+        Self::Invalid(TokenProblem::Malformed, problem)
+    }
+}
+
+/// Why the claims of a token with a valid signature are not accepted, and whose token it is.
+#[derive(Debug)]
+pub(super) struct RefusedClaims {
+    pub(super) error: TokenError,
+    pub(super) principal: Option<Arc<str>>,
+}
+
+impl From<TokenError> for RefusedClaims {
+    fn from(error: TokenError) -> Self {
+        Self { error, principal: None }
+    }
+}
+
+impl From<&'static str> for RefusedClaims {
+    fn from(problem: &'static str) -> Self {
+        TokenError::from(problem).into()
+    }
+}
+
+impl From<KeyLookupError> for RefusedClaims {
+    fn from(missing: KeyLookupError) -> Self {
+        TokenError::from(missing).into()
     }
 }
 
 impl From<KeyLookupError> for TokenError {
     fn from(missing: KeyLookupError) -> Self {
         match missing {
-            KeyLookupError::Key => Self::Invalid("the issuer has no matching key"),
+            KeyLookupError::Key => Self::Invalid(TokenProblem::UnknownKey, "the issuer has no matching key"),
             KeyLookupError::IssuerKeys => Self::Keys,
         }
     }
@@ -157,17 +182,20 @@ impl Issuer {
         &self,
         token: &str,
         profile: Option<&str>,
-    ) -> Result<Principal, TokenError> {
-        let (signed, signature) = token.rsplit_once('.').ok_or("the token is not a JWT")?;
-        let (header, claims) = signed.split_once('.').ok_or("the token is not a JWT")?;
+    ) -> Result<Principal, RefusedClaims> {
+        let not_jwt = TokenError::Invalid(TokenProblem::Unknown, "the token is not a JWT");
+        let (signed, signature) = token.rsplit_once('.').ok_or(not_jwt)?;
+        let (header, claims) = signed.split_once('.').ok_or(not_jwt)?;
         let header: JoseHeader = decode_json(header).ok_or("the header is not valid")?;
         let algorithm = self.check_header(&header)?;
         let signature = URL_SAFE_NO_PAD.decode(signature).map_err(|_| "the signature is not base64url")?;
         let key = self.keys.find(header.kid.as_deref(), algorithm).await?;
         if !key.verify(signed.as_bytes(), &signature) {
-            return Err("the signature is wrong".into());
+            return Err(TokenError::Invalid(TokenProblem::Signature, "the signature is wrong").into());
         }
-        Ok(self.check_claims(&decode_json(claims).ok_or("the claims are not valid")?, &key, profile)?)
+        let claims: JwtClaims = decode_json(claims).ok_or("the claims are not valid")?;
+        self.check_claims(&claims, &key, profile)
+            .map_err(|error| RefusedClaims { error, principal: principal_name(&claims.sub) })
     }
 
     /// Whether a token with this audience is valid for the endpoint of a profile.
@@ -218,12 +246,13 @@ impl Issuer {
         claims: &JwtClaims,
         key: &VerificationKey,
         profile: Option<&str>,
-    ) -> Result<Principal, &'static str> {
+    ) -> Result<Principal, TokenError> {
+        let invalid = |problem, text| Err(TokenError::Invalid(problem, text));
         if claims.iss != self.oauth.issuer {
-            return Err("`iss` is not the issuer");
+            return invalid(TokenProblem::Issuer, "`iss` is not the issuer");
         }
         if !claims.aud.iter().any(|one| self.accepts_audience(one, profile)) {
-            return Err("`aud` does not include this endpoint");
+            return invalid(TokenProblem::Audience, "`aud` does not include this endpoint");
         }
         let now = SystemTime::now();
         let leeway = self.oauth.leeway;
@@ -231,17 +260,15 @@ impl Issuer {
             .and_then(|exp| exp.checked_add(leeway))
             .ok_or("`exp` is not a valid time")?;
         if expires <= now {
-            return Err("the token has expired");
+            return invalid(TokenProblem::Expired, "the token has expired");
         }
         if let Some(nbf) = claims.nbf {
             let begins = parse_numeric_date(nbf).ok_or("`nbf` is not a valid time")?;
             if now.checked_add(leeway).is_none_or(|now| begins > now) {
-                return Err("the token is not valid yet");
+                return invalid(TokenProblem::NotYetValid, "the token is not valid yet");
             }
         }
-        if claims.sub.is_empty() || claims.sub.len() > MAX_ID {
-            return Err("`sub` is empty or too long");
-        }
+        let name = principal_name(&claims.sub).ok_or("`sub` is empty or too long")?;
         let scopes: BTreeSet<String> = (claims.scope.as_deref().into_iter())
             .chain(claims.scp.iter().flat_map(StringOrList::iter))
             .flat_map(str::split_ascii_whitespace)
@@ -249,14 +276,20 @@ impl Issuer {
             .map(ToOwned::to_owned)
             .collect();
         Ok(Principal {
-            // Escaped, so that `sub` cannot contain the separators of names.
-            name: format!("oauth:{}", utf8_percent_encode(&claims.sub, ESCAPED_IN_NAMES)).into(),
+            name,
             authenticated: true,
             access: ProfileAccess::Scopes(scopes, Arc::clone(&self.oauth)),
             expires: Some(expires),
             credential: key.ended(),
         })
     }
+}
+
+/// The name of a principal; `None` if `sub` is empty or too long. Escaped, so that `sub` cannot contain the separators of
+/// names.
+fn principal_name(sub: &str) -> Option<Arc<str>> {
+    let is_legal = !sub.is_empty() && sub.len() <= MAX_ID;
+    is_legal.then(|| format!("oauth:{}", utf8_percent_encode(sub, ESCAPED_IN_NAMES)).into())
 }
 
 fn decode_json<T: for<'de> Deserialize<'de>>(part: &str) -> Option<T> {

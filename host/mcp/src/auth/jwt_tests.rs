@@ -168,6 +168,48 @@ async fn a_token_with_any_wrong_field_is_refused() {
     }
 }
 
+#[tokio::test]
+async fn a_token_as_long_as_a_header_takes_little_time() {
+    let key = SigningKey::ed25519();
+    let (issuer, _) = issuer(json!([key.jwk("a")]));
+    let mut long = claims();
+    let scopes: Vec<String> = (0..7_000).map(|n| format!("tools:{n}")).collect();
+    long["scope"] = format!("tools {}", scopes.join(" ")).into();
+    let token = key.sign(&json!({"alg": "EdDSA", "kid": "a"}), &long);
+    assert!(token.len() > 64 << 10, "{}", token.len());
+    let begun = canary::processor_time();
+    issuer.verify_token(&token, None).await.unwrap();
+    let took = canary::processor_time().saturating_sub(begun);
+    assert!(took <= canary::MAX_DELAY, "{took:?}");
+}
+
+#[tokio::test]
+async fn a_refused_token_says_what_is_wrong_and_whose_it_is() {
+    let (ed, stranger) = (SigningKey::ed25519(), SigningKey::ed25519());
+    let (issuer, _) = issuer(json!([ed.jwk("a")]));
+    let header = json!({"alg": "EdDSA", "kid": "a"});
+    let with = |key: &str, value: Value| {
+        let mut claims = claims();
+        claims[key] = value;
+        ed.sign(&header, &claims)
+    };
+    let alice = Some("oauth:alice");
+    for (token, problem, principal) in [
+        ("guess".to_owned(), TokenProblem::Unknown, None),
+        ("a.b.c".to_owned(), TokenProblem::Malformed, None),
+        (stranger.sign(&header, &claims()), TokenProblem::Signature, None),
+        (ed.sign(&json!({"alg": "EdDSA", "kid": "b"}), &claims()), TokenProblem::UnknownKey, None),
+        (with("iss", json!("https://other.example")), TokenProblem::Issuer, alice),
+        (with("aud", json!("https://other.example")), TokenProblem::Audience, alice),
+        (with("exp", json!(now() - 61)), TokenProblem::Expired, alice),
+        (with("nbf", json!(now() + 120)), TokenProblem::NotYetValid, alice),
+    ] {
+        let refused = issuer.verify_token(&token, None).await.unwrap_err();
+        assert!(matches!(refused.error, TokenError::Invalid(found, _) if found == problem), "{refused:?}");
+        assert_eq!(refused.principal.as_deref(), principal, "{problem:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn unknown_keys_cause_few_fetches_and_new_keys_are_found() {
     let (old, new) = (SigningKey::ed25519(), SigningKey::ed25519());
@@ -235,7 +277,7 @@ async fn a_fetch_that_panics_is_a_failed_refresh() {
     let token = SigningKey::ed25519().sign(&json!({"alg": "EdDSA", "kid": "a"}), &claims());
     for _ in 0..3 {
         assert_eq!(
-            issuer.verify_token(&token, None).await.unwrap_err(),
+            issuer.verify_token(&token, None).await.unwrap_err().error,
             TokenError::Keys,
             "no request waits forever"
         );
@@ -303,7 +345,7 @@ async fn an_unreachable_issuer_is_retried_with_backoff_and_its_keys_expire_after
     let tries = asked.load(Ordering::SeqCst);
     assert!((5..30).contains(&tries), "{tries}");
     minutes(23 * 60).await;
-    let problem = issuer.verify_token(&token, None).await.unwrap_err();
+    let problem = issuer.verify_token(&token, None).await.unwrap_err().error;
     assert_eq!(problem, TokenError::Keys, "a day without the issuer is too long");
 }
 

@@ -5,6 +5,7 @@
 //! its end. A client that disconnects therefore neither ends a refresh nor starts another.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -320,6 +321,15 @@ fn read_file(file: &str) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     file.take(MAX_KEYS_BYTES + 1).read_to_end(&mut bytes).map_err(|e| e.to_string())?;
     Ok(bytes)
+}
+
+/// Checks that a file has keys for tokens of an authorization server. Blocks.
+///
+/// # Errors
+/// The file cannot be read, or has no key that can be used.
+pub fn check_issuer_keys(file: &Path) -> Result<(), String> {
+    let bytes = read_file(&file.to_string_lossy())?;
+    parse_key_set(&bytes, &CancellationToken::new()).map(drop)
 }
 
 #[derive(Deserialize)]

@@ -18,7 +18,7 @@
 //! | root | others may write | refused |
 //! | any other user | any | refused |
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -75,6 +75,14 @@ struct TokenEntry {
     profiles: Option<BTreeSet<Spanned<String>>>,
 }
 
+/// The names of the tokens in a file, as the audit has them: `token:ci`.
+///
+/// # Errors
+/// The file cannot be read, has an owner or mode that is not trusted, or is invalid.
+pub fn token_names(file: &Path) -> Result<Vec<String>, String> {
+    Ok(BearerTokens::read(file, None)?.entries().into_keys().collect())
+}
+
 /// Checks a token file: its owner and mode, its format, and whether the policy has the profiles that it names. Findings
 /// quote nothing from the file except names of tokens and profiles.
 #[must_use]
@@ -85,7 +93,7 @@ pub fn check_tokens(file: &Path, policy: &Policy) -> Vec<PolicyFinding> {
     };
     let lines = match BearerTokens::parse_entries(&text) {
         Ok(lines) => lines,
-        Err(finding) => return vec![finding],
+        Err(findings) => return findings,
     };
     let unknown = |line: &TokenEntry| {
         let profiles = line.profiles.iter().flatten();
@@ -96,7 +104,26 @@ pub fn check_tokens(file: &Path, policy: &Policy) -> Vec<PolicyFinding> {
         });
         unknown.collect::<Vec<_>>()
     };
-    lines.iter().flat_map(unknown).collect()
+    let without_effect = warnings(&text, &lines, policy.serve().oauth.is_some());
+    lines.iter().flat_map(unknown).chain(without_effect).collect()
+}
+
+/// Finds tokens that no client is recognized by, and a file without tokens, unless clients have other credentials.
+fn warnings(text: &str, lines: &[TokenEntry], has_others: bool) -> Vec<PolicyFinding> {
+    let warning = |span, message: String| PolicyFinding::new(Severity::Warning, text, span, message);
+    if lines.is_empty() && !has_others {
+        return vec![warning(0..0, "the file has no token, so every request is refused".to_owned())];
+    }
+    let (mut names, mut found) = (BTreeMap::new(), Vec::new());
+    for TokenEntry { name, sha256, .. } in lines {
+        if let Some(other) = names.insert(sha256.get_ref().to_ascii_lowercase(), name.get_ref()) {
+            let name = name.get_ref();
+            let message =
+                format!("`{other}` and `{name}` are the same token, and a client that has it is `{name}`");
+            found.push(warning(sha256.span(), message));
+        }
+    }
+    found
 }
 
 impl BearerTokens {
@@ -112,7 +139,9 @@ impl BearerTokens {
     }
 
     fn parse(text: &str) -> Result<Self, String> {
-        let lines = Self::parse_entries(text).map_err(|finding| finding.to_string())?;
+        let first =
+            |findings: Vec<PolicyFinding>| findings.first().map(ToString::to_string).unwrap_or_default();
+        let lines = Self::parse_entries(text).map_err(first)?;
         let tokens = lines.into_iter().map(|line| {
             let profiles =
                 |all: BTreeSet<Spanned<String>>| all.into_iter().map(Spanned::into_inner).collect();
@@ -130,33 +159,34 @@ impl BearerTokens {
         Ok(Self(tokens.collect()))
     }
 
-    /// Parses and checks the entries.
-    fn parse_entries(text: &str) -> Result<Vec<TokenEntry>, PolicyFinding> {
+    /// Parses and checks the entries, or returns all mistakes.
+    fn parse_entries(text: &str) -> Result<Vec<TokenEntry>, Vec<PolicyFinding>> {
         let wrong = |span, message: String| PolicyFinding::new(Severity::Error, text, span, message);
         // The full TOML error quotes the line, which may contain a secret.
-        let lines: TokenFileContent =
-            toml::from_str(text).map_err(|e| wrong(e.span().unwrap_or_default(), e.message().to_owned()))?;
+        let lines: TokenFileContent = toml::from_str(text)
+            .map_err(|e| vec![wrong(e.span().unwrap_or_default(), e.message().to_owned())])?;
         if lines.token.len() > MAX_TOKENS {
-            return Err(wrong(0..0, format!("more than {MAX_TOKENS} tokens")));
+            return Err(vec![wrong(0..0, format!("more than {MAX_TOKENS} tokens"))]);
         }
-        let mut names = BTreeSet::new();
+        let (mut names, mut found) = (BTreeSet::new(), Vec::new());
         for TokenEntry { name: spanned, sha256, .. } in &lines.token {
             let name = spanned.get_ref();
             let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b'@');
             if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(legal) {
                 let message =
                     format!("`name` must have 1 to {MAX_NAME} letters, digits, `_`, `-`, `.` or `@`");
-                return Err(wrong(spanned.span(), message));
+                found.push(wrong(spanned.span(), message));
+                continue;
             }
             if !names.insert(name) {
-                return Err(wrong(spanned.span(), format!("the name `{name}` occurs twice")));
+                found.push(wrong(spanned.span(), format!("the name `{name}` occurs twice")));
             }
             let digits = sha256.get_ref();
             if digits.len() != 64 || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-                return Err(wrong(sha256.span(), format!("`sha256` of `{name}` is not 64 hex digits")));
+                found.push(wrong(sha256.span(), format!("`sha256` of `{name}` is not 64 hex digits")));
             }
         }
-        Ok(lines.token)
+        if found.is_empty() { Ok(lines.token) } else { Err(found) }
     }
 
     /// Keeps the cancellation tokens of unchanged entries, so that a change to one entry does not end the streams of
@@ -176,6 +206,15 @@ impl BearerTokens {
             others.is_some_and(|others| others.0.iter().any(|one| one.is_same_token(token)))
         };
         self.0.iter().filter(|token| !is_there(token)).for_each(|token| token.principal.credential.cancel());
+    }
+
+    /// The tokens by name, each with what makes it another token: its hash and its profiles.
+    pub(super) fn entries(&self) -> BTreeMap<String, String> {
+        let entry = |token: &BearerToken| {
+            let text = format!("{} {:?}", token.sha256, token.principal.access);
+            (token.principal.name.to_string(), text)
+        };
+        self.0.iter().map(entry).collect()
     }
 
     /// Finds the principal of a token, in constant time: it compares all bytes of all entries.
@@ -278,6 +317,21 @@ mod tests {
         assert!(tokens.find("b").unwrap().check_profile(None).is_ok());
         for wrong in ["", "tes", "test ", "TEST", TEST, "c"] {
             assert!(tokens.find(wrong).is_none(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_token_that_recognizes_nobody_is_found() {
+        let same = line("a", TEST, "") + &line("b", B, "") + &line("c", &TEST.to_ascii_uppercase(), "");
+        for (text, has_others, lines) in [
+            ("", false, &[1][..]),
+            ("", true, &[]),
+            (&line("a", TEST, ""), false, &[]),
+            (&same, false, &[11]),
+        ] {
+            let entries = BearerTokens::parse_entries(text).unwrap();
+            let found = warnings(text, &entries, has_others);
+            assert_eq!(found.iter().map(|one| one.line).collect::<Vec<_>>(), lines, "{text}");
         }
     }
 

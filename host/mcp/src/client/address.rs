@@ -32,6 +32,11 @@ impl<'a> ResourceAddress<'a> {
         is_safe_uri(own).then_some(Self { server, server_uri: own })
     }
 
+    /// The address as clients see it.
+    pub(super) fn client_uri(self) -> Option<String> {
+        Self::to_client_uri(self.server, self.server_uri)
+    }
+
     /// The address under which clients see a URI of a server. `None` if the URI is not safe.
     pub(super) fn to_client_uri(server: &str, own: &str) -> Option<String> {
         is_safe_uri(own).then(|| format!("{PREFIX}{server}/{own}"))

@@ -10,8 +10,8 @@ pub(super) const MAX_TOOL_BYTES: usize = 1 << 20;
 pub(super) const MAX_ANNOTATION_BYTES: usize = 16 << 10;
 /// JSON values in all tools of one list, nested ones included. Parsed, they take at most about 150 MB.
 pub(super) const MAX_SCHEMA_VALUES: usize = 2_000_000;
-/// Bytes of the result of a handshake.
-pub(super) const MAX_SERVER_INFO_BYTES: usize = 256 << 10;
+/// Protocol revisions that a server lists as supported. Further ones are ignored.
+pub(super) const MAX_VERSIONS: usize = 1_000;
 /// Bytes of one elicitation, with its form.
 pub(super) const MAX_ELICITATION_BYTES: usize = 64 << 10;
 /// Bytes of the `requestState` that a server wants back with the responses to its input requests.
@@ -27,7 +27,7 @@ pub(super) const MAX_RESOURCE_PARTS: usize = 100;
 /// Bytes of the response that contains a resource.
 pub(super) const MAX_RESOURCE_BYTES: usize = 8 << 20;
 /// Bytes of a saved list of tools. A longer list is not saved.
-pub(super) const MAX_SAVED_LIST_BYTES: usize = 8 << 20;
+pub const MAX_SAVED_LIST_BYTES: usize = 8 << 20;
 /// Timeout of loading the saved list before the server is started.
 pub(super) const LOAD_LIST_TIMEOUT: Duration = Duration::from_secs(1);
 /// Most pages of one list.
@@ -52,6 +52,12 @@ pub(super) const MAX_INVALID_MESSAGES: usize = 1_000;
 /// Responses of one connection without a pending request; one more closes it. Late responses to cancelled requests are
 /// counted, too.
 pub(super) const MAX_UNMATCHED_RESPONSES: usize = 10_000;
+/// Unknown ids of responses that the reason of a timeout names.
+pub(super) const MAX_NOTED_IDS: usize = 3;
+/// Longest such id, in characters.
+pub(super) const MAX_NOTED_ID: usize = 40;
+/// Longest line or event that is no message in the reason of a timeout, in characters.
+pub(super) const MAX_NOTED_LINE: usize = 200;
 /// Notifications and requests of a server within [`FLOOD_WINDOW`]; one more closes the connection.
 pub(super) const MAX_UNSOLICITED_MESSAGES: u32 = 20_000;
 /// The time window of [`MAX_UNSOLICITED_MESSAGES`] and [`MAX_UNSOLICITED_BYTES`].
@@ -60,21 +66,22 @@ pub(super) const FLOOD_WINDOW: Duration = Duration::from_secs(10);
 pub(super) const MAX_UNSOLICITED_BYTES: usize = 64 << 20;
 /// Bytes that are counted for each line in addition to its length, since even an empty line costs time.
 pub(super) const MIN_LINE_COST: usize = 64;
+/// How long the answer to a request may follow output that seems to be a damaged form of it, such as a log line, and how
+/// long a line may have no end before it is looked at.
+pub(super) const ANSWER_GRACE_PERIOD: Duration = Duration::from_secs(1);
 /// Open elicitations of one server.
 pub(super) const MAX_OPEN_ELICITATIONS: usize = 4;
 /// Rounds of one call in which a server requests more input.
 pub(super) const MAX_ROUNDS: usize = 8;
 /// Input requests of one round.
 pub(super) const MAX_INPUT_REQUESTS: usize = 16;
-/// Forwarded progress events of one call.
-pub(super) const MAX_PROGRESS_EVENTS: u32 = 1_000;
-/// Shortest time between two forwarded progress events.
+/// Shortest time between two forwarded progress events. Events in between are merged.
 pub(super) const MIN_PROGRESS_INTERVAL: Duration = Duration::from_millis(50);
 /// How often the stream of one request is resumed after it was interrupted.
 pub(super) const MAX_RESUMES: usize = 8;
 /// Delay before a stream is resumed, unless the server sends `retry`.
 pub(super) const RESUME_DELAY: Duration = Duration::from_secs(1);
-/// How long to wait for the response to `server/discover` before the older handshake is tried.
+/// How long to wait for the response to `server/discover` before the older handshake is tried as well.
 pub(super) const DISCOVER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Delay between a change of a list and reading it again. It doubles while the list keeps changing.
 pub(super) const REFRESH_DELAY: Duration = Duration::from_millis(500);
@@ -98,6 +105,8 @@ pub(super) const EXIT_GRACE_PERIOD: Duration = Duration::from_secs(1);
 pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Timeout of sending a cancellation, or a response to a request of the server, over HTTP.
 pub(super) const NOTIFY_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a server that answered a `ping` in a session counts as one that knows it, whatever errors its tools return.
+pub(super) const SESSION_PROBE_INTERVAL: Duration = Duration::from_secs(5);
 /// Delay before the stream of unsolicited messages is opened again. It doubles while the stream keeps failing.
 pub(super) const LISTEN_RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Upper limit of [`LISTEN_RETRY_DELAY`].

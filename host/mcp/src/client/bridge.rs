@@ -12,6 +12,7 @@ use rmcp::model::{ErrorData, Resource, ResourceContents, ResourceTemplate};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
+use toolbay_core::call::compute::ComputePool;
 use toolbay_core::call::server_connector::ServerConnector;
 use toolbay_core::registry::Registry;
 use toolbay_core::registry::view::View;
@@ -26,6 +27,7 @@ use super::oauth::AuthorizationHandler;
 use super::resources;
 use super::status::{ServerState, ServerStatus};
 use super::supervisor::{BridgeContext, ReducerLookup, Supervisor};
+use crate::protocol::uri::spellings;
 
 /// How long a start waits for servers beyond their own `start_timeout`.
 const START_GRACE: Duration = Duration::from_secs(2);
@@ -69,6 +71,7 @@ impl Bridge {
             elicitation_handler: None,
             authorization_handler: None,
             reducer: None,
+            compute: ComputePool::default(),
             uses_saved_lists: false,
             changes,
         };
@@ -156,6 +159,7 @@ impl Bridge {
 
     fn start(&self, server: &Arc<McpServer>) -> BridgedServer {
         let supervisor = Arc::new(Supervisor::new(Arc::clone(server), self.context.clone()));
+        supervisor.publish_state(ServerState::Connecting.of_source());
         let mut task = JoinSet::new();
         // The `BridgedServer` owns the task. It ends with the bridge or with the section of its server.
         task.spawn(Arc::clone(&supervisor).run());
@@ -242,7 +246,7 @@ impl Bridge {
     }
 
     /// Reads a resource of a server of a view, if `may` allows it. `may` gets a tool that stands for reading resources,
-    /// its labels and the arguments.
+    /// its labels, and the arguments with the URI in each of its spellings.
     ///
     /// # Errors
     /// The reason why the resource could not be read, or `None` if it does not exist or is not allowed.
@@ -250,13 +254,20 @@ impl Bridge {
         &self,
         view: &View,
         uri: &str,
-        may: impl FnOnce(&ToolDef, &[Arc<str>], &Value) -> bool,
+        may: impl FnOnce(&ToolDef, &[Arc<str>], &[Value]) -> bool,
     ) -> Result<Vec<ResourceContents>, Option<ErrorData>> {
         let asked = ResourceAddress::parse(uri).ok_or(None)?;
         let found = self.servers_in_view(view).into_iter().find(|one| one.name() == asked.server);
-        let supervisor = found.filter(|one| one.server.includes_resource(asked.server_uri)).ok_or(None)?;
+        let supervisor = found.ok_or(None)?;
+        // The policy and the server see the address as the server lists it.
+        let offered = supervisor.resources();
+        let asked = offered.equal_address(uri).and_then(ResourceAddress::parse).unwrap_or(asked);
+        if !resources::includes(&supervisor.server, asked.server_uri) {
+            return Err(None);
+        }
         let (tool, labels) = resources::resource_read_tool(&supervisor.server).ok_or(None)?;
-        if !may(&tool, &labels, &json!({"uri": asked.server_uri})) {
+        let spelled: Vec<_> = spellings(asked.server_uri).map(|uri| json!({"uri": uri})).collect();
+        if !may(&tool, &labels, &spelled) {
             return Err(None);
         }
         supervisor.read_resource(asked).await
@@ -274,12 +285,25 @@ impl Bridge {
         self.status().iter().all(|status| status.state == ServerState::Ready)
     }
 
-    /// Removes the tools of all servers and stops them, with time to exit.
+    /// Waits for the renewals of tokens that are running, and lets no other begin: before the end of a host, so that none
+    /// that a server has rotated is lost. Each has a limit of its own.
+    pub async fn finish_renewals(&self) {
+        finish_renewals(&self.supervisors()).await;
+    }
+
+    /// Removes the tools of all servers and stops them, with time to exit. Waits for running renewals of tokens.
     pub async fn close(&self) {
         let all: Vec<BridgedServer> = std::mem::take(&mut *self.servers.lock()).into_values().collect();
         all.iter().for_each(|one| one.supervisor.shut_down());
+        let supervisors: Vec<_> = all.iter().map(|one| Arc::clone(&one.supervisor)).collect();
         drop(tokio::time::timeout(END_WAIT, wait_ended(all)).await);
+        finish_renewals(&supervisors).await;
     }
+}
+
+/// Waits for the renewals of tokens of these servers.
+async fn finish_renewals(of: &[Arc<Supervisor>]) {
+    futures_util::future::join_all(of.iter().map(|one| one.finish_renewals())).await;
 }
 
 /// Waits for stopped supervisors to end. Dropping the future kills the remaining servers.

@@ -94,7 +94,14 @@ fn parse_elicitation(
         return None;
     }
     let mut schema = bounded::parse_bounded(requested_schema?, MAX_ELICITATION_BYTES).ok()?;
-    definition_text::sanitize_schema(&mut schema, &|text| connector.redact(text)).ok()?;
+    let mut lost_name = false;
+    definition_text::sanitize_schema(&mut schema, &|text| connector.redact(text), &mut |part| {
+        lost_name |= part.is_name;
+    });
+    // The server would get a form without the field that it asked for.
+    if lost_name {
+        return None;
+    }
     let message = connector.redact(&message);
     let message = escape_hidden(&message).chars().take(MAX_DESCRIPTION).collect();
     Some(Elicitation { server: server.to_owned(), message, schema })

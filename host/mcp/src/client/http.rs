@@ -1,6 +1,8 @@
 //! A server behind a URL, over Streamable HTTP in both eras. Each request is one POST. The response is the body or an
 //! event of a stream. A stream that is interrupted is resumed if the server sent an event id (revision 2025-11-25).
 
+mod session;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,22 +14,29 @@ use tokio::sync::Semaphore;
 use toolbay_core::call::server_connector::{BodyStream, ConnectorRequest, ConnectorResponse};
 use toolbay_policy::mcp_server::HttpServerConfig;
 use toolbay_policy::quantity;
+use toolbay_policy::text::one_line;
 
+pub(super) use self::session::LostSessions;
+use self::session::{RefusalSign, SessionProbe, session_id};
 use super::bounds::{
     CLOSE_TIMEOUT, MAX_ERROR_BODY, MAX_IN_FLIGHT, MAX_RESPONSE_BUFFER_BYTES, MAX_RESUMES, MAX_STREAM_BYTES,
     MAX_TOKEN_TRIES, NOTIFY_TIMEOUT, RESUME_DELAY,
 };
 use super::inbox::{BufferLimitError, FloodError, Inbox, ResponseBufferUsage};
 use super::link::{LinkError, LinkRequest, quote};
-use super::oauth::{Authenticator, Challenge};
+use super::oauth::{Authenticator, Challenge, SecretText};
 use crate::protocol::bounds::MAX_MESSAGE_BYTES;
-use crate::protocol::message::{self, RawRequest, RpcMessage, RpcResult};
+use crate::protocol::message::{self, RawRequest, ResponseId, RpcMessage, RpcResult};
+use crate::protocol::repair::RepairedResponse;
 use crate::protocol::sse::SseParser;
+use crate::protocol::unreadable::{self, UnreadableResponse};
 
-/// Longest session id, in bytes.
-const MAX_SESSION_ID: usize = 1024;
+/// Longest Content-Type in a message, in characters.
+const MAX_SHOWN_TYPE: usize = 100;
 /// Header with the session id.
 const SESSION_HEADER: &str = "mcp-session-id";
+/// Header with the protocol version.
+pub(super) const VERSION_HEADER: &str = "mcp-protocol-version";
 
 /// A connection to a server behind a URL.
 #[derive(Debug)]
@@ -40,6 +49,8 @@ pub(super) struct HttpLink {
     listen_stream: Mutex<Option<ConnectorResponse>>,
     /// Permits for cancellation notifications in flight.
     cancel_permits: Arc<Semaphore>,
+    session_probe: SessionProbe,
+    lost_sessions: Arc<LostSessions>,
 }
 
 impl Drop for HttpLink {
@@ -68,6 +79,7 @@ impl HttpLink {
         endpoint: HttpServerConfig,
         authenticator: Option<Arc<Authenticator>>,
         inbox: Arc<Inbox>,
+        lost_sessions: Arc<LostSessions>,
     ) -> Self {
         Self {
             endpoint,
@@ -76,6 +88,8 @@ impl HttpLink {
             state: Mutex::default(),
             listen_stream: Mutex::default(),
             cancel_permits: Arc::new(Semaphore::new(MAX_IN_FLIGHT)),
+            session_probe: SessionProbe::default(),
+            lost_sessions,
         }
     }
 
@@ -83,23 +97,20 @@ impl HttpLink {
         self.state.lock().clone()
     }
 
-    /// Sets the protocol version that all further requests carry.
+    /// Sets the protocol version that all further requests carry. The modern era has no sessions.
     pub(super) fn set_negotiated(&self, version: &str, modern: bool) {
         let mut known = self.state.lock();
         (known.version, known.modern) = (Some(version.to_owned()), modern);
+        known.session.take_if(|_| modern);
     }
 
-    /// Resets the negotiated state.
-    pub(super) fn reset_negotiated(&self) {
-        *self.state.lock() = HttpSessionState::default();
-    }
-
-    async fn send(
+    /// A request with the headers of the protocol, and the session that it belongs to.
+    fn build_request(
         &self,
         method: &'static str,
         body: Vec<u8>,
         more: Vec<(String, String)>,
-    ) -> Result<ConnectorResponse, LinkError> {
+    ) -> (ConnectorRequest, Option<String>) {
         let known = self.state();
         let mut headers = more;
         let accept =
@@ -108,18 +119,33 @@ impl HttpLink {
         if method == "POST" {
             headers.push(("content-type".to_owned(), "application/json".to_owned()));
         }
-        if let Some(session) = known.session {
-            headers.push((SESSION_HEADER.to_owned(), session));
+        if let Some(session) = &known.session {
+            headers.push((SESSION_HEADER.to_owned(), session.clone()));
         }
-        // Revisions before 2025-06-18 ignore this header.
-        if let Some(version) = known.version {
-            headers.push(("mcp-protocol-version".to_owned(), version));
+        // Revisions before 2025-06-18 ignore this header. Requests before the end of the handshake bring their own.
+        if let Some(version) = known.version
+            && !headers.iter().any(|(name, _)| name == VERSION_HEADER)
+        {
+            headers.push((VERSION_HEADER.to_owned(), version));
         }
-        let request = ConnectorRequest { method, headers, body };
-        match &self.authenticator {
-            Some(authenticator) => self.send_authorized(authenticator, request).await,
-            None => self.send_once(request).await,
+        (ConnectorRequest { method, headers, body }, known.session)
+    }
+
+    async fn send(
+        &self,
+        method: &'static str,
+        body: Vec<u8>,
+        more: Vec<(String, String)>,
+    ) -> Result<ConnectorResponse, LinkError> {
+        let (request, session) = self.build_request(method, body, more);
+        let response = match &self.authenticator {
+            Some(authenticator) => self.send_authorized(authenticator, request).await?,
+            None => self.send_once(request).await?,
+        };
+        if let Some(sent) = &session {
+            self.follow_session(sent, &response);
         }
+        Ok(response)
     }
 
     async fn send_once(&self, request: ConnectorRequest) -> Result<ConnectorResponse, LinkError> {
@@ -145,7 +171,7 @@ impl HttpLink {
             let token = authenticator.token().await;
             let mut request = request.clone();
             if let Some(token) = &token {
-                request.headers.push(("authorization".to_owned(), format!("Bearer {}", token.expose())));
+                request.headers.push(bearer(token));
             }
             let response = self.send_once(request).await?;
             let challenge = Challenge::from_headers(&response.headers);
@@ -179,17 +205,34 @@ impl HttpLink {
 
     pub(super) async fn request(self: &Arc<Self>, ask: LinkRequest<'_>) -> Result<Box<RawValue>, LinkError> {
         if self.inbox.closure.is_closed() {
-            return Err(self.inbox.closure.error());
-        }
-        let LinkRequest { id, method, body, headers } = ask;
-        let response = self.send("POST", body, headers).await?;
-        if method == "initialize" {
-            let session = response.header(SESSION_HEADER).filter(|id| {
-                !id.is_empty() && id.len() <= MAX_SESSION_ID && id.bytes().all(|b| (b'!'..=b'~').contains(&b))
+            let closed = self.inbox.closure.error();
+            // It was not sent, so a new session may run it.
+            return Err(if self.is_session_lost() {
+                LinkError::SessionLost(Box::new(closed))
+            } else {
+                closed
             });
-            self.state.lock().session = session.map(ToOwned::to_owned);
         }
-        self.read_response(id, response).await?.map_err(LinkError::Rpc)
+        let is_handshake = ask.is_handshake();
+        let LinkRequest { id, method, body, headers } = ask;
+        let (status, answer) = match self.send("POST", body, headers).await {
+            Ok(response) => {
+                if method == "initialize" {
+                    self.state.lock().session = session_id(&response);
+                }
+                (response.status, self.read_response(id, response).await)
+            }
+            Err(LinkError::Status(status, text)) => (status, Err(LinkError::Status(status, text))),
+            Err(error) => return Err(error),
+        };
+        let sign = RefusalSign::of(status, &answer).filter(|_| !is_handshake);
+        let answer = answer.and_then(|result| result.map_err(LinkError::from));
+        match (sign, answer) {
+            (Some(sign), Err(refusal)) if self.has_lost_session(sign).await && sign.is_refusal() => {
+                Err(LinkError::SessionLost(Box::new(refusal)))
+            }
+            (_, answer) => answer,
+        }
     }
 
     async fn read_response(
@@ -197,42 +240,70 @@ impl HttpLink {
         id: u64,
         response: ConnectorResponse,
     ) -> Result<RpcResult, LinkError> {
-        if !(200..=299).contains(&response.status) {
-            let known = response.status == 404 && self.state().session.is_some();
-            if known {
-                self.inbox.closure.close("the server no longer knows the session".to_owned());
-            }
-            return match self.error_from_response(response).await {
-                LinkError::Rpc(error) => Ok(Err(error)),
-                other => Err(other),
-            };
+        if !is_success(response.status) {
+            return Err(self.error_from_response(response).await);
         }
-        let kind = response.header("content-type").unwrap_or_default().to_ascii_lowercase();
-        let kind = kind.split(';').next().unwrap_or_default().trim().to_owned();
-        match kind.as_str() {
-            "text/event-stream" => self.read_stream(id, response.body).await,
-            "application/json" => {
-                let body =
-                    collect(response.body, MAX_MESSAGE_BYTES, self.inbox.track_response_buffer()).await?;
-                let messages = message::parse_messages(&body);
-                for message in messages.into_iter().flatten() {
-                    if let RpcMessage::Response { id: of, result } = message
-                        && of == Some(id)
-                    {
-                        self.inbox.record_activity();
-                        return Ok(result);
+        if is_event_stream(&response) {
+            return self.read_stream(id, response.body).await;
+        }
+        self.read_body(id, response, MAX_MESSAGE_BYTES).await
+    }
+
+    /// Reads the response to a request from a whole body. Some servers send JSON under another media type.
+    async fn read_body(
+        &self,
+        id: u64,
+        response: ConnectorResponse,
+        most: usize,
+    ) -> Result<RpcResult, LinkError> {
+        let status = response.status;
+        let kind = response.header("content-type").map(|kind| one_line(kind, MAX_SHOWN_TYPE));
+        let body = collect(response.body, most, self.inbox.track_response_buffer()).await?;
+        let starts_as_json = message::without_byte_order_mark(&body).trim_ascii_start().starts_with(b"{")
+            || message::parse_messages(&body).is_some();
+        if starts_as_json || kind.as_deref().is_some_and(is_json) {
+            return self.find_response(id, &body);
+        }
+        let kind = kind.map_or_else(|| "no Content-Type".to_owned(), |kind| format!("Content-Type `{kind}`"));
+        Err(LinkError::InvalidResponse(format!(
+            "the server answered with status {status}, {kind} and no JSON: check that `url` is the endpoint of an MCP \
+             server{}",
+            quote(&body)
+        )))
+    }
+
+    /// Finds the response to a request in a body.
+    fn find_response(&self, id: u64, body: &[u8]) -> Result<RpcResult, LinkError> {
+        let mut problem = String::new();
+        match message::parse_messages(body) {
+            Some(messages) => {
+                for message in messages {
+                    match message {
+                        RpcMessage::Response { id: of, result } if answers(id, &of, &result) => {
+                            self.inbox.record_activity();
+                            return Ok(result);
+                        }
+                        RpcMessage::Response { id: of, .. } => problem = format!("its id is {of}, not {id}"),
+                        RpcMessage::Request(_) | RpcMessage::Notification { .. } => {}
                     }
                 }
-                Err(LinkError::InvalidResponse(format!(
-                    "the server's response does not match the request{}",
-                    quote(&body)
-                )))
             }
-            _ => Err(LinkError::InvalidResponse(format!(
-                "the server answered with status {} and without JSON: check that `url` is the endpoint of an MCP server",
-                response.status
-            ))),
+            None => match self.repair_response(id, body) {
+                Some(result) => return Ok(result),
+                None => problem = unreadable::describe(body),
+            },
         }
+        let what = format!("the server's response does not match the request: {problem}{}", quote(body));
+        Err(LinkError::InvalidResponse(what))
+    }
+
+    /// Repairs the response to a request.
+    fn repair_response(&self, id: u64, text: &[u8]) -> Option<RpcResult> {
+        let RepairedResponse { result, repair, .. } =
+            RepairedResponse::find(text).filter(|repaired| repaired.id == id)?;
+        self.inbox.record_activity();
+        self.inbox.record_repair(id, &repair);
+        Some(result)
     }
 
     /// Reads events until the response arrives. If the stream ends before, it is resumed from the last event id.
@@ -244,14 +315,19 @@ impl HttpLink {
                 StreamEnd::Interrupted => {}
             }
             let Some(last) = parser.last_id.clone().filter(|_| !self.state().modern) else {
-                return Err(LinkError::InvalidResponse(
-                    "the server's stream ended without a response".to_owned(),
-                ));
+                let seen =
+                    self.inbox.requests.describe(id).map(|seen| format!("; {seen}")).unwrap_or_default();
+                let what = format!("the server's stream ended without a response{seen}");
+                return Err(LinkError::InvalidResponse(what));
             };
             tokio::time::sleep(parser.retry.unwrap_or(RESUME_DELAY)).await;
             let response = self.send("GET", Vec::new(), vec![("last-event-id".to_owned(), last)]).await?;
-            if !(200..=299).contains(&response.status) {
-                return Err(self.error_from_response(response).await);
+            if !is_success(response.status) {
+                let status = response.status;
+                let error = self.error_from_response(response).await;
+                // The request may have run, so it is not sent again in a new session.
+                self.has_lost_session(RefusalSign::Status(status)).await;
+                return Err(error);
             }
             parser = parser.into_resumed();
             body = response.body;
@@ -308,15 +384,30 @@ impl HttpLink {
     ) -> Result<Option<RpcResult>, LinkError> {
         let ended = |flood: FloodError| self.close_flooded(&flood);
         let Some(messages) = message::parse_messages(event) else {
-            return self.inbox.record_invalid_message("in a stream", event).map(|()| None).map_err(ended);
+            if let Some(result) = id.and_then(|id| self.repair_response(id, event)) {
+                return Ok(Some(result));
+            }
+            self.inbox.record_invalid_message("in a stream", event).map_err(ended)?;
+            return match UnreadableResponse::find(event).or_else(|| UnreadableResponse::find_anywhere(event))
+            {
+                Some(found) if id.is_some() && found.id.number() == id => Err(LinkError::InvalidResponse(
+                    format!("the server's response cannot be read: {}", found.problem),
+                )),
+                Some(_) | None => Ok(None),
+            };
         };
         for message in messages {
             match message {
-                RpcMessage::Response { id: of, result } if of.is_some() && of == id => {
+                RpcMessage::Response { id: of, result } if id.is_some_and(|id| answers(id, &of, &result)) => {
                     self.inbox.record_activity();
                     return Ok(Some(result));
                 }
-                RpcMessage::Response { .. } => self.inbox.count_unmatched_response().map_err(ended)?,
+                RpcMessage::Response { id: of, .. } => {
+                    if of.number().is_none_or(|number| number == 0) {
+                        self.inbox.record_unknown_id(&of);
+                    }
+                    self.inbox.count_unmatched_response().map_err(ended)?;
+                }
                 RpcMessage::Notification { method, params } => {
                     self.inbox.handle_notification(&method, params.as_deref()).map_err(ended)?;
                 }
@@ -374,9 +465,14 @@ impl HttpLink {
             Some(response) => response,
             None => self.send("GET", Vec::new(), Vec::new()).await?,
         };
-        let kind = response.header("content-type").unwrap_or_default();
-        if response.status != 200 || !kind.to_ascii_lowercase().starts_with("text/event-stream") {
-            return Err(LinkError::Status(response.status, String::new()));
+        if response.status != 200 || !is_event_stream(&response) {
+            let status = response.status;
+            drop(response);
+            // A server without this stream answers 405.
+            if status != 405 && self.has_lost_session(RefusalSign::Status(status)).await {
+                return Err(self.inbox.closure.error());
+            }
+            return Err(LinkError::Status(status, String::new()));
         }
         if !first {
             // Changes before the stream was open were missed: read the lists again.
@@ -398,7 +494,7 @@ impl HttpLink {
         struct ErrorBody {
             error: message::RpcError,
         }
-        if let Ok(ErrorBody { error }) = serde_json::from_slice(&body) {
+        if let Ok(ErrorBody { error }) = serde_json::from_slice(message::without_byte_order_mark(&body)) {
             return LinkError::Rpc(error);
         }
         let name = &self.inbox.name;
@@ -440,6 +536,37 @@ impl HttpLink {
     }
 }
 
+/// The header with a token.
+fn bearer(token: &SecretText) -> (String, String) {
+    ("authorization".to_owned(), format!("Bearer {}", token.expose()))
+}
+
+fn is_success(status: u16) -> bool {
+    (200..=299).contains(&status)
+}
+
+/// The media type of a Content-Type, without its parameters.
+fn media_type(kind: &str) -> String {
+    kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+/// Whether a Content-Type is that of JSON.
+fn is_json(kind: &str) -> bool {
+    let kind = media_type(kind);
+    matches!(kind.as_str(), "application/json" | "text/json" | "application/json-rpc")
+        || kind.ends_with("+json")
+}
+
+fn is_event_stream(response: &ConnectorResponse) -> bool {
+    response.header("content-type").is_some_and(|kind| media_type(kind) == "text/event-stream")
+}
+
+/// Whether a response belongs to the request whose HTTP response carries it. An error with an id that no request has is
+/// that of a request that the server could not read: none, `0`, `"server-error"`.
+fn answers(id: u64, of: &ResponseId, result: &RpcResult) -> bool {
+    of.number() == Some(id) || (result.is_err() && of.number().is_none_or(|number| number == 0))
+}
+
 /// Reads a body of at most `most` bytes.
 async fn collect(
     mut body: BodyStream,
@@ -465,3 +592,7 @@ fn buffer_full_error(_: BufferLimitError) -> LinkError {
     let most = quantity::show_bytes(MAX_RESPONSE_BUFFER_BYTES as u64);
     LinkError::Busy(format!("its concurrent responses exceed {most}"))
 }
+
+#[cfg(test)]
+#[path = "http/tests.rs"]
+mod tests;

@@ -2,8 +2,9 @@
 //! bounded. They are handled in place: a message never enters a queue, and only an elicitation needs a task.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -18,13 +19,17 @@ use toolbay_policy::quantity;
 use toolbay_policy::text::one_line;
 
 use super::bounds::{
-    FLOOD_WINDOW, HUNG_AFTER, MAX_INVALID_MESSAGES, MAX_LOG_LINE, MAX_LOG_LINES, MAX_OPEN_ELICITATIONS,
-    MAX_PROGRESS_EVENTS, MAX_RESPONSE_BUFFER_BYTES, MAX_UNMATCHED_RESPONSES, MAX_UNSOLICITED_BYTES,
-    MAX_UNSOLICITED_MESSAGES, MIN_LINE_COST, MIN_PROGRESS_INTERVAL,
+    FLOOD_WINDOW, HUNG_AFTER, MAX_INVALID_MESSAGES, MAX_LOG_LINE, MAX_LOG_LINES, MAX_NOTED_ID,
+    MAX_NOTED_LINE, MAX_OPEN_ELICITATIONS, MAX_RESPONSE_BUFFER_BYTES, MAX_UNMATCHED_RESPONSES,
+    MAX_UNSOLICITED_BYTES, MAX_UNSOLICITED_MESSAGES, MIN_LINE_COST, MIN_PROGRESS_INTERVAL,
 };
 use super::elicit::{self, ElicitationHandler};
 use super::link::LinkClosure;
-use crate::protocol::message::{self, METHOD_NOT_FOUND, RawRequest, RpcError};
+use super::unusable_output::{OpenRequests, UnusableOutput};
+use crate::protocol::bounds::MAX_UNREDACTED_CHARS;
+use crate::protocol::message::{self, METHOD_NOT_FOUND, RawRequest, ResponseId, RpcError};
+use crate::protocol::repair::Repair;
+use crate::protocol::unreadable;
 
 /// Receives the unsolicited messages of one connection.
 #[derive(Debug)]
@@ -41,9 +46,13 @@ pub(super) struct Inbox {
     /// Whether the connection is closed.
     pub(super) closure: LinkClosure,
     elicitation_permits: Semaphore,
-    calls: Mutex<HashMap<u64, CallProgress>>,
+    calls: Mutex<HashMap<u64, Arc<CallProgress>>>,
     response_buffer_bytes: AtomicUsize,
     unsolicited: Mutex<UnsolicitedCounters>,
+    /// The open requests, and what came that is no message.
+    pub(super) requests: OpenRequests,
+    /// Whether an answer was repaired, which is logged once.
+    has_repaired: AtomicBool,
 }
 
 /// Counters of unsolicited messages.
@@ -60,12 +69,32 @@ struct UnsolicitedCounters {
 #[error("{0}: the connection was closed")]
 pub(super) struct FloodError(String);
 
-/// A call whose client wants progress.
-#[derive(Debug)]
+/// The newest progress of a call whose client wants it. Updates are merged until they are forwarded.
+#[derive(Debug, Default)]
 struct CallProgress {
-    ctx: Arc<CallContext>,
-    passed: u32,
-    last: Option<Instant>,
+    pending: Mutex<Option<ProgressUpdate>>,
+    arrived: Notify,
+}
+
+/// Progress that was not forwarded yet.
+#[derive(Debug, Default)]
+struct ProgressUpdate {
+    message: String,
+    percent: Option<f32>,
+}
+
+impl CallProgress {
+    /// Merges newer progress into the pending one, which keeps its last message and its last percentage.
+    fn merge(&self, newer: ProgressUpdate) {
+        let mut pending = self.pending.lock();
+        let update = pending.get_or_insert_default();
+        if !newer.message.is_empty() {
+            update.message = newer.message;
+        }
+        update.percent = newer.percent.or(update.percent);
+        drop(pending);
+        self.arrived.notify_one();
+    }
 }
 
 /// A counter that restarts after a time window.
@@ -97,8 +126,9 @@ impl RateWindow {
 /// The parameters of `notifications/progress`.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct ProgressParams {
-    progress_token: u64,
+struct ProgressParams<'a> {
+    #[serde(borrow)]
+    progress_token: &'a RawValue,
     progress: f64,
     total: Option<f64>,
     message: Option<String>,
@@ -122,6 +152,8 @@ impl Inbox {
             calls: Mutex::default(),
             response_buffer_bytes: AtomicUsize::new(0),
             unsolicited: Mutex::default(),
+            requests: OpenRequests::default(),
+            has_repaired: AtomicBool::new(false),
         }
     }
 
@@ -130,15 +162,15 @@ impl Inbox {
         if self.elicitation_handler.is_some() { json!({"elicitation": {}}) } else { json!({}) }
     }
 
-    /// Forwards progress of a request to a call until the subscription is dropped.
+    /// Collects progress of a request for a call until the subscription is dropped.
     pub(super) fn subscribe_progress(
         self: &Arc<Self>,
         id: u64,
         ctx: &Arc<CallContext>,
     ) -> ProgressSubscription {
-        let progress = CallProgress { ctx: Arc::clone(ctx), passed: 0, last: None };
-        self.calls.lock().insert(id, progress);
-        ProgressSubscription { inbox: Arc::clone(self), id }
+        let progress = Arc::<CallProgress>::default();
+        self.calls.lock().insert(id, Arc::clone(&progress));
+        ProgressSubscription { inbox: Arc::clone(self), id, progress, ctx: Arc::clone(ctx) }
     }
 
     /// Tracks the buffered bytes of one response.
@@ -193,10 +225,32 @@ impl Inbox {
         Ok(())
     }
 
+    /// Records the id of a response that no request of this client ever had.
+    pub(super) fn record_unknown_id(&self, id: &ResponseId) {
+        let id = one_line(&self.connector.redact(&id.to_string()), MAX_NOTED_ID);
+        self.requests.note(&UnusableOutput::UnknownId(id), |_| false);
+    }
+
+    /// Notes that the answer to a request was not valid JSON and was repaired. The first one is logged.
+    pub(super) fn record_repair(&self, id: u64, repair: &Repair) {
+        self.requests.note_repair(id, repair);
+        if !self.has_repaired.swap(true, Ordering::Relaxed) {
+            tracing::warn!(server = %self.name, "an answer of a server is not valid JSON: {repair}; further ones are not logged");
+        }
+    }
+
+    /// Notes a line or an event that is not a message.
+    pub(super) fn note_line(&self, text: &[u8]) {
+        let head = text.get(..text.len().min(16 * MAX_NOTED_LINE)).unwrap_or_default();
+        let shown = one_line(&self.connector.redact(&String::from_utf8_lossy(head)), MAX_NOTED_LINE);
+        self.requests.note(&UnusableOutput::Line(shown), |id| unreadable::has_other_id(text, id));
+    }
+
     /// Counts a line or an event that is not a message. `what` names the channel.
     pub(super) fn record_invalid_message(&self, what: &str, text: &[u8]) -> Result<(), FloodError> {
         let head = text.get(..text.len().min(16 * MAX_LOG_LINE)).unwrap_or_default();
         self.log(&format!("wrote an invalid message {what}"), &String::from_utf8_lossy(head));
+        self.note_line(text);
         let mut said = self.unsolicited.lock();
         said.invalid_messages = said.invalid_messages.saturating_add(1);
         if said.invalid_messages > MAX_INVALID_MESSAGES {
@@ -216,7 +270,7 @@ impl Inbox {
         self.record_activity();
         self.count_unsolicited(1, 0)?;
         match method {
-            "notifications/progress" => self.forward_progress(params),
+            "notifications/progress" => self.collect_progress(params),
             // Changes before the subscription was acknowledged were missed: read the lists again.
             "notifications/tools/list_changed"
             | "notifications/resources/list_changed"
@@ -233,25 +287,19 @@ impl Inbox {
         Ok(())
     }
 
-    fn forward_progress(&self, params: Option<&RawValue>) {
-        let Some(told) = params.and_then(|p| message::parse_object::<ProgressParams>(p).ok()) else {
+    fn collect_progress(&self, params: Option<&RawValue>) {
+        let Some(told) = params.and_then(|p| message::parse_object::<ProgressParams<'_>>(p).ok()) else {
             return;
         };
-        let mut calls = self.calls.lock();
-        let Some(call) = calls.get_mut(&told.progress_token) else { return };
-        let soon = call.last.is_some_and(|last| last.elapsed() < MIN_PROGRESS_INTERVAL);
-        if call.passed >= MAX_PROGRESS_EVENTS || soon {
-            return;
-        }
-        call.passed += 1;
-        call.last = Some(Instant::now());
-        let ctx = Arc::clone(&call.ctx);
-        drop(calls);
+        let token = ResponseId::from_text(told.progress_token.get()).number();
+        let call = token.and_then(|id| self.calls.lock().get(&id).cloned());
+        let Some(call) = call else { return };
         let percent = told.total.filter(|total| *total > 0.0).map(|total| told.progress / total * 100.0);
         #[expect(clippy::cast_possible_truncation, reason = "from 0 to 100, once it is clamped")]
         let percent =
             percent.filter(|percent| percent.is_finite()).map(|percent| percent.clamp(0.0, 100.0) as f32);
-        ctx.progress(told.message.as_deref().unwrap_or_default(), percent, ProgressAudience::User);
+        let message = told.message.unwrap_or_default().chars().take(MAX_UNREDACTED_CHARS).collect();
+        call.merge(ProgressUpdate { message, percent });
     }
 
     /// Answers a request of the server.
@@ -337,11 +385,32 @@ impl Drop for ResponseBufferUsage<'_> {
     }
 }
 
-/// Forwards the progress of a call until dropped.
+/// Receives the progress of a request until dropped.
 #[derive(Debug)]
 pub(super) struct ProgressSubscription {
     inbox: Arc<Inbox>,
     id: u64,
+    progress: Arc<CallProgress>,
+    ctx: Arc<CallContext>,
+}
+
+impl ProgressSubscription {
+    /// Forwards progress to the call, at most once in [`MIN_PROGRESS_INTERVAL`]. Never returns.
+    pub(super) async fn forward(&self) -> Infallible {
+        loop {
+            self.progress.arrived.notified().await;
+            self.flush();
+            tokio::time::sleep(MIN_PROGRESS_INTERVAL).await;
+        }
+    }
+
+    /// Forwards the pending progress, before the result of the call.
+    pub(super) fn flush(&self) {
+        let pending = self.progress.pending.lock().take();
+        if let Some(ProgressUpdate { message, percent }) = pending {
+            self.ctx.progress(&message, percent, ProgressAudience::User);
+        }
+    }
 }
 
 impl Drop for ProgressSubscription {
@@ -354,10 +423,12 @@ impl Drop for ProgressSubscription {
 pub(super) mod tests {
     use super::*;
     use std::borrow::Cow;
+    use std::path::Path;
     use toolbay_core::call::invoke::BoxFuture;
     use toolbay_core::call::server_connector::{
         ConnectorError, ConnectorRequest, ConnectorResponse, OAuthRequest, ServerProcess,
     };
+    use toolbay_policy::capability::protected_paths::ProtectedPaths;
     use toolbay_policy::mcp_server::{HttpServerConfig, StdioServerConfig};
 
     /// Connects to nothing, and redacts one secret.
@@ -391,32 +462,14 @@ pub(super) mod tests {
             Box::pin(async { Err(ConnectorError::Failed("nowhere".to_owned())) })
         }
 
-        fn load_credentials<'a>(
-            &'a self,
-            _: &'a PluginId,
-            _: usize,
-        ) -> BoxFuture<'a, Result<Option<Vec<u8>>, String>> {
-            Box::pin(async { Ok(None) })
-        }
-
-        fn save_credentials<'a>(
-            &'a self,
-            _: &'a PluginId,
-            _: Option<Vec<u8>>,
-        ) -> BoxFuture<'a, Result<bool, String>> {
-            Box::pin(async { Ok(false) })
-        }
-
         fn secrets_fingerprint(&self, _: &StdioServerConfig) -> u64 {
             0
         }
 
-        fn load_tool_list<'a>(&'a self, _: &'a PluginId, _: usize) -> BoxFuture<'a, Option<Vec<u8>>> {
-            Box::pin(async { None })
-        }
-
-        fn save_tool_list<'a>(&'a self, _: &'a PluginId, _: Vec<u8>) -> BoxFuture<'a, ()> {
-            Box::pin(async {})
+        fn is_protected_path(&self, path: &Path, writing: bool) -> bool {
+            ProtectedPaths::system_defaults(Some(Path::new("/home/me")))
+                .protected_ancestor(path, writing)
+                .is_some()
         }
 
         fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {

@@ -29,6 +29,10 @@ pub(super) enum LinkError {
     /// The connection is closed.
     #[error("{0}")]
     Closed(String),
+    /// The server refused the request, because it no longer knows the session. A new session may run it. Contains the
+    /// refusal.
+    #[error("{0}")]
+    SessionLost(Box<Self>),
     /// The policy or a limit of this host refused the request. A retry does not help.
     #[error("{0}")]
     Denied(String),
@@ -37,10 +41,17 @@ pub(super) enum LinkError {
     Busy(String),
 }
 
+impl From<RpcError> for LinkError {
+    fn from(error: RpcError) -> Self {
+        if error.is_without_outcome() { Self::InvalidResponse(error.message) } else { Self::Rpc(error) }
+    }
+}
+
 impl From<ConnectorError> for LinkError {
     fn from(error: ConnectorError) -> Self {
         match error {
             ConnectorError::Denied(why) => Self::Denied(why),
+            ConnectorError::Redirected(status, why) => Self::Status(status, format!(": {why}")),
             ConnectorError::Failed(why) => Self::Closed(why),
         }
     }
@@ -115,6 +126,14 @@ impl Link {
         }
     }
 
+    /// Whether the connection ended because the server no longer knows the session.
+    pub(super) fn is_session_lost(&self) -> bool {
+        match self {
+            Self::Stdio(_) => false,
+            Self::Http(web) => web.is_session_lost(),
+        }
+    }
+
     /// How the child process is sandboxed; `None` for a URL.
     pub(super) fn confinement(&self) -> Option<&'static str> {
         match self {
@@ -137,7 +156,7 @@ impl Link {
 
 impl LinkRequest<'_> {
     /// Whether the request is part of the handshake. The protocol forbids cancelling these.
-    fn is_handshake(&self) -> bool {
+    pub(super) fn is_handshake(&self) -> bool {
         matches!(self.method, "initialize" | "server/discover")
     }
 }

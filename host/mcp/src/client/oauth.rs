@@ -8,20 +8,23 @@
 //! | `discovery` | the metadata of the resource and of the authorization server |
 //! | `registration` | what the host is at an authorization server |
 //! | `authorization`, `loopback` | the user's part: the URL for the browser, and the listener for its answer |
-//! | `token` | the token endpoint |
-//! | `credentials` | what is saved |
-//! | `http` | bounded requests |
+//! | `token`, `revocation` | the endpoints for tokens |
+//! | `credentials`, `credential_store` | what is saved, and who may change it when |
+//! | `http`, `member` | bounded requests; members of documents as servers write them |
 //!
 //! A user is needed for an authorization, and an [`AuthorizationHandler`] reaches him. Without one, a request fails, and
 //! the message says how to log in.
 
 mod authorization;
 mod challenge;
+mod credential_store;
 mod credentials;
 mod discovery;
 mod http;
 mod loopback;
+mod member;
 mod registration;
+mod revocation;
 mod token;
 
 use std::collections::BTreeSet;
@@ -41,13 +44,17 @@ use toolbay_policy::quantity;
 
 use self::authorization::{Authorization, OFFLINE_ACCESS};
 pub(super) use self::challenge::Challenge;
+use self::credential_store::CredentialStore;
 pub(super) use self::credentials::SecretText;
 use self::credentials::{Credentials, GrantFacts};
 use self::discovery::Discovered;
 use self::http::FlowClient;
 use self::loopback::LoopbackListener;
-use self::token::TokenGrant;
-use super::session::{MODERN, client_info};
+use self::registration::ClientUse;
+pub use self::revocation::TokenRevocation;
+use self::token::{TokenError, TokenGrant};
+use super::handshake::MODERN;
+use super::session::client_info;
 use crate::protocol::message;
 
 /// How long a user has to authorize.
@@ -109,17 +116,12 @@ pub async fn login(
         ))
     })?;
     let (_, challenge) = authenticator.probe().await?;
-    authenticator.reload().await.or_else(|error| {
+    if let Err(error) = authenticator.store.reload().await {
         // Unreadable credentials are replaced.
         tracing::warn!(server = %server.name, "{error}");
-        Ok(())
-    })?;
-    authenticator.authorize(&challenge).await?;
-    let (saved, now) = {
-        let known = authenticator.known.lock();
-        (known.saved, known.credentials.clone())
-    };
-    let now = now.filter(|_| saved).ok_or_else(|| {
+    }
+    authenticator.authorize(&challenge, ClientReuse::Never).await?;
+    let now = authenticator.store.current_if_saved().ok_or_else(|| {
         OAuthError::new("the credentials were not saved: the host has no state directory".to_owned())
     })?;
     Ok(LoginOutcome {
@@ -129,21 +131,65 @@ pub async fn login(
     })
 }
 
-/// Whether a server answers a request without a token with 401. `false` if it cannot be reached.
-pub async fn requires_login(server: &McpServer, connector: Arc<dyn ServerConnector>) -> bool {
-    let Some(authenticator) = Authenticator::for_server(server, connector, None) else { return false };
-    matches!(authenticator.probe().await, Ok((401, _)))
-}
-
-/// Removes the saved credentials of a server. Returns whether there were any.
+/// Whether a server answers a request without a token with 401.
 ///
 /// # Errors
-/// The credentials cannot be removed.
-pub async fn logout(name: &PluginId, connector: &dyn ServerConnector) -> Result<bool, OAuthError> {
+/// The server cannot be reached.
+pub async fn requires_login(
+    server: &McpServer,
+    connector: Arc<dyn ServerConnector>,
+) -> Result<bool, OAuthError> {
+    let Some(authenticator) = Authenticator::for_server(server, connector, None) else { return Ok(false) };
+    let (status, _) = authenticator.probe().await?;
+    Ok(status == 401)
+}
+
+/// What a logout did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogoutOutcome {
+    /// Whether there were credentials, which are removed now.
+    pub removed: bool,
+    /// What became of their tokens at the authorization server.
+    pub revocation: TokenRevocation,
+}
+
+/// Removes the saved credentials of a server, and withdraws its tokens where the authorization server can (RFC 7009).
+/// `server` is its section of the policy, without which no request is sent.
+///
+/// # Errors
+/// The credentials cannot be removed. That the tokens cannot be withdrawn is no error.
+pub async fn logout(
+    name: &PluginId,
+    server: Option<&McpServer>,
+    connector: Arc<dyn ServerConnector>,
+) -> Result<LogoutOutcome, OAuthError> {
+    // A renewal of another process would save its tokens after this.
+    let _lock = connector.lock_credentials(name).await.map_err(OAuthError::new)?;
+    let saved = Credentials::load_any(&*connector, name).await;
     // Also credentials that cannot be read are removed.
-    let known = connector.load_credentials(name, usize::MAX).await.map_or(true, |found| found.is_some());
+    let removed = !matches!(saved, Ok(None));
+    let revocation = match (saved, server.map(|server| &server.transport)) {
+        (Ok(None), _) => TokenRevocation::NoTokens,
+        (Err(error), _) => TokenRevocation::Failed(error),
+        (Ok(Some(saved)), Some(ServerTransport::Http(endpoint))) => {
+            let flow = FlowClient::new(name.clone(), (**endpoint).clone(), Arc::clone(&connector));
+            revocation::revoke(&flow, &saved).await
+        }
+        (Ok(Some(_)), Some(ServerTransport::Stdio(_)) | None) => TokenRevocation::Failed(OAuthError::new(
+            format!("the policy has no server `{name}` at a URL, so nothing is sent for it"),
+        )),
+    };
     connector.save_credentials(name, None).await.map_err(OAuthError::new)?;
-    Ok(known)
+    Ok(LogoutOutcome { removed, revocation })
+}
+
+/// Whether the client of an earlier authorization is used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ClientReuse {
+    /// If it is valid, as far as the host knows.
+    Known,
+    /// A server may have forgotten it. It would say so to the user's browser, and the host would wait in vain.
+    Never,
 }
 
 /// Gets and renews the tokens of one server.
@@ -154,20 +200,10 @@ pub(super) struct Authenticator {
     settings: OAuthClientSettings,
     connector: Arc<dyn ServerConnector>,
     handler: Option<Arc<dyn AuthorizationHandler>>,
-    known: Mutex<KnownCredentials>,
+    store: Arc<CredentialStore>,
     /// One flow at a time: requests that fail together need one new token.
     flow: Semaphore,
     prompts: Mutex<Vec<Instant>>,
-}
-
-/// The credentials in memory.
-#[derive(Debug, Default)]
-struct KnownCredentials {
-    /// Whether the saved ones were looked for.
-    loaded: bool,
-    /// Whether these are the saved ones.
-    saved: bool,
-    credentials: Option<Credentials>,
 }
 
 impl Authenticator {
@@ -178,32 +214,30 @@ impl Authenticator {
         handler: Option<Arc<dyn AuthorizationHandler>>,
     ) -> Option<Self> {
         let ServerTransport::Http(endpoint) = &server.transport else { return None };
+        let (name, endpoint) = (server.name.clone(), (**endpoint).clone());
         Some(Self {
-            name: server.name.clone(),
             settings: endpoint.oauth.clone()?,
-            endpoint: (**endpoint).clone(),
+            store: Arc::new(CredentialStore::new(name.clone(), endpoint.clone(), Arc::clone(&connector))),
+            name,
+            endpoint,
             connector,
             handler,
-            known: Mutex::default(),
             flow: Semaphore::new(1),
             prompts: Mutex::default(),
         })
     }
 
-    fn current(&self) -> Option<Credentials> {
-        self.known.lock().credentials.clone()
-    }
-
     /// The access token for the next request, renewed if it is about to expire. `None` without a login.
     pub(super) async fn token(&self) -> Option<SecretText> {
-        let loaded = self.known.lock().loaded;
-        if !loaded && let Err(error) = self.reload().await {
+        if !self.store.is_loaded()
+            && let Err(error) = self.store.reload().await
+        {
             tracing::warn!(server = %self.name, "{error}");
         }
-        let now = self.current()?.tokens;
+        let now = self.store.current()?.tokens;
         if now.refresh.is_some() && now.is_expiring() {
             let renewed = match self.flow.acquire().await {
-                Ok(_permit) => self.renew(&now.access).await,
+                Ok(_permit) => self.store.renew(&now.access).await.map_err(OAuthError::from),
                 Err(_) => Ok(false),
             };
             if let Err(error) = renewed {
@@ -211,7 +245,12 @@ impl Authenticator {
                 tracing::warn!(server = %self.name, "the token was not renewed: {error}");
             }
         }
-        Some(self.current()?.tokens.access)
+        Some(self.store.current()?.tokens.access)
+    }
+
+    /// Waits for a running renewal and lets no other begin, so that no rotated token is lost when the host ends.
+    pub(super) async fn finish_renewals(&self) {
+        self.store.finish_renewals().await;
     }
 
     /// Gets a better token than `used`, which the server did not accept. After that, the request can be sent again.
@@ -221,80 +260,46 @@ impl Authenticator {
         used: Option<&SecretText>,
     ) -> Result<(), OAuthError> {
         let _permit = self.flow.acquire().await.map_err(|e| OAuthError::new(e.to_string()))?;
-        self.reload().await?;
-        if self.current().is_some_and(|now| Some(&now.tokens.access) != used) {
+        self.store.reload().await?;
+        if self.store.current().is_some_and(|now| Some(&now.tokens.access) != used) {
             // Another request, or another process, has renewed it.
             return Ok(());
         }
+        let mut refusal = None;
         if challenge.insufficient_scope {
             self.check_step_up(challenge).await?;
         } else if let Some(used) = used {
-            match self.renew(used).await {
+            match self.store.renew(used).await {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
-                Err(error) => tracing::info!(server = %self.name, "the token was not renewed: {error}"),
+                // A login that may still be good is not given up for an answer that did not come.
+                Err(TokenError::Failed(error)) => {
+                    return Err(OAuthError::new(format!("its token could not be renewed: {error}")));
+                }
+                Err(TokenError::Refused(error) | TokenError::UnknownClient(error)) => refusal = Some(error),
             }
         }
         if self.handler.is_none() {
+            let why = refusal.map(|error| format!(", since its token could not be renewed: {error}"));
             return Err(OAuthError::new(format!(
-                "it requires a login; run `toolbay mcp login {0}`, or write in the policy: [mcp.{0}] bearer = \"NAME\" \
+                "it requires a login{1}; run `toolbay mcp login {0}`, or write in the policy: [mcp.{0}] bearer = \"NAME\" \
                  and [secrets.NAME]",
-                self.name
+                self.name,
+                why.unwrap_or_default()
             )));
         }
+        if let Some(error) = refusal {
+            tracing::info!(server = %self.name, "the token could not be renewed: {error}");
+        }
         self.count_prompt()?;
-        self.authorize(challenge).await
-    }
-
-    /// Loads the saved credentials again: a login in another process may have changed them.
-    async fn reload(&self) -> Result<(), OAuthError> {
-        let loaded = Credentials::load(&*self.connector, &self.name, &self.endpoint).await;
-        let mut known = self.known.lock();
-        known.loaded = true;
-        match loaded {
-            // A host without a state directory has them in memory only.
-            Ok(None) if !known.saved => Ok(()),
-            Ok(found) => {
-                known.saved = found.is_some();
-                known.credentials = found;
-                Ok(())
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    async fn store(&self, new: Credentials) -> Result<(), OAuthError> {
-        let saved = new.save(&*self.connector, &self.name).await?;
-        *self.known.lock() = KnownCredentials { loaded: true, saved, credentials: Some(new) };
-        Ok(())
-    }
-
-    /// Renews the tokens with the refresh token, unless another process has. Returns whether there is another token
-    /// than `used`.
-    async fn renew(&self, used: &SecretText) -> Result<bool, OAuthError> {
-        self.reload().await?;
-        let Some(now) = self.current() else { return Ok(false) };
-        if now.tokens.access != *used {
-            return Ok(true);
-        }
-        let Some(refresh) = &now.tokens.refresh else { return Ok(false) };
-        let flow = self.new_flow();
-        let grant = TokenGrant::Refresh(refresh);
-        let renewed =
-            token::request_tokens(&flow, &now.token_endpoint, &now.client, &grant, &now.resource).await;
-        let (mut tokens, scopes) = renewed?;
-        if tokens.refresh.is_none() {
-            // RFC 6749, section 6: without a new one, the old one stays.
-            tokens.refresh.clone_from(&now.tokens.refresh);
-        }
-        let granted = scopes.unwrap_or_else(|| now.granted.clone());
-        self.store(Credentials { tokens, granted, ..now }).await?;
-        Ok(true)
+        self.authorize(challenge, ClientReuse::Known).await
     }
 
     /// Refuses a challenge that another authorization would not satisfy. Otherwise, the next login requests its scopes.
     async fn check_step_up(&self, challenge: &Challenge) -> Result<(), OAuthError> {
-        let Some(mut now) = self.current() else { return Ok(()) };
+        let lock = self.store.lock().await?;
+        self.store.reload().await?;
+        let Some(mut now) = self.store.current() else { return Ok(()) };
         let lacking: BTreeSet<String> = challenge.scopes.difference(&now.granted).cloned().collect();
         if lacking.is_empty() {
             return Err(OAuthError::new(
@@ -315,7 +320,7 @@ impl Authenticator {
             if now.wanted.len() > MAX_WANTED {
                 return Err(OAuthError::new(format!("it wants more than {MAX_WANTED} scopes")));
             }
-            self.store(now).await?;
+            self.store.store(&lock, now).await?;
         }
         Ok(())
     }
@@ -357,38 +362,51 @@ impl Authenticator {
         }
     }
 
-    fn new_flow(&self) -> FlowClient {
-        FlowClient::new(self.name.clone(), self.endpoint.clone(), Arc::clone(&self.connector))
-    }
-
     /// Asks the user. Credentials are saved only if everything succeeded.
-    async fn authorize(&self, challenge: &Challenge) -> Result<(), OAuthError> {
+    async fn authorize(&self, challenge: &Challenge, reuse: ClientReuse) -> Result<(), OAuthError> {
         let Some(handler) = &self.handler else {
             return Err(OAuthError::new("nobody can be asked".to_owned()));
         };
-        let flow = self.new_flow();
-        let before = self.current();
+        let flow = self.store.new_flow();
+        let before = self.store.current();
         let known = before.as_ref().map(|before| before.issuer.as_str());
         let found = discovery::discover(&flow, &self.settings, challenge, known).await?;
         // A client and scopes belong to their issuer.
         let before = before.filter(|before| before.issuer == found.server.issuer);
         let client = before.as_ref().map(|before| before.client.clone());
+        let client = client.filter(|_| reuse == ClientReuse::Known);
         let port =
             client.as_ref().and_then(|client| LoopbackListener::port_of(client.redirect_uri.as_deref()?));
         let listener = LoopbackListener::bind(self.settings.redirect_port, port).await?;
         let redirect_uri = &listener.redirect_uri;
-        let client =
-            registration::obtain_client(&flow, &self.settings, &found.server, client, redirect_uri).await?;
         let scopes = self.select_scopes(challenge, &found, before.as_ref());
+        let intended = ClientUse { redirect_uri, scopes: &scopes };
+        let client =
+            registration::obtain_client(&flow, &self.settings, &found.server, client, intended).await?;
         let authorization = Authorization::new(&found, &client, redirect_uri, &scopes)?;
         let query = self.ask(&**handler, &listener, &authorization).await?;
         let code = authorization.read_answer(&query, &flow)?;
+        flow.conceal([&code, &authorization.verifier].into_iter().chain(client.issued_secret()));
+        let other = registration::with_other_method(&client, &self.settings, &found.server);
         let (endpoint, resource) = (found.server.token_endpoint, found.resource.resource);
         let grant =
             TokenGrant::Code { code: code.expose(), verifier: authorization.verifier.expose(), redirect_uri };
-        let (tokens, granted) = token::request_tokens(&flow, &endpoint, &client, &grant, &resource).await?;
+        let mut client = client;
+        let requested = token::request_tokens(&flow, &endpoint, &client, &grant, &resource).await;
+        let (tokens, granted) = match requested {
+            Err(TokenError::UnknownClient(error)) => {
+                let Some(other) = other else { return Err(error) };
+                client = other;
+                let again = token::request_tokens(&flow, &endpoint, &client, &grant, &resource).await;
+                again.map_err(|second| {
+                    OAuthError::new(format!("{error}; then: {}", OAuthError::from(second)))
+                })?
+            }
+            requested => requested?,
+        };
         let facts = GrantFacts { issuer: found.server.issuer, resource, token_endpoint: endpoint, client };
-        self.store(Credentials::new(&self.endpoint, facts, tokens, scopes, granted)).await
+        let lock = self.store.lock().await?;
+        self.store.store(&lock, Credentials::new(&self.endpoint, facts, tokens, scopes, granted)).await
     }
 
     /// The scopes of the policy; otherwise those of the challenge, or those of the resource, with what was requested
@@ -403,7 +421,9 @@ impl Authenticator {
             Some(scopes) => scopes.clone(),
             None => {
                 let named = if challenge.scopes.is_empty() {
-                    challenge::collect_scopes(found.resource.scopes_supported.iter().map(String::as_str))
+                    challenge::collect_scopes(
+                        found.resource.scopes_supported.iter().flatten().map(String::as_str),
+                    )
                 } else {
                     challenge.scopes.clone()
                 };
@@ -412,7 +432,8 @@ impl Authenticator {
             }
         };
         // For a refresh token. Alone, it would take the place of the server's default scopes.
-        if !scopes.is_empty() && found.server.scopes_supported.iter().any(|scope| scope == OFFLINE_ACCESS) {
+        let mut supported = found.server.scopes_supported.iter().flatten();
+        if !scopes.is_empty() && supported.any(|scope| scope == OFFLINE_ACCESS) {
             scopes.insert(OFFLINE_ACCESS.to_owned());
         }
         scopes
@@ -455,5 +476,4 @@ fn probe_params() -> Value {
 }
 
 #[cfg(test)]
-#[path = "oauth_tests.rs"]
 mod tests;

@@ -3,13 +3,16 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use toolbay_core::registry::{Bundle, ReducerEntry, ToolEntry};
+use serde_json::value::RawValue;
+use tokio::time::Instant;
+use toolbay_core::registry::{Bundle, ReducerEntry, SourceState, ToolEntry};
 use toolbay_core::tool::json;
+use toolbay_policy::name::MCP_PREFIX;
 use toolbay_policy::text::one_line;
 
 use super::bounds::{MAX_PROBLEMS, MAX_SCHEMA_VALUES};
 use super::link::LinkError;
-use super::list::{self, ListKind, ServerList};
+use super::list::{self, ServerList};
 use super::remote::RemoteTool;
 use super::session::ClientSession;
 use super::supervisor::Supervisor;
@@ -17,25 +20,40 @@ use super::tools::{self, ImportedTool};
 use crate::protocol::bounds::MAX_UNREDACTED_CHARS;
 
 impl Supervisor {
-    /// Reads the list of tools and replaces the registered ones.
+    /// Reads the list of tools and replaces the registered ones. Pages after the first that do not come until `deadline` are
+    /// left out.
     pub(super) async fn refresh_tools(
         self: &Arc<Self>,
         session: &Arc<ClientSession>,
+        deadline: Instant,
     ) -> Result<(), LinkError> {
-        let listed = match session.negotiated.has_tools {
-            true => list::read_list(session, ListKind::Tools).await?,
+        let negotiated = &session.negotiated;
+        let listed = match negotiated.has_tools {
+            true => list::read_declared_tools(session, deadline).await?,
+            false if negotiated.declares_nothing => list::read_undeclared_tools(session).await?,
             false => ServerList::default(),
         };
-        let (supervisor, session) = (Arc::clone(self), Arc::clone(session));
-        // Importing thousands of schemas would block an async worker thread.
+        self.replace_tools(session, listed).await
+    }
+
+    /// Replaces the registered tools by those of a list. If a part of it could not be read, those of the list before stay.
+    pub(super) async fn replace_tools(
+        self: &Arc<Self>,
+        session: &Arc<ClientSession>,
+        mut listed: ServerList,
+    ) -> Result<(), LinkError> {
+        let (supervisor, of) = (Arc::clone(self), Arc::clone(session));
+        // Importing thousands of schemas, and redacting megabytes, would block an async worker thread.
         let made = tokio::task::spawn_blocking(move || {
-            let version = session.negotiated.version.clone();
-            supervisor.register_tools(&listed, version.as_ref(), || session.inbox.closure.is_closed());
-            (listed, version)
+            listed.keep_tools(&supervisor.listed_tools.lock());
+            let version = of.negotiated.version.as_ref();
+            supervisor.register_tools(&listed, version, || of.inbox.closure.is_closed());
+            (supervisor.encode_list(&of, &listed), listed)
         });
-        let (listed, version) =
+        let (encoded, listed) =
             made.await.map_err(|_| LinkError::Closed("its tools could not be imported".to_owned()))?;
-        self.save_list(version.as_deref(), &listed).await;
+        self.save_list(encoded).await;
+        *self.listed_tools.lock() = listed.items;
         Ok(())
     }
 
@@ -73,6 +91,7 @@ impl Supervisor {
                 Err(problem) => problems.push(problem),
             }
         }
+        problems.extend(self.unknown_tools(tools));
         let wanted = bundle.tools.len();
         // Neither a supervisor that was stopped meanwhile nor a closed session may register tools.
         let mut placed = self.registered.lock();
@@ -103,6 +122,16 @@ impl Supervisor {
         }
         status.tools = wanted;
         status.problems = problems;
+    }
+
+    /// Warnings about sections of the policy for tools that the list does not have.
+    fn unknown_tools(&self, listed: &[Box<RawValue>]) -> Vec<String> {
+        if self.server.tool_overrides.is_empty() {
+            return Vec::new();
+        }
+        let names: HashSet<String> = listed.iter().filter_map(|raw| tools::listed_name(raw)).collect();
+        let unknown = self.server.unknown_tools(|tool| names.contains(tool));
+        unknown.map(|tool| self.server.unknown_tool_warning(tool)).collect()
     }
 
     /// Whether the registry already has the same tools.
@@ -149,5 +178,20 @@ impl Supervisor {
         if std::mem::take(&mut *placed) {
             self.context.registry.replace_source(&self.label(), Bundle::default());
         }
+        self.context.registry.set_source_state(&self.namespace(), &self.label(), None);
+    }
+
+    /// Tells the registry why the server has no tools.
+    pub(super) fn publish_state(&self, state: Option<SourceState>) {
+        // `shut_down` takes the same lock, and the state of a server that was stopped is that of the next one.
+        let _registered = self.registered.lock();
+        if !self.stop.is_cancelled() {
+            self.context.registry.set_source_state(&self.namespace(), &self.label(), state);
+        }
+    }
+
+    /// What the names of its tools begin with.
+    fn namespace(&self) -> String {
+        format!("{MCP_PREFIX}{}", self.server.name)
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use toolbay_core::call::fault::{Fault, FaultKind};
 use toolbay_core::call::invoke::{BoxFuture, Failure, Invoke, ToolOutcome};
 use toolbay_core::call::{AdmittedCall, CallContext};
-use toolbay_core::tool::content::{ErrorCode, ToolError, ToolOutput};
+use toolbay_core::tool::content::{ErrorCode, ErrorDetails, ToolError, ToolOutput};
 use toolbay_policy::limits::LimitHit;
 use toolbay_policy::limits::Usage;
 use toolbay_policy::quantity;
@@ -16,16 +16,19 @@ use toolbay_policy::text::one_line;
 
 use super::bounds::MAX_ROUNDS;
 use super::elicit;
-use super::link::{Link, LinkError};
+use super::link::{self, Link, LinkError};
 use super::resources;
 use super::result::{self, CallReply, InputRequest};
 use super::session::{ClientSession, RequestExtra};
 use super::supervisor::Supervisor;
+use super::unusable_output::OutputNotes;
 use crate::protocol::message::INVALID_PARAMS;
 use crate::protocol::mirror::{self, HeaderMirror};
 
 /// Longest message of a server's error, in characters.
 const MAX_MESSAGE_OF_ERROR: usize = 8_000;
+/// Steps to parse a byte of a result.
+const PARSE_STEPS: u64 = 2;
 
 /// A tool of a server.
 #[derive(Debug)]
@@ -41,14 +44,15 @@ impl Invoke for RemoteTool {
     fn invoke<'a>(&'a self, call: &'a AdmittedCall, ctx: &'a Arc<CallContext>) -> BoxFuture<'a, ToolOutcome> {
         Box::pin(async move {
             let start = Instant::now();
+            let notes = Arc::default();
             let result = tokio::select! {
                 biased;
                 () = ctx.cancel().cancelled() => {
                     Err(Fault::new(FaultKind::Cancelled, "the call was cancelled").into())
                 }
-                result = tokio::time::timeout(self.timeout, self.call_server(call, ctx)) => match result {
+                result = tokio::time::timeout(self.timeout, self.call_server(call, ctx, &notes)) => match result {
                     Ok(result) => result,
-                    Err(_) => Err(self.timeout_fault().into()),
+                    Err(_) => Err(self.timeout_fault(&notes).into()),
                 },
             };
             let usage = Usage {
@@ -62,19 +66,43 @@ impl Invoke for RemoteTool {
 }
 
 impl RemoteTool {
-    async fn call_server(&self, call: &AdmittedCall, ctx: &Arc<CallContext>) -> Result<ToolOutput, Failure> {
-        let session = self.supervisor.session(self.timeout).await?;
+    async fn call_server(
+        &self,
+        call: &AdmittedCall,
+        ctx: &Arc<CallContext>,
+        notes: &Arc<OutputNotes>,
+    ) -> Result<ToolOutput, Failure> {
+        let mut session = self.supervisor.session(self.timeout).await?;
         ctx.record_use("mcp", self.supervisor.name(), true);
+        let connector = &*self.supervisor.context.connector;
         let mut more = Map::new();
         for _ in 0..MAX_ROUNDS {
-            let raw =
-                self.send_round(&session, call, ctx, more).await.map_err(|error| self.failure_from(error))?;
-            match result::parse_call_result(&raw).map_err(|what| self.protocol_error(&what))? {
+            let mut sent = self.send_round(&session, call, (ctx, notes), more.clone()).await;
+            if let Err(LinkError::SessionLost(_)) = sent {
+                session = self.supervisor.session(self.timeout).await?;
+                sent = self.send_round(&session, call, (ctx, notes), more).await;
+            }
+            let raw = sent.map_err(|error| self.failure_from(error))?;
+            // A value that was guessed is no result. The reason has what arrived.
+            if let Some(repair) = notes.take_repair() {
+                let what =
+                    format!("its answer is not valid JSON: {repair}{}", link::quote(raw.get().as_bytes()));
+                return Err(self.protocol_error(&what).into());
+            }
+            let steps = (raw.get().len() as u64).saturating_mul(PARSE_STEPS);
+            let parsed = ctx.compute(steps, move || result::parse_call_result(&raw)).await?;
+            match parsed.map_err(|what| self.protocol_error(&what))? {
                 CallReply::Output(mut output) => {
-                    resources::rewrite_links(self.server_name(), &mut output.content);
+                    result::fit_empty_list(&mut output.structured, call.tool());
+                    resources::rewrite_links(self.server_name(), connector, &mut output.content);
                     return Ok(output);
                 }
-                CallReply::Error(error) => return Err(error.into()),
+                CallReply::Error(mut error) => {
+                    if let Some(details) = &mut error.details {
+                        resources::rewrite_links(self.server_name(), connector, &mut details.content);
+                    }
+                    return Err(self.with_path_hint(error).into());
+                }
                 CallReply::InputRequired { requests, state } => {
                     more = self.answer_input_requests(&session, requests, state).await?;
                 }
@@ -87,7 +115,7 @@ impl RemoteTool {
         &self,
         session: &Arc<ClientSession>,
         call: &AdmittedCall,
-        ctx: &Arc<CallContext>,
+        (ctx, notes): (&Arc<CallContext>, &Arc<OutputNotes>),
         more: Map<String, Value>,
     ) -> Result<Box<serde_json::value::RawValue>, LinkError> {
         let mut params = Map::new();
@@ -99,13 +127,8 @@ impl RemoteTool {
             headers.push(("mcp-name".to_owned(), mirror::encode_value(&self.remote_name)));
             headers.extend(self.mirror.headers(call.parsed()));
         }
-        session
-            .request(
-                "tools/call",
-                params,
-                RequestExtra { headers, call: Some(ctx), ..RequestExtra::default() },
-            )
-            .await
+        let extra = RequestExtra { headers, call: Some(ctx), notes: Some(notes), ..RequestExtra::default() };
+        session.request("tools/call", params, extra).await
     }
 
     /// Answers the input requests of a server. Returns the parameters to add in the next round.
@@ -136,6 +159,12 @@ impl RemoteTool {
         Ok(more)
     }
 
+    /// Adds the policy line that would allow a path, if the error says that the sandbox denied one.
+    fn with_path_hint(&self, error: ToolError) -> ToolError {
+        let hint = self.supervisor.denied_path_hint(&error.message);
+        if hint.is_some() { error.with_hint(hint) } else { error }
+    }
+
     fn server_name(&self) -> &str {
         self.supervisor.name()
     }
@@ -148,10 +177,11 @@ impl RemoteTool {
         )
     }
 
-    fn timeout_fault(&self) -> Fault {
+    fn timeout_fault(&self, notes: &OutputNotes) -> Fault {
         if let Some(session) = self.supervisor.current_session() {
             session.inbox.record_timeout();
         }
+        let unusable = notes.describe().map(|what| format!("; {}", self.supervisor.sanitize(&what)));
         let limit = LimitHit {
             name: "timeout",
             value: quantity::show_duration(self.timeout),
@@ -159,7 +189,11 @@ impl RemoteTool {
         };
         Fault::by_limit(
             FaultKind::Deadline,
-            &format!("the MCP server `{}` did not answer in time", self.server_name()),
+            &format!(
+                "the MCP server `{}` did not answer in time{}",
+                self.server_name(),
+                unusable.unwrap_or_default()
+            ),
             limit,
         )
     }
@@ -174,12 +208,15 @@ impl RemoteTool {
                     ErrorCode::ExecutionFailed
                 };
                 // The message is untrusted: redact and truncate it.
-                let message = self.supervisor.context.connector.redact(&error.message);
+                let head: String = error.message.chars().take(2 * MAX_MESSAGE_OF_ERROR).collect();
+                let message = self.supervisor.context.connector.redact(&head);
                 let message: String = message.chars().take(MAX_MESSAGE_OF_ERROR).collect();
-                ToolError::new(code, format!("the MCP server answered with error {}: {message}", error.code))
-                    .into()
+                let text = format!("the MCP server answered with error {}: {message}", error.code);
+                let details = ErrorDetails { structured: error.data, content: Vec::new() };
+                self.with_path_hint(ToolError::new(code, text).with_details(details)).into()
             }
             LinkError::InvalidResponse(what) => self.protocol_error(&what).into(),
+            LinkError::SessionLost(refusal) => self.failure_from(*refusal),
             LinkError::Status(..) => {
                 let why = PolicyRefusal::from_operator_text(&self.supervisor.sanitize(&error.to_string()));
                 let text = format!("the MCP server `{server}`: {}", why.text);

@@ -3,15 +3,18 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use rmcp::model::{ErrorData, Resource, ResourceContents, ResourceTemplate};
+use ::base64::Engine as _;
+use ::base64::engine::general_purpose::STANDARD;
+use rmcp::model::{Annotations, ErrorData, Resource, ResourceContents, ResourceTemplate, Role};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Map, json};
+use tokio::time::Instant;
 use toolbay_core::call::server_connector::ServerConnector;
+use toolbay_core::output::base64;
 use toolbay_core::output::untrusted::{self, UntrustedMark};
-use toolbay_core::tool::content::{BlockBody, ContentBlock};
+use toolbay_core::tool::content::{self, BlockBody, ContentBlock, ResourceLink};
 use toolbay_core::tool::definition_text;
 use toolbay_core::tool::schema::Schema;
 use toolbay_core::tool::tags;
@@ -25,21 +28,29 @@ use toolbay_policy::text::{one_line, remove_hidden};
 use super::address::ResourceAddress;
 use super::bounds::{
     MAX_DESCRIPTION, MAX_LABEL, MAX_PROBLEMS, MAX_RESOURCE_BYTES, MAX_RESOURCE_ITEM, MAX_RESOURCE_PARTS,
+    MAX_RESOURCES,
 };
 use super::link::{Link, LinkError};
-use super::list::{self, ListKind};
+use super::list::{self, ListKind, ServerList};
+use super::result::block::read_annotations;
 use super::session::{ClientSession, RequestExtra};
 use super::supervisor::Supervisor;
 use super::tools;
+use super::unusable_output::OutputNotes;
 use crate::protocol::bounded::{self, BoundedList};
 use crate::protocol::bounds::MAX_UNREDACTED_CHARS;
 use crate::protocol::message::{self, INVALID_PARAMS};
 use crate::protocol::mirror;
+use crate::protocol::uri::{is_same_uri, spellings};
 
 /// Error code of legacy servers for an unknown resource.
 const NOT_FOUND: i64 = -32002;
 /// Longest media type, in bytes.
 const MAX_MIME: usize = 255;
+/// Longest URI in the note for a removed link, in characters.
+const MAX_REMOVED_URI: usize = 300;
+/// Longest date in annotations, in bytes. ISO 8601 takes about 30.
+const MAX_DATE: usize = 64;
 
 /// Resources and templates of a server, by the address that clients see.
 #[derive(Debug, Default)]
@@ -50,110 +61,241 @@ pub(super) struct RemoteResources {
     pub(super) problems: Vec<String>,
 }
 
-/// An item of either list. After the import, `uri` is the address that clients see.
+impl RemoteResources {
+    /// The listed address that a client means by another percent-encoding of it, since some clients encode addresses.
+    /// `None` if the address is listed as it is, if none equals it, as with one from a template, or if several do.
+    pub(super) fn equal_address(&self, address: &str) -> Option<&str> {
+        if self.resources.contains_key(address) {
+            return None;
+        }
+        let mut equal = self.resources.keys().filter(|listed| is_same_uri(listed, address));
+        equal.next().filter(|_| equal.next().is_none()).map(String::as_str)
+    }
+}
+
+/// An item of either list, as the server wrote it. Only its URI is needed: any other member of another type than expected
+/// is ignored.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct ResourceListItem {
-    #[serde(alias = "uriTemplate")]
+struct RawListItem<'a> {
+    #[serde(borrow)]
+    uri: Option<&'a RawValue>,
+    #[serde(borrow)]
+    uri_template: Option<&'a RawValue>,
+    #[serde(borrow)]
+    name: Option<&'a RawValue>,
+    #[serde(borrow)]
+    title: Option<&'a RawValue>,
+    #[serde(borrow)]
+    description: Option<&'a RawValue>,
+    #[serde(borrow)]
+    mime_type: Option<&'a RawValue>,
+    #[serde(borrow)]
+    size: Option<&'a RawValue>,
+    #[serde(borrow)]
+    annotations: Option<&'a RawValue>,
+}
+
+/// An imported item of either list.
+struct ResourceListItem<'a> {
+    /// The address that clients see.
     uri: String,
-    name: Option<String>,
+    name: String,
     title: Option<String>,
     description: Option<String>,
     mime_type: Option<String>,
     size: Option<u64>,
+    annotations: Option<&'a RawValue>,
+}
+
+/// A member of the expected type; `None` for anything else.
+fn member_of<T: DeserializeOwned>(raw: Option<&RawValue>) -> Option<T> {
+    serde_json::from_str(raw?.get()).ok()
+}
+
+/// Whether a resource may be read. Its URI is compared in each of its spellings.
+pub(super) fn includes(server: &McpServer, uri: &str) -> bool {
+    spellings(uri).any(|uri| server.includes_resource(&uri))
 }
 
 /// Imports an item. `None` if the policy excludes it.
 ///
 /// # Errors
 /// Why the item is left out. The message is not redacted yet.
-fn import_item(
-    raw: &RawValue,
+fn import_item<'a>(
+    raw: &'a RawValue,
+    list: ListKind,
     server: &McpServer,
     connector: &dyn ServerConnector,
-) -> Result<Option<ResourceListItem>, String> {
+) -> Result<Option<ResourceListItem<'a>>, String> {
     let unread = |why: String| format!("a resource is left out: {why}");
     bounded::check_size(raw, MAX_RESOURCE_ITEM).map_err(unread)?;
-    let item: ResourceListItem = message::parse_object(raw)
+    let item: RawListItem<'_> = message::parse_object(raw)
         .map_err(|error| unread(one_line(&error.to_string(), MAX_UNREDACTED_CHARS)))?;
-    if !server.includes_resource(&item.uri) {
+    let (own, other) = match list {
+        ListKind::Templates => (item.uri_template, item.uri),
+        ListKind::Tools | ListKind::Resources => (item.uri, item.uri_template),
+    };
+    let server_uri: String =
+        member_of(own).or_else(|| member_of(other)).ok_or_else(|| unread("it has no `uri`".to_owned()))?;
+    if !includes(server, &server_uri) {
         return Ok(None);
     }
-    let uri = ResourceAddress::to_client_uri(server.name.as_str(), &item.uri).ok_or_else(|| {
-        unread(format!("its URI `{}` is not safe", one_line(&item.uri, MAX_UNREDACTED_CHARS)))
+    let uri = ResourceAddress::to_client_uri(server.name.as_str(), &server_uri).ok_or_else(|| {
+        unread(format!("its URI `{}` is not safe", one_line(&server_uri, MAX_UNREDACTED_CHARS)))
     })?;
     let redact = definition_text::redact_fn(|text| connector.redact(text));
-    if redact(&item.uri) != item.uri {
+    if redact(&server_uri) != server_uri {
         return Err(unread("its URI contains the value of a secret".to_owned()));
     }
     let label = |text: String| definition_text::sanitize_label(&text, MAX_LABEL, &redact);
     Ok(Some(ResourceListItem {
         uri,
-        name: Some(label(item.name.unwrap_or(item.uri))),
-        title: item.title.map(label),
-        description: item
-            .description
-            .map(|text| definition_text::sanitize_text(&text, MAX_DESCRIPTION, &redact)),
-        mime_type: item.mime_type.filter(|kind| is_mime(kind)),
-        size: item.size,
+        name: label(member_of(item.name).unwrap_or(server_uri)),
+        title: member_of(item.title).map(label),
+        description: member_of(item.description)
+            .map(|text: String| definition_text::sanitize_text(&text, MAX_DESCRIPTION, &redact)),
+        mime_type: member_of(item.mime_type).filter(|kind: &String| is_mime(kind)),
+        size: member_of(item.size),
+        annotations: item.annotations,
     }))
+}
+
+/// Imports annotations. They are hints, so that invalid ones are ignored.
+fn import_annotations(raw: Option<&RawValue>, connector: &dyn ServerConnector) -> Option<Annotations> {
+    let claimed = read_annotations(raw?);
+    let mut shown = Annotations::default();
+    let role = |role: &content::Role| match role {
+        content::Role::User => Role::User,
+        content::Role::Assistant => Role::Assistant,
+    };
+    shown.audience = (!claimed.audience.is_empty()).then(|| claimed.audience.iter().map(role).collect());
+    // Strict clients refuse the whole list if a priority is outside 0 to 1.
+    shown.priority = claimed.priority.filter(|priority| (0.0..=1.0).contains(priority));
+    let date = claimed.last_modified.filter(|date| date.len() <= MAX_DATE);
+    shown.last_modified =
+        date.map(|date| definition_text::sanitize_label(&date, MAX_DATE, &|text| connector.redact(text)));
+    (shown != Annotations::default()).then_some(shown)
 }
 
 fn is_mime(kind: &str) -> bool {
     !kind.is_empty() && kind.len() <= MAX_MIME && kind.bytes().all(|byte| (b' '..=b'~').contains(&byte))
 }
 
-/// Lists the resources and templates of a server.
+/// Lists the resources and templates of a server. Each list may take as long as the start of the server. What was listed
+/// `before` stays, if a part of its list cannot be read.
 async fn list_resources(
     session: &ClientSession,
-    server: &McpServer,
-    connector: &dyn ServerConnector,
+    server: &Arc<McpServer>,
+    connector: &Arc<dyn ServerConnector>,
+    before: &RemoteResources,
 ) -> RemoteResources {
     let mut offered = RemoteResources::default();
     for list in [ListKind::Resources, ListKind::Templates] {
-        let listed = match list::read_list(session, list).await {
-            Ok(listed) => listed,
+        let (items, most) = (list.noun(), server.start_timeout);
+        let reading = list::read_list(session, list, list::later_pages_deadline(Instant::now(), most));
+        let unread = |why: &str| ServerList::unread(format!("its list of {items} cannot be read: {why}"));
+        let listed = match tokio::time::timeout(most, reading).await {
+            Ok(Ok(listed)) => listed,
             // Many servers with resources do not implement templates.
-            Err(LinkError::Rpc(_)) if list == ListKind::Templates => continue,
-            Err(error) => {
-                offered.problems.push(error.to_string());
+            Ok(Err(LinkError::Rpc(_))) if list == ListKind::Templates && before.templates.is_empty() => {
                 continue;
             }
+            Ok(Err(error)) => unread(&error.to_string()),
+            Err(_) => unread("no answer in time"),
         };
-        offered.problems.extend(listed.problems);
-        for raw in &listed.items {
-            match (import_item(raw, server, connector), list) {
-                (Err(problem), _) => offered.problems.push(problem),
-                (Ok(None), _) => {}
-                (Ok(Some(item)), ListKind::Templates) => {
-                    let mut shown = ResourceTemplate::new(item.uri.clone(), item.name.unwrap_or_default());
-                    (shown.title, shown.description) = (item.title, item.description);
-                    shown.mime_type = item.mime_type;
-                    offered.templates.insert(item.uri, shown);
-                }
-                (Ok(Some(item)), _) => {
-                    let mut shown = Resource::new(item.uri.clone(), item.name.unwrap_or_default());
-                    (shown.title, shown.description) = (item.title, item.description);
-                    (shown.mime_type, shown.size) = (item.mime_type, item.size);
-                    offered.resources.insert(item.uri, shown);
-                }
-            }
+        let lacks_part = listed.lacks_part;
+        let (server, connector) = (Arc::clone(server), Arc::clone(connector));
+        let add = move || {
+            offered.add(listed, list, &server, &*connector);
+            offered
+        };
+        // Redacting a thousand descriptions would block an async worker thread.
+        offered = tokio::task::spawn_blocking(add).await.unwrap_or_else(|_| RemoteResources {
+            problems: vec![format!("its {items} could not be imported")],
+            ..RemoteResources::default()
+        });
+        if lacks_part {
+            offered.keep(list, before);
         }
     }
     offered
 }
 
-/// Replaces the URIs in a result by the addresses that clients see. A link with an unsafe URI becomes a text that says
-/// so.
-pub(super) fn rewrite_links(server: &str, content: &mut [ContentBlock]) {
+/// Adds the items of `before` that `now` lacks, up to the limit of a list. Returns how many.
+fn keep_items<T: Clone>(now: &mut BTreeMap<String, T>, before: &BTreeMap<String, T>) -> usize {
+    let count = now.len();
+    let missing: Vec<_> = before.iter().filter(|(uri, _)| !now.contains_key(*uri)).collect();
+    let room = MAX_RESOURCES.saturating_sub(count);
+    now.extend(missing.into_iter().take(room).map(|(uri, item)| (uri.clone(), item.clone())));
+    now.len() - count
+}
+
+impl RemoteResources {
+    /// Keeps the items of a list before.
+    fn keep(&mut self, list: ListKind, before: &Self) {
+        let kept = match list {
+            ListKind::Templates => keep_items(&mut self.templates, &before.templates),
+            ListKind::Tools | ListKind::Resources => keep_items(&mut self.resources, &before.resources),
+        };
+        // The first problems are shown.
+        self.problems.splice(0..0, list::kept_problem(kept, list));
+    }
+
+    /// Imports the items of a list. Of several items with one URI, the first is used.
+    fn add(
+        &mut self,
+        listed: ServerList,
+        list: ListKind,
+        server: &McpServer,
+        connector: &dyn ServerConnector,
+    ) {
+        self.problems.extend(listed.problems);
+        for raw in &listed.items {
+            let item = match import_item(raw, list, server, connector) {
+                Ok(Some(item)) => item,
+                Ok(None) => continue,
+                Err(problem) => {
+                    self.problems.push(problem);
+                    continue;
+                }
+            };
+            let is_template = list == ListKind::Templates;
+            if self.resources.contains_key(&item.uri) && !is_template
+                || self.templates.contains_key(&item.uri) && is_template
+            {
+                self.problems.push(format!(
+                    "the {} `{}` is listed twice; the first one is used",
+                    list.item_noun(),
+                    one_line(&item.uri, MAX_UNREDACTED_CHARS)
+                ));
+                continue;
+            }
+            let annotations = import_annotations(item.annotations, connector);
+            if is_template {
+                let mut shown = ResourceTemplate::new(item.uri.clone(), item.name);
+                (shown.title, shown.description) = (item.title, item.description);
+                (shown.mime_type, shown.annotations) = (item.mime_type, annotations);
+                self.templates.insert(item.uri, shown);
+            } else {
+                let mut shown = Resource::new(item.uri.clone(), item.name);
+                (shown.title, shown.description) = (item.title, item.description);
+                (shown.mime_type, shown.size) = (item.mime_type, item.size);
+                shown.annotations = annotations;
+                self.resources.insert(item.uri, shown);
+            }
+        }
+    }
+}
+
+/// Replaces the URIs in a result by the addresses that clients see. A link with an unsafe URI becomes a text that
+/// names it.
+pub(super) fn rewrite_links(server: &str, connector: &dyn ServerConnector, content: &mut [ContentBlock]) {
     for block in content {
         match &mut block.body {
             BlockBody::Link(link) => match ResourceAddress::to_client_uri(server, &link.uri) {
                 Some(uri) => link.uri = uri,
-                None => {
-                    let text = "[link removed: its URI is not safe]";
-                    block.body = BlockBody::Text(text.to_owned());
-                }
+                None => block.body = BlockBody::Text(removed_link(link, connector)),
             },
             BlockBody::Embedded(resource) => {
                 // The content stays. Only the link does not lead anywhere.
@@ -165,21 +307,38 @@ pub(super) fn rewrite_links(server: &str, content: &mut [ContentBlock]) {
     }
 }
 
+/// The note in place of a link with an unsafe URI: its name and its URI, in which nothing is hidden.
+fn removed_link(link: &ResourceLink, connector: &dyn ServerConnector) -> String {
+    let redact = definition_text::redact_fn(|text| connector.redact(text));
+    let clean = |text: &str, most: usize| definition_text::sanitize_label(text, most, &redact);
+    let uri = clean(&link.uri, MAX_REMOVED_URI);
+    let name = Some(clean(&link.name, MAX_LABEL)).filter(|name| !name.is_empty() && link.name != link.uri);
+    let name = name.map(|name| format!(" `{name}`")).unwrap_or_default();
+    format!("[link{name} removed: its URI `{uri}` is not safe]")
+}
+
+/// Steps to clean, redact and mark a byte of a resource.
+const STEPS_PER_BYTE: u64 = 8;
+
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct RawReadResult<'a> {
     #[serde(borrow)]
-    contents: Option<BoundedList<'a, MAX_RESOURCE_PARTS>>,
+    contents: Option<&'a RawValue>,
     result_type: Option<String>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct RawResourceContents {
-    uri: Option<String>,
-    mime_type: Option<String>,
-    text: Option<String>,
-    blob: Option<String>,
+struct RawResourceContents<'a> {
+    #[serde(borrow)]
+    uri: Option<&'a RawValue>,
+    #[serde(borrow)]
+    mime_type: Option<&'a RawValue>,
+    #[serde(borrow)]
+    text: Option<&'a RawValue>,
+    #[serde(borrow)]
+    blob: Option<&'a RawValue>,
 }
 
 /// Converts the parts of a resource for clients.
@@ -198,7 +357,7 @@ fn convert_contents(
     if let Some(kind) = answer.result_type.filter(|kind| kind != "complete") {
         return Err(format!("unexpected result type `{}`", one_line(&kind, MAX_UNREDACTED_CHARS)));
     }
-    let parts = answer.contents.ok_or("the result has no `contents`")?;
+    let parts = BoundedList::<MAX_RESOURCE_PARTS>::read(answer.contents).map_err(unread)?;
     if parts.truncated {
         return Err(format!("the resource has more than {MAX_RESOURCE_PARTS} parts"));
     }
@@ -206,40 +365,56 @@ fn convert_contents(
     let mark = UntrustedMark::new(&label, asked.server_uri);
     let marked = server.tool_defaults.results.untrusted != Some(false);
     let clean = |text: &str| {
-        let text = connector.redact(text);
-        let visible = remove_hidden(&text);
+        let visible = remove_hidden(text);
+        let visible = connector.redact(&visible);
         match marked {
             true => mark.fit(&visible, usize::MAX, Truncation::Head, visible.chars().count(), ""),
             false => untrusted::neutralize(&visible).into_owned(),
         }
     };
     let part = |raw: &&RawValue| {
-        let RawResourceContents { uri, mime_type, text, blob } =
-            message::parse_object(raw).map_err(unread)?;
+        let part: RawResourceContents<'_> = message::parse_object(raw).map_err(unread)?;
+        let (uri, mime_type): (Option<String>, Option<String>) =
+            (member_of(part.uri), member_of(part.mime_type));
+        let (text, blob): (Option<String>, Option<String>) = (member_of(part.text), member_of(part.blob));
         let uri = ResourceAddress::to_client_uri(asked.server, uri.as_deref().unwrap_or(asked.server_uri));
-        let uri = uri.ok_or("the URI of a part is not safe")?;
+        let uri = uri.ok_or("its URI is not safe")?;
         let mime_type = mime_type.filter(|kind| is_mime(kind));
-        Ok(match (text, blob) {
+        Ok::<_, String>(match (text, blob) {
             (Some(text), _) => {
                 ResourceContents::TextResourceContents { uri, mime_type, text: clean(&text), meta: None }
             }
             (None, Some(blob)) => {
-                let blob = redact_base64(&blob, connector)?;
+                let data = base64::decode(&blob).ok_or("its `blob` is not base64")?;
+                let mime_type = mime_type.or(data.mime_type.filter(|kind| is_mime(kind)));
+                let blob = encode_redacted(&data.bytes, connector);
                 ResourceContents::BlobResourceContents { uri, mime_type, blob, meta: None }
             }
-            (None, None) => return Err("a part has neither `text` nor `blob`".to_owned()),
+            (None, None) => return Err("it has neither `text` nor `blob`".to_owned()),
         })
     };
-    parts.items.iter().map(part).collect()
+    // A part that cannot be read becomes a note in its place, unless it is the only one.
+    let own_uri = asked.client_uri();
+    let read = parts.items.iter().map(|raw| match (part(raw), &own_uri) {
+        (Err(why), Some(uri)) if parts.items.len() > 1 => {
+            Ok(text_part(uri.clone(), clean(&format!("[cannot be read: a part of the resource: {why}]"))))
+        }
+        (read, _) => read.map_err(|why| format!("a part of the resource: {why}")),
+    });
+    read.collect()
 }
 
-/// Redacts base64 data that is UTF-8 text.
-fn redact_base64(blob: &str, connector: &dyn ServerConnector) -> Result<String, String> {
-    let bytes = STANDARD.decode(blob).map_err(|_| "a blob is not valid base64".to_owned())?;
-    Ok(match std::str::from_utf8(&bytes) {
+/// A part of a resource that is a text of the host.
+fn text_part(uri: String, text: String) -> ResourceContents {
+    ResourceContents::TextResourceContents { uri, mime_type: None, text, meta: None }
+}
+
+/// Encodes data. If it is UTF-8 text, it is redacted.
+fn encode_redacted(bytes: &[u8], connector: &dyn ServerConnector) -> String {
+    match std::str::from_utf8(bytes) {
         Ok(text) => STANDARD.encode(&*connector.redact(text)),
-        Err(_) => STANDARD.encode(&bytes),
-    })
+        Err(_) => STANDARD.encode(bytes),
+    }
 }
 
 /// The tool that stands for reading a resource in permission rules: `read_resource`, with the argument `uri`.
@@ -258,15 +433,11 @@ pub(super) fn resource_read_tool(server: &McpServer) -> Option<(ToolDef, Arc<[Ar
 impl Supervisor {
     /// Reads the lists of resources and templates. A failure does not affect the tools.
     pub(super) async fn refresh_resources(&self, session: &ClientSession) {
-        let (server, connector) = (&self.server, &*self.context.connector);
+        let (server, connector) = (&self.server, &self.context.connector);
         let wanted = server.resources.as_ref().is_none_or(|some| !some.is_empty());
         let mut offered = RemoteResources::default();
         if wanted && session.negotiated.has_resources {
-            let reading = self::list_resources(session, server, connector);
-            match tokio::time::timeout(server.start_timeout, reading).await {
-                Ok(read) => offered = read,
-                Err(_) => offered.problems.push("listing its resources timed out".to_owned()),
-            }
+            offered = list_resources(session, server, connector, &self.resources()).await;
         }
         offered.problems.truncate(MAX_PROBLEMS);
         for problem in &mut offered.problems {
@@ -325,10 +496,34 @@ impl Supervisor {
         if session.negotiated.modern && matches!(session.link, Link::Http(_)) {
             headers.push(("mcp-name".to_owned(), mirror::encode_value(asked.server_uri)));
         }
-        let extra = RequestExtra { headers, ..RequestExtra::default() };
-        match session.request("resources/read", params, extra).await {
-            Ok(raw) => convert_contents(&raw, asked, &self.server, &*self.context.connector)
-                .map_err(|why| self.read_error(&why)),
+        let notes = Arc::<OutputNotes>::default();
+        let extra =
+            || RequestExtra { headers: headers.clone(), notes: Some(&notes), ..RequestExtra::default() };
+        let mut read = session.request("resources/read", params.clone(), extra()).await;
+        if let Err(LinkError::SessionLost(_)) = read {
+            let session = self.session(self.server.timeout).await;
+            let session =
+                session.map_err(|failure| Some(ErrorData::internal_error(failure.to_string(), None)))?;
+            read = session.request("resources/read", params, extra()).await;
+        }
+        match read {
+            Ok(raw) => {
+                let (uri, server) = (asked.server_uri.to_owned(), Arc::clone(&self.server));
+                let connector = Arc::clone(&self.context.connector);
+                let steps = (raw.get().len() as u64).saturating_mul(STEPS_PER_BYTE);
+                let convert = move || {
+                    let asked = ResourceAddress { server: server.name.as_str(), server_uri: &uri };
+                    convert_contents(&raw, asked, &server, &*connector)
+                };
+                let queue = self.context.compute.queue(self.label().into(), self.stop.clone());
+                let read = queue.run(steps, convert).await.unwrap_or_else(|stopped| Err(stopped.message));
+                let mut parts = read.map_err(|why| self.read_error(&why))?;
+                parts.extend(notes.take_repair().and_then(|repair| {
+                    let note = format!("[repaired: the resource was not valid JSON: {repair}]");
+                    Some(text_part(asked.client_uri()?, note))
+                }));
+                Ok(parts)
+            }
             Err(LinkError::Rpc(error)) if matches!(error.code, NOT_FOUND | INVALID_PARAMS) => Err(None),
             Err(error) => Err(self.read_error(&error.to_string())),
         }
@@ -340,3 +535,7 @@ impl Supervisor {
         Some(ErrorData::internal_error(text, None))
     }
 }
+
+#[cfg(test)]
+#[path = "resources_tests.rs"]
+mod tests;

@@ -1,24 +1,26 @@
-//! Converts the result of a call on another server.
+//! Converts the result of a call on another server. The tool has run, so what can be read is delivered, and what cannot
+//! becomes a note in its place.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+pub(super) mod block;
+
+use std::borrow::Cow;
+
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
-use toolbay_core::tool::content::{
-    Blob, BlockAnnotations, BlockBody, ContentBlock, EmbeddedResource, ErrorCode, ResourceBody, ResourceLink,
-    Role, ToolError, ToolOutput,
-};
+use toolbay_core::tool::content::{BlockBody, ContentBlock, ErrorCode, ErrorDetails, ToolError, ToolOutput};
+use toolbay_core::tool::{ToolDef, json};
 use toolbay_policy::text::one_line;
 
+use self::block::{ReadBlock, read_block};
 use super::bounds::{MAX_ELICITATION_BYTES, MAX_INPUT_REQUESTS, MAX_REQUEST_STATE};
 use crate::protocol::bounded::{self, BoundedList, BoundedMap};
 use crate::protocol::bounds::MAX_UNREDACTED_CHARS;
-use crate::protocol::message;
+use crate::protocol::objects::message_of;
+use crate::protocol::{legacy, message};
 
 /// Most blocks in one result.
 const MAX_BLOCKS: usize = 1_000;
-/// Bytes of the annotations of one block.
-const MAX_BLOCK_ANNOTATION_BYTES: usize = 4 << 10;
 
 /// The reply of a server to a call.
 #[derive(Debug)]
@@ -38,106 +40,170 @@ pub(super) struct InputRequest {
     pub(super) params: Option<Box<RawValue>>,
 }
 
-#[derive(Deserialize)]
+/// A result. Each member is read for itself; `null` is as good as absent.
+#[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
 struct RawCallResult<'a> {
-    result_type: Option<String>,
-    #[serde(default, borrow)]
-    content: BoundedList<'a, MAX_BLOCKS>,
+    #[serde(borrow)]
+    result_type: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    content: Option<&'a RawValue>,
     #[serde(borrow)]
     structured_content: Option<&'a RawValue>,
-    is_error: Option<bool>,
-    #[serde(default, borrow)]
-    input_requests: BoundedMap<'a, MAX_INPUT_REQUESTS>,
+    #[serde(borrow)]
+    is_error: Option<&'a RawValue>,
+    #[serde(borrow)]
+    input_requests: Option<BoundedMap<'a, MAX_INPUT_REQUESTS>>,
     #[serde(borrow)]
     request_state: Option<&'a RawValue>,
-}
-
-/// A content block of any kind, with the fields of all kinds.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct RawContentBlock<'a> {
-    #[serde(rename = "type")]
-    kind: String,
-    text: Option<String>,
-    data: Option<String>,
-    mime_type: Option<String>,
-    uri: Option<String>,
-    name: Option<String>,
-    title: Option<String>,
-    description: Option<String>,
-    size: Option<u64>,
-    resource: Option<RawResource>,
+    /// The whole result in the first revision (2024-10-07).
     #[serde(borrow)]
-    annotations: Option<&'a RawValue>,
+    tool_result: Option<&'a RawValue>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct RawResource {
-    uri: String,
-    mime_type: Option<String>,
-    text: Option<String>,
-    blob: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-#[derive(Default)]
-struct RawAnnotations {
-    audience: Vec<String>,
-    priority: Option<f32>,
-    last_modified: Option<String>,
-}
+/// Members that a result without content may have.
+const EMPTY_MEMBERS: [&str; 6] =
+    ["resultType", "content", "structuredContent", "isError", "_meta", "toolResult"];
 
 /// Parses a result.
 ///
 /// # Errors
-/// Why the result is invalid.
+/// Why the reply is not a result.
 pub(super) fn parse_call_result(raw: &RawValue) -> Result<CallReply, String> {
-    let unread = |error: serde_json::Error| {
-        format!("the result cannot be parsed: {}", one_line(&error.to_string(), MAX_UNREDACTED_CHARS))
+    let answer = match raw.get().as_bytes().first() {
+        Some(b'{') => message::parse_object(raw).map_err(|error| {
+            format!("the result cannot be parsed: {}", one_line(&error.to_string(), MAX_UNREDACTED_CHARS))
+        })?,
+        // The content alone.
+        _ => RawCallResult { content: Some(raw), ..RawCallResult::default() },
     };
-    let answer: RawCallResult<'_> = message::parse_object(raw).map_err(unread)?;
+    let mut blocks = answer.content.map_or_else(Vec::new, read_content);
+    if answer.content.is_none() {
+        let whole = |raw| block::read_text(raw).unwrap_or_else(|| block::read_json(raw));
+        blocks.extend(answer.tool_result.map(whole));
+    }
     match answer.result_type.as_deref() {
-        None | Some("complete") => {}
+        None | Some("complete") => {
+            let is_empty = blocks.is_empty() && answer.structured_content.is_none();
+            blocks.extend(is_empty.then(|| read_unknown_members(raw)).flatten());
+        }
         Some("input_required") => return parse_input_required(&answer),
         Some(other) => {
-            return Err(format!("unexpected result type `{}`", one_line(other, MAX_UNREDACTED_CHARS)));
+            let what = format!("unexpected result type `{}`", one_line(other, MAX_UNREDACTED_CHARS));
+            if blocks.is_empty() && answer.structured_content.is_none() {
+                return Err(what);
+            }
+            blocks.push(ReadBlock::Unreadable(what));
         }
     }
-    if answer.content.truncated {
-        return Err(format!("the result has more than {MAX_BLOCKS} blocks"));
+    let mut structured = answer.structured_content.map(ToOwned::to_owned);
+    // Readers would disagree about it: a number out of range, a member that stands twice.
+    if let Some(raw) = &structured
+        && let Err(error) = json::check(raw.get())
+    {
+        let why = one_line(&message_of(&error), MAX_UNREDACTED_CHARS);
+        blocks.extend([block::read_json(raw), ReadBlock::Unreadable(format!("the structured data: {why}"))]);
+        structured = None;
     }
+    Ok(match answer.is_error.is_some_and(says_error) {
+        true => CallReply::Error(to_error(blocks, structured)),
+        false => CallReply::Output(to_output(blocks, structured)),
+    })
+}
+
+/// Reads an empty list as an object without members, if the tool has an object: PHP writes both as `[]`.
+pub(super) fn fit_empty_list(structured: &mut Option<Box<RawValue>>, tool: &ToolDef) {
+    let has_object =
+        tool.output_schema.as_ref().is_some_and(|schema| legacy::is_object_schema(schema.value()));
+    let items = structured.as_ref().and_then(|raw| serde_json::from_str::<Vec<IgnoredAny>>(raw.get()).ok());
+    if has_object && items.is_some_and(|items| items.is_empty()) {
+        *structured = RawValue::from_string("{}".to_owned()).ok();
+    }
+}
+
+/// Whether `isError` says that the call failed. What is not a boolean counts as a failure, unless it reads like a denial.
+fn says_error(raw: &RawValue) -> bool {
+    !matches!(raw.get(), "false" | "0" | "\"false\"" | "\"\"")
+}
+
+fn unreadable(what: &str) -> ReadBlock {
+    ReadBlock::Unreadable(what.to_owned())
+}
+
+/// A line of the host in place of what cannot be read.
+fn note(what: &str) -> String {
+    format!("[cannot be read: {what}]")
+}
+
+/// The whole of a result that has other members than those of this protocol, as a text.
+fn read_unknown_members(raw: &RawValue) -> Option<ReadBlock> {
+    let members: BoundedMap<'_, MAX_BLOCKS> = serde_json::from_str(raw.get()).ok()?;
+    let is_known = |(name, _): &(String, &RawValue)| EMPTY_MEMBERS.contains(&name.as_str());
+    let is_empty = !members.truncated && members.entries.iter().all(is_known);
+    (!is_empty).then(|| block::read_json(raw))
+}
+
+/// Reads the blocks of a result.
+fn read_content(raw: &RawValue) -> Vec<ReadBlock> {
+    match raw.get().as_bytes().first() {
+        Some(b'[' | b'{') => {}
+        Some(b'n') => return vec![unreadable("the result is `null`")],
+        // The text of a single block.
+        _ => return vec![block::read_text(raw).unwrap_or_else(|| block::read_json(raw))],
+    }
+    let Ok(list) = BoundedList::<MAX_BLOCKS>::read(Some(raw)) else {
+        return vec![unreadable("the list of blocks")];
+    };
+    let mut blocks: Vec<_> = list.items.iter().map(|raw| read_block(raw)).collect();
+    if list.truncated {
+        blocks.push(unreadable("the result has more blocks than the limit of 1000"));
+    }
+    blocks
+}
+
+/// Leading texts without annotations form the value.
+fn to_output(blocks: Vec<ReadBlock>, structured: Option<Box<RawValue>>) -> ToolOutput {
     let (mut value, mut content) = (String::new(), Vec::new());
-    for raw in &answer.content.items {
-        let block = convert_block(message::parse_object(raw).map_err(unread)?)?;
+    for block in blocks {
         match block {
-            // Leading text blocks without annotations form the value.
-            ContentBlock { body: BlockBody::Text(text), annotations: None } if content.is_empty() => {
-                if !value.is_empty() {
-                    value.push('\n');
-                }
-                value.push_str(&text);
+            ReadBlock::Content(ContentBlock { body: BlockBody::Text(text), annotations: None })
+                if content.is_empty() =>
+            {
+                add_line(&mut value, &text);
             }
-            block => content.push(block),
-        }
-    }
-    if answer.is_error == Some(true) {
-        let mut message = value;
-        for mut block in content {
-            if let Some(text) = block.text_mut() {
-                message.push('\n');
-                message.push_str(text);
+            ReadBlock::Content(block) => content.push(block),
+            ReadBlock::Unreadable(what) => {
+                content.push(ContentBlock { body: BlockBody::Text(note(&what)), annotations: None });
             }
         }
-        if message.trim().is_empty() {
-            "the tool failed without a message".clone_into(&mut message);
-        }
-        return Ok(CallReply::Error(ToolError::new(ErrorCode::ExecutionFailed, message)));
     }
-    let structured = answer.structured_content.map(ToOwned::to_owned);
-    Ok(CallReply::Output(ToolOutput { value, structured, content, ..ToolOutput::default() }))
+    ToolOutput { value, structured, content, ..ToolOutput::default() }
+}
+
+/// All texts form the message. Without one, the structured data does.
+fn to_error(blocks: Vec<ReadBlock>, structured: Option<Box<RawValue>>) -> ToolError {
+    let (mut message, mut content) = (String::new(), Vec::new());
+    for block in blocks {
+        match block {
+            ReadBlock::Content(ContentBlock { body: BlockBody::Text(text), .. }) => {
+                add_line(&mut message, &text);
+            }
+            ReadBlock::Content(block) => content.push(block),
+            ReadBlock::Unreadable(what) => add_line(&mut message, &note(&what)),
+        }
+    }
+    if message.trim().is_empty() {
+        let said = structured.as_ref().map(|raw| raw.get());
+        said.unwrap_or("the tool failed without a message").clone_into(&mut message);
+    }
+    ToolError::new(ErrorCode::ExecutionFailed, message).with_details(ErrorDetails { structured, content })
+}
+
+fn add_line(text: &mut String, line: &str) {
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    text.push_str(line);
 }
 
 /// Parses a result that requires input: a bounded number of requests, and an opaque state to send back.
@@ -148,7 +214,8 @@ fn parse_input_required(answer: &RawCallResult<'_>) -> Result<CallReply, String>
         #[serde(borrow)]
         params: Option<&'a RawValue>,
     }
-    if answer.input_requests.truncated {
+    let requests = answer.input_requests.as_ref();
+    if requests.is_some_and(|requests| requests.truncated) {
         return Err(format!("the result has more than {MAX_INPUT_REQUESTS} input requests"));
     }
     let one = |(key, raw): &(String, &RawValue)| {
@@ -164,84 +231,16 @@ fn parse_input_required(answer: &RawCallResult<'_>) -> Result<CallReply, String>
         bounded::check_size(raw, MAX_REQUEST_STATE).map_err(|why| format!("`requestState`: {why}"))?;
         serde_json::from_str(raw.get()).map_err(|_| "`requestState` is not a string".to_owned())
     });
-    let requests = answer.input_requests.entries.iter().map(one).collect::<Result<_, _>>()?;
+    let requests = requests.map_or(&[][..], |requests| &requests.entries);
+    let requests = requests.iter().map(one).collect::<Result<_, _>>()?;
     Ok(CallReply::InputRequired { requests, state: state.transpose()? })
-}
-
-fn convert_block(block: RawContentBlock<'_>) -> Result<ContentBlock, String> {
-    let lacks = |what: &str| {
-        format!("a block of type `{}` has no `{what}`", one_line(&block.kind, MAX_UNREDACTED_CHARS))
-    };
-    let blob = |data: &Option<String>, mime: &Option<String>| -> Result<Blob, String> {
-        let data = decode_base64(data.as_deref().ok_or_else(|| lacks("data"))?)?;
-        let mime_type = mime.clone().unwrap_or_else(|| "application/octet-stream".to_owned());
-        Ok(Blob { data, mime_type })
-    };
-    let annotations =
-        block.annotations.map(convert_annotations).filter(|hints| *hints != BlockAnnotations::default());
-    let body = match block.kind.as_str() {
-        "text" => BlockBody::Text(block.text.clone().ok_or_else(|| lacks("text"))?),
-        "image" => BlockBody::Image(blob(&block.data, &block.mime_type)?),
-        "audio" => BlockBody::Audio(blob(&block.data, &block.mime_type)?),
-        "resource_link" => {
-            let uri = block.uri.clone().ok_or_else(|| lacks("uri"))?;
-            BlockBody::Link(ResourceLink {
-                name: block.name.clone().unwrap_or_else(|| uri.clone()),
-                uri,
-                title: block.title.clone(),
-                description: block.description.clone(),
-                mime_type: block.mime_type.clone(),
-                size: block.size,
-            })
-        }
-        "resource" => {
-            let Some(RawResource { uri, mime_type, text, blob }) = block.resource else {
-                return Err("a block of type `resource` has no `resource`".to_owned());
-            };
-            let body = match (text, blob) {
-                (Some(text), _) => ResourceBody::Text(text),
-                (None, Some(blob)) => ResourceBody::Blob(decode_base64(&blob)?),
-                (None, None) => ResourceBody::Text(String::new()),
-            };
-            BlockBody::Embedded(EmbeddedResource { uri, mime_type, body })
-        }
-        // A block type of a later revision: mention it instead of dropping it.
-        other => {
-            BlockBody::Text(format!("[block of unknown type `{}`]", one_line(other, MAX_UNREDACTED_CHARS)))
-        }
-    };
-    let block = ContentBlock { body, annotations };
-    if !block.has_bounded_machine_fields() {
-        return Err("a block has an invalid media type or date".to_owned());
-    }
-    Ok(block)
-}
-
-fn decode_base64(text: &str) -> Result<Vec<u8>, String> {
-    STANDARD.decode(text).map_err(|_| "a block is not valid base64".to_owned())
-}
-
-/// Converts annotations. They are hints, so invalid ones are ignored.
-fn convert_annotations(said: &RawValue) -> BlockAnnotations {
-    let small = bounded::check_size(said, MAX_BLOCK_ANNOTATION_BYTES).is_ok();
-    let said =
-        if small { message::parse_object(said).unwrap_or_default() } else { RawAnnotations::default() };
-    let role = |role: &String| match role.as_str() {
-        "user" => Some(Role::User),
-        "assistant" => Some(Role::Assistant),
-        _ => None,
-    };
-    BlockAnnotations {
-        audience: said.audience.iter().filter_map(role).take(2).collect(),
-        priority: said.priority,
-        last_modified: said.last_modified,
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::{Value, json};
+    use toolbay_core::tool::content::Blob;
 
     fn parse_value(value: &Value) -> Result<CallReply, String> {
         parse_call_result(&serde_json::value::to_raw_value(value).unwrap())
@@ -267,26 +266,173 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_tool_errors_and_invalid_results_are_refused() {
-        let CallReply::Error(error) =
-            parse_value(&json!({"isError": true, "content": [{"type": "text", "text": "no"}]})).unwrap()
-        else {
-            panic!()
+    fn a_block_that_cannot_be_read_costs_only_itself() {
+        for (block, part) in [
+            (json!({"type": "text"}), "no `text`"),
+            (json!({"type": "text", "text": null}), "no `text`"),
+            (json!({"type": "image", "data": "not base64!"}), "`image`: its `data` is not base64"),
+            (json!({"type": "image"}), "no `data`"),
+            (json!({"type": "audio", "data": 7}), "no `data`"),
+            (json!({"type": "resource_link"}), "no `uri`"),
+            (json!({"type": "resource", "resource": []}), "no `uri`"),
+            (json!({"type": "resource", "resource": {"uri": "u", "blob": "?"}}), "`blob` is not base64"),
+            (json!({"type": "resource", "resource": {"uri": "u", "text": 7}}), "is not a text"),
+            (json!({}), "does not know"),
+            (json!(7), "expected an object"),
+            (json!([]), "does not know"),
+            (json!([7]), "expected an object"),
+            (json!(null), "expected an object"),
+        ] {
+            let result = json!({"content": [{"type": "text", "text": "drawn"}, block, {"type": "text", "text": "end"}]});
+            let CallReply::Output(output) = parse_value(&result).unwrap() else { panic!() };
+            assert_eq!((output.value.as_str(), output.content.len()), ("drawn", 2), "{block}");
+            let texts: Vec<_> = output.content.iter().map(|block| &block.body).collect();
+            assert!(
+                matches!(texts[0], BlockBody::Text(text) if text.starts_with("[cannot be read: ") && text.contains(part)),
+                "{block}: {texts:?}"
+            );
+            assert_eq!(*texts[1], BlockBody::Text("end".to_owned()));
+        }
+        let twice =
+            r#"{"content": [{"type": "text", "text": "a", "text": "b"}, {"type": "text", "text": "c"}]}"#;
+        let twice = RawValue::from_string(twice.to_owned()).unwrap();
+        let CallReply::Output(output) = parse_call_result(&twice).unwrap() else { panic!() };
+        assert!(matches!(&output.content[0].body, BlockBody::Text(text) if text.contains("duplicate field")));
+    }
+
+    #[test]
+    fn what_is_clear_is_read_however_it_is_written() {
+        let image = |data: &str, kind: &str| {
+            BlockBody::Image(Blob { data: data.as_bytes().to_vec(), mime_type: kind.to_owned() })
         };
-        assert_eq!(error.message, "no");
-        assert!(matches!(parse_value(&json!({"isError": true})).unwrap(), CallReply::Error(_)));
-        assert!(matches!(parse_value(&json!({"content": []})).unwrap(), CallReply::Output(_)));
+        for (block, body) in [
+            (json!({"type": "image", "data": "data:image/gif;base64,R0lG"}), image("GIF", "image/gif")),
+            (
+                json!({"type": "image", "data": "R0\nlG\n", "mimeType": "image/gif"}),
+                image("GIF", "image/gif"),
+            ),
+            (json!({"type": "image", "data": "R0lG", "mime_type": "image/gif"}), image("GIF", "image/gif")),
+            (
+                json!({"type": "image", "data": "R0lG", "mimeType": null, "mime_type": "image/gif"}),
+                image("GIF", "image/gif"),
+            ),
+            (
+                json!({"type": "image", "data": "R0lG", "mimeType": "image/gif", "mime_type": "image/png"}),
+                image("GIF", "image/gif"),
+            ),
+            (
+                json!({"type": "image", "data": "data:image/gif;base64,R0lG", "mimeType": ""}),
+                image("GIF", "image/gif"),
+            ),
+            (json!({"data": "R0lG", "mimeType": "x".repeat(300)}), image("GIF", "application/octet-stream")),
+            (json!({"text": "a"}), BlockBody::Text("a".to_owned())),
+            (json!("a"), BlockBody::Text("a".to_owned())),
+            (json!({"type": "text", "text": {"n": 1}}), BlockBody::Text(r#"{"n":1}"#.to_owned())),
+            (
+                json!({"type": "text", "text": "a", "mimeType": 7, "annotations": [], "size": -1}),
+                BlockBody::Text("a".to_owned()),
+            ),
+        ] {
+            let result = json!({"content": [{"type": "image", "data": ""}, block]});
+            let CallReply::Output(output) = parse_value(&result).unwrap() else { panic!() };
+            assert_eq!(output.content[1].body, body, "{block}");
+        }
+        let link = json!({"type": "resource_link", "uri": "u", "name": 7, "size": "3", "title": null});
+        let CallReply::Output(output) = parse_value(&json!({"content": [link]})).unwrap() else { panic!() };
+        assert!(
+            matches!(&output.content[0].body, BlockBody::Link(link) if link.name == "u" && link.size.is_none())
+        );
+        for (result, value) in [
+            (json!({"content": null, "structuredContent": null, "isError": null, "resultType": null}), ""),
+            (json!({"content": {"type": "text", "text": "a"}}), "a"),
+            (json!({"content": "a"}), "a"),
+            (json!({"content": {}}), ""),
+            (json!({"content": [], "isError": "false"}), ""),
+            (json!({"content": [{"type": "text", "text": "a"}], "resultType": "later"}), "a"),
+        ] {
+            let CallReply::Output(output) = parse_value(&result).unwrap() else { panic!("{result}") };
+            assert_eq!((output.value.as_str(), output.structured.is_none()), (value, true), "{result}");
+        }
+    }
+
+    #[test]
+    fn a_result_in_another_form_keeps_its_texts() {
+        let text = |text: &str| json!({"type": "text", "text": text});
+        for (result, value, notes) in [
+            (json!("kept"), "kept", 0),
+            (json!([text("a"), text("b")]), "a\nb", 0),
+            (json!([7]), "", 1),
+            (json!(7), "7", 0),
+            (json!(null), "", 1),
+            (json!({"content": {"0": text("a"), "2": text("b")}}), "a\nb", 0),
+            (json!({"toolResult": "kept"}), "kept", 0),
+            (json!({"toolResult": {"a": 1}}), r#"{"a":1}"#, 0),
+            (json!({"output": "kept"}), r#"{"output":"kept"}"#, 0),
+            (json!({"content": [], "_meta": {"a": 1}}), "", 0),
+        ] {
+            let CallReply::Output(output) = parse_value(&result).unwrap() else { panic!("{result}") };
+            assert_eq!((output.value.as_str(), output.content.len()), (value, notes), "{result}");
+        }
+        for data in [r#"{"n":1e999}"#, r#"{"n":1,"n":2}"#] {
+            let raw = RawValue::from_string(format!(r#"{{"structuredContent":{data}}}"#)).unwrap();
+            let CallReply::Output(output) = parse_call_result(&raw).unwrap() else { panic!("{data}") };
+            assert_eq!((output.value.as_str(), output.content.len()), (data, 1));
+            assert!(output.structured.is_none(), "no two readers agree about {data}");
+        }
+    }
+
+    #[test]
+    fn an_empty_list_is_an_object_where_the_tool_has_one() {
+        use toolbay_core::tool::ToolSource;
+        use toolbay_core::tool::schema::Schema;
+        use toolbay_policy::name::{QualifiedName, ToolName};
+        let name = QualifiedName::from_native(&ToolName::new("t").unwrap());
+        let input = Schema::input(r#"{"type":"object"}"#).unwrap();
+        let mut tool = ToolDef::new(name, "A case.", input, ToolSource::Builtin);
+        for (schema, data, fitted) in [
+            (r#"{"type":"object"}"#, "[ ]", "{}"),
+            (r#"{"type":"object"}"#, "[1]", "[1]"),
+            (r#"{"type":"array"}"#, "[]", "[]"),
+        ] {
+            tool.output_schema = Some(Schema::output(schema).unwrap());
+            let mut structured = RawValue::from_string(data.to_owned()).ok();
+            fit_empty_list(&mut structured, &tool);
+            assert_eq!(structured.unwrap().get(), fitted);
+        }
+    }
+
+    #[test]
+    fn a_failure_keeps_all_that_it_carries() {
+        let fail = |result: Value| match parse_value(&result) {
+            Ok(CallReply::Error(error)) => error,
+            other => panic!("{other:?}"),
+        };
+        let error = fail(json!({"isError": true, "content": [{"type": "text", "text": "no"}]}));
+        assert_eq!((error.message.as_str(), error.details), ("no", None));
+        assert_eq!(fail(json!({"isError": true})).message, "the tool failed without a message");
+        let data = json!({"code": "LIMIT", "retry_after": 7});
+        let error = fail(json!({"isError": true, "content": [], "structuredContent": data}));
+        assert_eq!(error.message, data.to_string());
+        assert_eq!(error.details.unwrap().structured.unwrap().get(), data.to_string());
+        let error = fail(json!({"isError": "true", "content": [
+            {"type": "text", "text": "see"},
+            {"type": "resource_link", "uri": "https://example.org/help", "name": "help"},
+            {"type": "image", "mimeType": "image/png", "data": "?"},
+            {"type": "image", "mimeType": "image/png", "data": "iVBORw0KGgo="},
+            {"type": "text", "text": "and"},
+        ]}));
+        assert!(error.message.starts_with("see\n[cannot be read: ") && error.message.ends_with("\nand"));
+        let content = error.details.unwrap().content;
+        assert!(matches!((&content[0].body, &content[1].body), (BlockBody::Link(_), BlockBody::Image(_))));
+    }
+
+    #[test]
+    fn replies_that_are_no_results_are_refused() {
         let asks = json!({"resultType": "input_required", "inputRequests": {"a": {"method": "m"}}, "requestState": "s"});
         assert!(matches!(parse_value(&asks).unwrap(), CallReply::InputRequired { .. }));
         for bad in [
-            json!([]),
-            json!({"content": 7}),
-            json!({"content": [{"type": "text"}]}),
-            json!({"content": [{"text": "x"}]}),
-            json!({"content": [{"type": "image", "data": "not base64!"}]}),
-            json!({"content": [{"type": "image", "data": "AA==", "mimeType": "x".repeat(300)}]}),
             json!({"resultType": "task"}),
-            json!({"content": vec![json!({"type": "text", "text": ""}); 1001]}),
+            json!({"resultType": 7}),
             json!({"resultType": "input_required", "inputRequests": {"a": 7}}),
             json!({"resultType": "input_required", "inputRequests": {"a": {"method": "m", "params": "x".repeat(MAX_ELICITATION_BYTES)}}}),
             json!({"resultType": "input_required", "requestState": {"a": 1}}),
@@ -302,8 +448,10 @@ mod tests {
         let many = |what: &str| RawValue::from_string(format!("{{{what}}}")).unwrap();
         let zeros = format!("[{}0]", "0,".repeat(2_000_000));
         let entries: Vec<String> = (0..200_000).map(|n| format!("\"{n}\":0")).collect();
+        let zeros_as_blocks = many(&format!("\"content\":{zeros}"));
+        let CallReply::Output(output) = parse_call_result(&zeros_as_blocks).unwrap() else { panic!() };
+        assert_eq!(output.content.len(), MAX_BLOCKS + 1);
         for (text, part) in [
-            (format!("\"content\":{zeros}"), "more than 1000 blocks"),
             (
                 format!("\"resultType\":\"input_required\",\"inputRequests\":{{{}}}", entries.join(",")),
                 "more than 16 input requests",

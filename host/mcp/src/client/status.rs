@@ -1,6 +1,7 @@
 //! The public status of a server.
 
 use serde::Serialize;
+use toolbay_core::registry::SourceState;
 
 /// The connection state of a server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -15,6 +16,29 @@ pub enum ServerState {
     Failed,
     /// The server failed repeatedly. The host pauses before it retries.
     Suspended,
+}
+
+impl ServerState {
+    /// The state in one word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Connecting => "connecting",
+            Self::Ready => "ready",
+            Self::Failed => "failed",
+            Self::Suspended => "suspended",
+        }
+    }
+
+    /// The state as that of a source without tools; `None` for a ready server.
+    pub(super) const fn of_source(self) -> Option<SourceState> {
+        match self {
+            Self::Ready => None,
+            Self::Connecting => Some(SourceState::Connecting),
+            Self::Failed => Some(SourceState::Failed),
+            Self::Suspended => Some(SourceState::Suspended),
+        }
+    }
 }
 
 /// The status of a server.

@@ -4,8 +4,9 @@
 //! handled in place. Outgoing messages wait in a short queue, so that a server that does not read delays only its own
 //! calls.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -14,16 +15,20 @@ use serde_json::value::RawValue;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use toolbay_core::call::server_connector::{ByteReader, ByteWriter, ProcessHandle, ServerProcess};
 use toolbay_policy::quantity;
 
 use super::bounds::{
-    EXIT_GRACE_PERIOD, MAX_LOG_LINE, MAX_STDERR_TAIL_CHARS, MAX_STDERR_TAIL_LINES, OUTGOING_QUEUE,
+    ANSWER_GRACE_PERIOD, EXIT_GRACE_PERIOD, MAX_LOG_LINE, MAX_STDERR_TAIL_CHARS, MAX_STDERR_TAIL_LINES,
+    OUTGOING_QUEUE,
 };
 use super::inbox::{FloodError, Inbox};
 use super::link::{LinkError, LinkRequest};
 use crate::protocol::bounds::MAX_MESSAGE_BYTES;
-use crate::protocol::message::{self, RawRequest, RpcMessage, RpcResult};
+use crate::protocol::message::{self, RawRequest, ResponseId, RpcMessage};
+use crate::protocol::repair::RepairedResponse;
+use crate::protocol::unreadable::{self, MultilineText, UnreadableResponse};
 
 /// Bytes per read.
 const CHUNK: usize = 64 << 10;
@@ -46,14 +51,64 @@ impl std::fmt::Debug for StdioLink {
     }
 }
 
+/// The answer to a request, or why it cannot be read.
+type RequestAnswer = Result<Box<RawValue>, LinkError>;
+
 /// State that the tasks share.
 struct StdioState {
     inbox: Arc<Inbox>,
-    pending: Mutex<HashMap<u64, oneshot::Sender<RpcResult>>>,
+    pending: Mutex<HashMap<u64, oneshot::Sender<RequestAnswer>>>,
+    /// The highest id of a request so far.
+    last_id: AtomicU64,
+    /// Whether any request was answered.
+    was_answered: AtomicBool,
+    /// Whether a notification was sent since the last answer. Some servers refuse notifications, with an error that has no
+    /// id.
+    has_notified: AtomicBool,
     stderr_tail: Mutex<StderrTail>,
 }
 
 impl StdioState {
+    /// Passes an answer to its request. Returns `false` if nobody waits for it.
+    fn resolve(&self, id: &ResponseId, answer: RequestAnswer) -> bool {
+        let waiting = id.number().and_then(|id| self.pending.lock().remove(&id));
+        let is_answer = waiting.is_some_and(|waiting| waiting.send(answer).is_ok());
+        if is_answer {
+            self.inbox.record_activity();
+            self.was_answered.store(true, Ordering::Relaxed);
+            self.has_notified.store(false, Ordering::Relaxed);
+        }
+        is_answer
+    }
+
+    /// The request that an error without an id means: the single open one, unless a notification was sent after the last
+    /// answer.
+    fn request_without_id(&self) -> Option<u64> {
+        let pending = self.pending.lock();
+        let mut open = pending.keys();
+        let only = open.next().filter(|_| open.next().is_none());
+        only.copied().filter(|_| !self.has_notified.load(Ordering::Relaxed))
+    }
+
+    /// Counts a response that matches no request. A server whose first answer has an id that no request ever had cannot
+    /// be understood, so the only open request fails.
+    fn handle_stray_response(&self, id: &ResponseId) -> Result<(), FloodError> {
+        let last = self.last_id.load(Ordering::Relaxed);
+        if id.number().is_none_or(|number| number == 0 || number > last) {
+            self.inbox.record_unknown_id(id);
+            let mut pending = self.pending.lock();
+            if !self.was_answered.load(Ordering::Relaxed) && pending.len() == 1 {
+                for (expected, waiting) in pending.drain() {
+                    let what =
+                        format!("it answered with id {id}, which matches no request, instead of {expected}");
+                    // The request may have been cancelled meanwhile.
+                    drop(waiting.send(Err(LinkError::InvalidResponse(what))));
+                }
+            }
+        }
+        self.inbox.count_unmatched_response()
+    }
+
     /// Closes the connection and fails all pending requests.
     fn end(&self, mut why: String) {
         let words = self.stderr_tail.lock().to_line();
@@ -95,7 +150,14 @@ impl StdioLink {
     /// Starts the tasks for a child process.
     pub(super) fn new(started: ServerProcess, inbox: Arc<Inbox>) -> Self {
         let ServerProcess { stdin, stdout, stderr, confinement, handle: life } = started;
-        let shared = Arc::new(StdioState { inbox, pending: Mutex::default(), stderr_tail: Mutex::default() });
+        let shared = Arc::new(StdioState {
+            inbox,
+            pending: Mutex::default(),
+            last_id: AtomicU64::new(0),
+            was_answered: AtomicBool::new(false),
+            has_notified: AtomicBool::new(false),
+            stderr_tail: Mutex::default(),
+        });
         let (out, queue) = mpsc::channel(OUTGOING_QUEUE);
         let mut tasks = JoinSet::new();
         let (reads, writes, logs) = (Arc::clone(&shared), Arc::clone(&shared), Arc::clone(&shared));
@@ -133,17 +195,19 @@ impl StdioLink {
     }
 
     pub(super) async fn notify(&self, method: &str, params: Option<&Value>) -> Result<(), LinkError> {
+        self.state.has_notified.store(true, Ordering::Relaxed);
         self.send(message::encode_notification(method, params)).await
     }
 
     pub(super) async fn request(&self, ask: LinkRequest<'_>) -> Result<Box<RawValue>, LinkError> {
         let (sender, answer) = oneshot::channel();
+        self.state.last_id.fetch_max(ask.id, Ordering::Relaxed);
         self.state.pending.lock().insert(ask.id, sender);
         self.send(ask.body).await?;
         let ending = &self.state.inbox.closure;
         tokio::select! {
             biased;
-            answer = answer => answer.map_err(|_| ending.error())?.map_err(LinkError::Rpc),
+            answer = answer => answer.map_err(|_| ending.error())?,
             why = ending.wait_closed() => Err(LinkError::Closed(why)),
         }
     }
@@ -152,6 +216,7 @@ impl StdioLink {
     pub(super) fn cancel(&self, id: u64, cancelled: Option<&Value>) {
         self.state.pending.lock().remove(&id);
         if cancelled.is_some() && !self.state.inbox.closure.is_closed() {
+            self.state.has_notified.store(true, Ordering::Relaxed);
             // If the queue is full, the server does not read, and the notification is dropped.
             drop(self.outgoing.try_send(message::encode_notification("notifications/cancelled", cancelled)));
         }
@@ -187,9 +252,30 @@ async fn read_messages(
     answers: &mpsc::WeakSender<Vec<u8>>,
 ) -> String {
     let (mut line, mut chunk) = (Vec::new(), vec![0; CHUNK]);
+    let mut handler = LineHandler {
+        shared,
+        answers,
+        multiline: MultilineText::default(),
+        doubts: BTreeMap::new(),
+        unended_until: None,
+    };
     loop {
-        let count = match stdout.read(&mut chunk).await {
-            Ok(0) => return "it closed its stdout".to_owned(),
+        let read = match handler.deadline() {
+            None => stdout.read(&mut chunk).await,
+            Some(deadline) => match tokio::time::timeout_at(deadline, stdout.read(&mut chunk)).await {
+                Ok(read) => read,
+                Err(_) => match handler.handle_silence(&mut line) {
+                    Ok(()) => continue,
+                    Err(why) => return why,
+                },
+            },
+        };
+        let count = match read {
+            Ok(0) => {
+                // The last line may have no end.
+                let last = handler.handle_line(&line);
+                return last.err().unwrap_or_else(|| "it closed its stdout".to_owned());
+            }
             Ok(count) => count,
             Err(error) => return format!("its stdout cannot be read: {error}"),
         };
@@ -201,8 +287,8 @@ async fn read_messages(
                 return line_too_long();
             }
             line.extend_from_slice(before);
-            if let Err(flood) = handle_line(&line, shared, answers) {
-                return flood.to_string();
+            if let Err(why) = handler.handle_line(&line) {
+                return why;
             }
             line.clear();
             line.shrink_to(MAX_IDLE_BUFFER);
@@ -211,6 +297,7 @@ async fn read_messages(
             return line_too_long();
         }
         line.extend_from_slice(rest);
+        handler.unended_until = (!line.is_empty()).then(|| Instant::now() + ANSWER_GRACE_PERIOD);
     }
 }
 
@@ -221,39 +308,143 @@ fn line_too_long() -> String {
     )
 }
 
-/// Handles one line.
-fn handle_line(
-    line: &[u8],
-    shared: &Arc<StdioState>,
-    answers: &mpsc::WeakSender<Vec<u8>>,
-) -> Result<(), FloodError> {
-    let inbox = &shared.inbox;
-    if line.trim_ascii().is_empty() {
-        return inbox.count_unsolicited_bytes(line.len(), 1);
-    }
-    let Some(messages) = message::parse_messages(line) else {
-        inbox.count_unsolicited_bytes(line.len(), 1)?;
-        return inbox.record_invalid_message("on stdout", line);
-    };
-    let mut asked = false;
-    for message in messages {
-        match message {
-            RpcMessage::Response { id, result } => {
-                let waiting = id.and_then(|id| shared.pending.lock().remove(&id));
-                if waiting.is_some_and(|waiting| waiting.send(result).is_ok()) {
-                    inbox.record_activity();
-                    asked = true;
-                } else {
-                    inbox.count_unmatched_response()?;
+/// Handles the lines of one server.
+struct LineHandler<'a> {
+    shared: &'a Arc<StdioState>,
+    answers: &'a mpsc::WeakSender<Vec<u8>>,
+    /// Lines that may be parts of one message.
+    multiline: MultilineText,
+    /// Requests that seem to have failed, until when their answer may still follow, and the failure.
+    doubts: BTreeMap<u64, (Instant, LinkError)>,
+    /// How long to wait for the end of the current line before it is looked at.
+    unended_until: Option<Instant>,
+}
+
+impl LineHandler<'_> {
+    /// Handles one line. An error is the reason to end the connection.
+    fn handle_line(&mut self, line: &[u8]) -> Result<(), String> {
+        let handled = match message::parse_messages(line) {
+            Some(messages) => {
+                self.multiline.clear();
+                self.handle_messages(line, messages)
+            }
+            None if line.trim_ascii().is_empty() => self.shared.inbox.count_unsolicited_bytes(line.len(), 1),
+            None => match (unreadable::framing_problem(line), message::parse_leading_messages(line)) {
+                (Some(problem), _) if !self.shared.was_answered.load(Ordering::Relaxed) => {
+                    return Err(problem.to_owned());
                 }
-            }
-            RpcMessage::Notification { method, params } => {
-                inbox.handle_notification(&method, params.as_deref())?;
-            }
-            RpcMessage::Request(request) => respond(request, shared, answers)?,
-        }
+                (_, Some((messages, rest))) => {
+                    self.multiline.clear();
+                    let first = line.get(..line.len() - rest.len()).unwrap_or_default();
+                    self.handle_messages(first, messages).map_err(|flood| flood.to_string())?;
+                    return self.handle_line(rest);
+                }
+                (_, None) => self.handle_invalid_line(line),
+            },
+        };
+        handled.map_err(|flood| flood.to_string())
     }
-    if asked { Ok(()) } else { inbox.count_unsolicited_bytes(line.len(), 1) }
+
+    /// When to stop waiting for the rest of what has arrived.
+    fn deadline(&self) -> Option<Instant> {
+        self.doubts.values().map(|(until, _)| *until).chain(self.unended_until).min()
+    }
+
+    /// Handles that the server wrote nothing more in time. Fails the requests whose answer cannot be read, and reads a
+    /// message without the end of its line.
+    fn handle_silence(&mut self, line: &mut Vec<u8>) -> Result<(), String> {
+        let now = Instant::now();
+        for (id, (_, failure)) in self.doubts.extract_if(.., |_, (until, _)| *until <= now) {
+            // Its answer may have followed.
+            self.shared.resolve(&ResponseId::Number(id), Err(failure));
+        }
+        if self.unended_until.is_none_or(|until| until > now) {
+            return Ok(());
+        }
+        self.unended_until = None;
+        let leading = message::parse_leading_messages(line);
+        if leading.is_some_and(|(_, rest)| rest.trim_ascii().is_empty()) {
+            self.handle_line(line)?;
+            line.clear();
+        } else if let Some(problem) = unreadable::framing_problem(line)
+            && !self.shared.was_answered.load(Ordering::Relaxed)
+        {
+            return Err(problem.to_owned());
+        } else {
+            self.shared.inbox.note_line(line);
+        }
+        Ok(())
+    }
+
+    fn handle_messages(&mut self, line: &[u8], messages: Vec<RpcMessage>) -> Result<(), FloodError> {
+        let shared = self.shared;
+        let inbox = &shared.inbox;
+        let mut asked = false;
+        for message in messages {
+            match message {
+                RpcMessage::Response { id, result: Err(error) }
+                    if id.is_absent()
+                        && let Some(only) = shared.request_without_id() =>
+                {
+                    self.doubt(only, LinkError::Rpc(error));
+                    asked = true;
+                }
+                RpcMessage::Response { id, result } => {
+                    if shared.resolve(&id, result.map_err(LinkError::from)) {
+                        asked = true;
+                    } else {
+                        shared.handle_stray_response(&id)?;
+                    }
+                }
+                RpcMessage::Notification { method, params } => {
+                    inbox.handle_notification(&method, params.as_deref())?;
+                }
+                RpcMessage::Request(request) => respond(request, shared, self.answers)?,
+            }
+        }
+        if asked { Ok(()) } else { inbox.count_unsolicited_bytes(line.len(), 1) }
+    }
+
+    /// Fails a request soon, unless its answer follows.
+    fn doubt(&mut self, id: u64, failure: LinkError) {
+        self.doubts.entry(id).or_insert((Instant::now() + ANSWER_GRACE_PERIOD, failure));
+    }
+
+    /// Handles a line that is not a message. If it is an answer that can be repaired, it is one nevertheless. If it
+    /// completes an unreadable response, its request fails. If it may be a part of one, its request fails unless its
+    /// answer follows.
+    fn handle_invalid_line(&mut self, line: &[u8]) -> Result<(), FloodError> {
+        let inbox = &self.shared.inbox;
+        if let Some(RepairedResponse { id, result, repair }) = RepairedResponse::find(line) {
+            self.multiline.clear();
+            inbox.record_repair(id, &repair);
+            return self
+                .handle_messages(line, vec![RpcMessage::Response { id: ResponseId::Number(id), result }]);
+        }
+        inbox.count_unsolicited_bytes(line.len(), 1)?;
+        let whole = self.multiline.push(line);
+        if let Some(UnreadableResponse { id, problem }) = whole.as_deref().and_then(UnreadableResponse::find)
+        {
+            let what = format!("its answer cannot be read: {problem}");
+            if !self.shared.resolve(&id, Err(LinkError::InvalidResponse(what))) {
+                self.shared.handle_stray_response(&id)?;
+            }
+        } else if let Some(found) = UnreadableResponse::find_anywhere(line)
+            .or_else(|| UnreadableResponse::find_anywhere(self.multiline.unended()))
+            && let Some(id) = found.id.number()
+        {
+            let pending = self.shared.pending.lock();
+            let (is_open, is_alone) = (pending.contains_key(&id), pending.len() == 1);
+            drop(pending);
+            if is_open {
+                // The text around the answer may belong to another request.
+                let problem = if is_alone { found.problem } else { unreadable::describe_kind(line) };
+                let what = format!("its answer cannot be read: {problem}");
+                self.doubt(id, LinkError::InvalidResponse(what));
+            }
+        }
+        inbox.record_invalid_message("on stdout", line)
+    }
 }
 
 /// Answers a request of the server. A response that needs no user is queued at once. Elicitations run in a task.
@@ -313,23 +504,5 @@ fn log_line(line: &mut Vec<u8>, shared: &Arc<StdioState>) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_stderr_tail_is_bounded() {
-        let mut words = StderrTail::default();
-        for n in 0..100 {
-            words.push(format!("line {n}"));
-        }
-        assert_eq!(words.0.len(), MAX_STDERR_TAIL_LINES);
-        assert!(
-            words.to_line().starts_with("line 90 | ") && words.to_line().ends_with(" | line 99"),
-            "{words:?}"
-        );
-        for n in 0..9 {
-            words.push(format!("{n}{}", "x".repeat(MAX_LOG_LINE - 1)));
-        }
-        assert_eq!(words.to_line(), words.0[9], "only the newest line fits");
-    }
-}
+#[path = "stdio_tests.rs"]
+pub(super) mod tests;

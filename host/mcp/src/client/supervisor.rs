@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt as _;
 use futures_util::future::FusedFuture as _;
 use parking_lot::{Mutex, MutexGuard};
+use serde_json::value::RawValue;
 use tokio::sync::{Notify, watch};
-use tokio::time::error::Elapsed;
 use tokio_util::sync::CancellationToken;
+use toolbay_core::call::compute::ComputePool;
 use toolbay_core::call::fault::{Fault, FaultKind};
 use toolbay_core::call::invoke::Failure;
 use toolbay_core::call::server_connector::ServerConnector;
@@ -28,17 +29,20 @@ use super::bounds::{
     HUNG_AFTER, MAX_LABEL, MAX_QUOTED_CHARS, MAX_REFRESH_DELAY, MAX_RETRY_DELAY, REFRESH_DELAY, RETRY_DELAY,
     STABLE_AFTER, SUSPEND_AFTER_FAILURES, SUSPEND_DURATION,
 };
+use super::denied_path;
 use super::elicit::ElicitationHandler;
-use super::http::HttpLink;
+use super::handshake::BeginError;
+use super::http::{HttpLink, LostSessions};
 use super::inbox::Inbox;
 use super::link::{Link, LinkError};
-use super::list::ServerList;
+use super::list::{self, ServerList};
 use super::oauth::{Authenticator, AuthorizationHandler};
 use super::resources::RemoteResources;
-use super::saved_list;
-use super::session::{BeginError, ClientSession};
+use super::saved_list::{self, SavedServer};
+use super::session::ClientSession;
 use super::status::{ServerState, ServerStatus};
 use super::stdio::StdioLink;
+use crate::protocol::lifecycle::Era;
 
 /// Finds a built-in reducer by its name.
 pub type ReducerLookup = Arc<dyn Fn(&str) -> Option<Arc<dyn Reduce>> + Send + Sync>;
@@ -51,6 +55,8 @@ pub(super) struct BridgeContext {
     pub(super) elicitation_handler: Option<Arc<dyn ElicitationHandler>>,
     pub(super) authorization_handler: Option<Arc<dyn AuthorizationHandler>>,
     pub(super) reducer: Option<ReducerLookup>,
+    /// Where long resources are converted.
+    pub(super) compute: ComputePool,
     /// Whether the saved tools of a server are registered before the server has answered.
     pub(super) uses_saved_lists: bool,
     /// Counts changes that the registry does not report, such as those of resources.
@@ -70,6 +76,8 @@ pub(super) struct Supervisor {
     pub(super) context: BridgeContext,
     /// The tokens of a server at a URL. They outlive a connection.
     authenticator: Option<Arc<Authenticator>>,
+    /// When its sessions over HTTP were lost.
+    lost_sessions: Arc<LostSessions>,
     /// Fingerprint of the inputs of the server that are not in its section, such as values of secrets.
     start_fingerprint: u64,
     status: Mutex<ServerStatus>,
@@ -80,15 +88,27 @@ pub(super) struct Supervisor {
     retry_at: Mutex<Instant>,
     /// Whether its tools are registered. The lock is held during registration.
     pub(super) registered: Mutex<bool>,
+    /// The list of the tools that were registered last, as the server wrote it.
+    pub(super) listed_tools: Mutex<Vec<Box<RawValue>>>,
     /// Last known resources and templates.
     pub(super) resources: Mutex<Arc<RemoteResources>>,
     /// Fires when the tools are registered or the first attempt has failed.
     pub(super) listed: CancellationToken,
     /// Fires when the first attempt has succeeded or failed.
     attempted: CancellationToken,
+    /// What is known of the server since its last start.
+    known_server: Mutex<KnownServer>,
     /// Fingerprint of the saved list.
     saved_fingerprint: Mutex<Option<u64>>,
     pub(super) stop: CancellationToken,
+}
+
+/// What is known of a server since its last start.
+#[derive(Debug, Default)]
+struct KnownServer {
+    /// The era to begin with; `None` if it must be found.
+    era: Option<Era>,
+    version: Option<Arc<str>>,
 }
 
 impl Supervisor {
@@ -97,6 +117,7 @@ impl Supervisor {
         let (connector, handler) = (Arc::clone(&ports.connector), ports.authorization_handler.clone());
         Self {
             authenticator: Authenticator::for_server(&server, connector, handler).map(Arc::new),
+            lost_sessions: Arc::default(),
             start_fingerprint: start_fingerprint(&server, &*ports.connector),
             server,
             context: ports,
@@ -105,9 +126,11 @@ impl Supervisor {
             wake: Notify::new(),
             retry_at: Mutex::new(Instant::now()),
             registered: Mutex::new(false),
+            listed_tools: Mutex::default(),
             resources: Mutex::default(),
             listed: CancellationToken::new(),
             attempted: CancellationToken::new(),
+            known_server: Mutex::default(),
             saved_fingerprint: Mutex::default(),
             stop: CancellationToken::new(),
         }
@@ -152,6 +175,13 @@ impl Supervisor {
         let mut state = self.state.subscribe();
         // An error means that the supervisor was dropped, which is settled, too.
         drop(state.wait_for(|(state, _)| *state != ServerState::Connecting).await);
+    }
+
+    /// Waits for a running renewal of the server's tokens, and lets no other begin.
+    pub(super) async fn finish_renewals(&self) {
+        if let Some(authenticator) = &self.authenticator {
+            authenticator.finish_renewals().await;
+        }
     }
 
     /// Whether the first attempt has succeeded or failed.
@@ -229,36 +259,40 @@ impl Supervisor {
     /// Runs until it is stopped.
     pub(super) async fn run(self: Arc<Self>) {
         let mut failures = 0_u32;
-        let mut protocol = self.server.protocol;
-        if self.context.uses_saved_lists {
-            self.load_saved_list().await;
-        }
+        self.load_saved_list().await;
         while !self.stop.is_cancelled() {
             self.set_state(ServerState::Connecting, None);
             let begun = Instant::now();
             let connected = tokio::select! {
                 () = self.stop.cancelled() => break,
-                connected = self.connect(&mut protocol) => connected,
+                connected = self.connect() => connected,
             };
-            let (why, denied) = match connected {
+            let (why, denied, session_lost) = match connected {
                 Ok(session) => {
                     self.set_state(ServerState::Ready, Some(Arc::clone(&session)));
                     let why = self.monitor(&session).await;
                     self.drop_session();
                     let ended = session.link.close().await;
-                    (ended.map_or(why.clone(), |how| format!("{why} ({how})")), false)
+                    let why = ended.map_or(why.clone(), |how| format!("{why} ({how})"));
+                    (why, false, session.link.is_session_lost())
                 }
                 Err(error) => {
-                    // The failure itself may have caused the fallback to the legacy handshake.
-                    protocol = self.server.protocol;
                     let denied = matches!(error, LinkError::Denied(_));
-                    (error.to_string(), denied)
+                    (error.to_string(), denied, false)
                 }
             };
             if self.stop.is_cancelled() {
                 break;
             }
             failures = if begun.elapsed() > STABLE_AFTER { 1 } else { failures.saturating_add(1) };
+            if session_lost && failures == 1 {
+                // The server is there, and a request may wait for the next session.
+                tracing::info!(
+                    server = self.name(),
+                    "an MCP server no longer knows its session: a new one begins"
+                );
+                continue;
+            }
             self.pause(why, denied, failures).await;
             if failures >= SUSPEND_AFTER_FAILURES {
                 failures = 0;
@@ -270,7 +304,10 @@ impl Supervisor {
     /// Waits before the next attempt, with exponential backoff. After an error that a retry cannot fix, the delay is
     /// [`SUSPEND_DURATION`].
     async fn pause(&self, why: String, denied: bool, failures: u32) {
-        let why = self.sanitize(&why);
+        let mut why = self.sanitize(&why);
+        if let Some(hint) = self.denied_path_hint(&why) {
+            why = format!("{why}; {hint}");
+        }
         tracing::warn!(server = self.name(), failures, "an MCP server is unavailable: {why}");
         let broken = denied || failures >= SUSPEND_AFTER_FAILURES;
         let doubled = RETRY_DELAY.saturating_mul(1 << failures.saturating_sub(1).min(10));
@@ -297,6 +334,11 @@ impl Supervisor {
         }
     }
 
+    /// The policy line that would let the server use a path that it says it was denied.
+    pub(super) fn denied_path_hint(&self, text: &str) -> Option<String> {
+        denied_path::hint(&self.server, &*self.context.connector, text)
+    }
+
     fn set_state(&self, state: ServerState, session: Option<Arc<ClientSession>>) {
         let mut status = self.lock_status();
         status.state = state;
@@ -305,6 +347,7 @@ impl Supervisor {
         }
         drop(status);
         self.state.send_replace((state, session));
+        self.publish_state(state.of_source());
         if state != ServerState::Connecting {
             self.listed.cancel();
             self.attempted.cancel();
@@ -313,15 +356,21 @@ impl Supervisor {
         }
     }
 
-    /// Registers the saved list of tools.
+    /// Loads what is known of the server since its last start, and registers the saved list of tools.
     async fn load_saved_list(self: &Arc<Self>) {
-        let Some((listed, version)) = saved_list::load(&self.server, &*self.context.connector).await else {
+        let Some(saved) = saved_list::load(&self.server, &*self.context.connector).await else {
             return;
         };
-        let (supervisor, version) =
-            (Arc::clone(self), version.map(|version| self.sanitize_version(&version)));
+        let SavedServer { listed, version, era } = saved;
+        let version = version.map(|version| self.sanitize_version(&version));
+        *self.known_server.lock() = KnownServer { era, version: version.clone() };
+        if !self.context.uses_saved_lists {
+            return;
+        }
+        let supervisor = Arc::clone(self);
         let placed = tokio::task::spawn_blocking(move || {
             supervisor.register_tools(&listed, version.as_ref(), || false);
+            *supervisor.listed_tools.lock() = listed.items;
         });
         if placed.await.is_ok() {
             self.listed.cancel();
@@ -334,9 +383,9 @@ impl Supervisor {
             .into()
     }
 
-    /// Saves a list for the next start, unless the same list is already saved.
-    pub(super) async fn save_list(&self, version: Option<&str>, listed: &ServerList) {
-        let Some(bytes) = saved_list::encode(&self.server, version, listed, &*self.context.connector) else {
+    /// Saves the list and the era of a session for the next start, unless the same is already saved.
+    pub(super) async fn save_list(&self, encoded: Option<Vec<u8>>) {
+        let Some(bytes) = encoded else {
             tracing::debug!(server = self.name(), "the list of tools is too long to be saved");
             return;
         };
@@ -347,42 +396,67 @@ impl Supervisor {
         }
     }
 
+    /// The list and the era of a session, as [`Self::save_list`] saves them. `None` if they are too long. The work grows
+    /// with the list.
+    pub(super) fn encode_list(&self, session: &ClientSession, listed: &ServerList) -> Option<Vec<u8>> {
+        let version = session.negotiated.version.as_deref();
+        let era = self.known_server.lock().era;
+        saved_list::encode(&self.server, version, era, listed, &*self.context.connector)
+    }
+
+    /// Remembers the era of a server for its next start. A server over HTTP is asked each time, which costs one request.
+    /// So is a legacy server whose version has changed: it may have become modern. `remembered` is the era that this
+    /// session began with.
+    fn remember_era(&self, session: &ClientSession, remembered: Option<Era>) {
+        let mut known = self.known_server.lock();
+        let version = session.negotiated.version.clone();
+        let skipped_discover = remembered == Some(Era::Legacy);
+        let is_current = session.negotiated.modern || !skipped_discover || known.version == version;
+        let is_wanted = self.server.protocol == ProtocolEra::Auto && matches!(session.link, Link::Stdio(_));
+        let era = if session.negotiated.modern { Era::Modern } else { Era::Legacy };
+        *known = KnownServer { era: (is_wanted && is_current).then_some(era), version };
+    }
+
     /// Drops the session. The tools stay registered, and a call triggers a reconnect.
     pub(super) fn drop_session(&self) {
         self.state.send_modify(|(_, session)| *session = None);
     }
 
     /// Connects to the server and imports its tools.
-    async fn connect(self: &Arc<Self>, protocol: &mut ProtocolEra) -> Result<Arc<ClientSession>, LinkError> {
+    async fn connect(self: &Arc<Self>) -> Result<Arc<ClientSession>, LinkError> {
         let most = self.server.start_timeout;
+        let latest: Mutex<Option<Arc<Inbox>>> = Mutex::default();
+        // After a failed attempt, the next one finds the era again, unless the handshake succeeds.
+        let remembered = self.known_server.lock().era.take();
+        let deadline = list::later_pages_deadline(tokio::time::Instant::now(), most);
         let connect = async {
+            let mut begin_in = remembered;
             loop {
                 let (link, inbox) = self.open_link().await?;
-                match ClientSession::begin(link, inbox, *protocol).await {
+                *latest.lock() = Some(Arc::clone(&inbox));
+                match ClientSession::begin(link, inbox, self.server.protocol, begin_in).await {
                     Ok(session) => {
-                        // A reconnect skips `server/discover`, which a legacy server does not know.
-                        let older = !session.negotiated.modern && matches!(session.link, Link::Stdio(_));
-                        if *protocol == ProtocolEra::Auto && older {
-                            *protocol = ProtocolEra::Legacy;
-                        }
                         let session = Arc::new(session);
+                        self.remember_era(&session, remembered);
                         self.record_connected(&session);
-                        self.refresh_tools(&session).await?;
+                        self.refresh_tools(&session, deadline).await?;
                         return Ok(session);
                     }
-                    Err(BeginError::RetryAsLegacy) => *protocol = ProtocolEra::Legacy,
+                    Err(BeginError::RetryAsLegacy) => begin_in = Some(Era::Legacy),
                     Err(BeginError::Failed(error)) => return Err(error),
                 }
             }
         };
-        match tokio::time::timeout(most, connect).await {
-            Ok(connected) => connected,
-            Err(_) => Err(LinkError::Closed(format!(
-                "it did not start within {}; to allow more time, write in the policy: [mcp.{}] start_timeout = …",
-                quantity::show_duration(most),
-                self.server.name
-            ))),
+        if let Ok(connected) = tokio::time::timeout(most, connect).await {
+            return connected;
         }
+        let unusable = latest.lock().as_ref().and_then(|inbox| inbox.requests.describe_start());
+        let unusable = unusable.map(|what| format!("; {what}")).unwrap_or_default();
+        Err(LinkError::Closed(format!(
+            "it did not start within {}{unusable}; to allow more time, write in the policy: [mcp.{}] start_timeout = …",
+            quantity::show_duration(most),
+            self.server.name
+        )))
     }
 
     async fn open_link(&self) -> Result<(Link, Arc<Inbox>), LinkError> {
@@ -394,8 +468,9 @@ impl Supervisor {
                 Link::Stdio(StdioLink::new(started, Arc::clone(&inbox)))
             }
             ServerTransport::Http(endpoint) => {
-                let authenticator = self.authenticator.clone();
-                Link::Http(Arc::new(HttpLink::new((**endpoint).clone(), authenticator, Arc::clone(&inbox))))
+                let (authenticator, lost) = (self.authenticator.clone(), Arc::clone(&self.lost_sessions));
+                let link = HttpLink::new((**endpoint).clone(), authenticator, Arc::clone(&inbox), lost);
+                Link::Http(Arc::new(link))
             }
         };
         Ok((link, inbox))
@@ -431,7 +506,7 @@ impl Supervisor {
                     return format!("it did not answer {HUNG_AFTER} calls in a row: the connection was closed");
                 }
                 read = &mut reading, if !reading.is_terminated() => {
-                    if let Some(why) = self.refresh_outcome(read) {
+                    if let Err(why) = read {
                         return why;
                     }
                     last = tokio::time::Instant::now();
@@ -450,37 +525,24 @@ impl Supervisor {
         }
     }
 
-    /// Reads the lists of the server; the list of tools only if `tools` is set.
-    async fn read_lists(
-        self: &Arc<Self>,
-        session: &Arc<ClientSession>,
-        tools: bool,
-    ) -> Result<Result<(), LinkError>, Elapsed> {
+    /// Reads the lists of the server; the list of tools only if `tools` is set. The error is the reason why the session has
+    /// to end.
+    async fn read_lists(self: &Arc<Self>, session: &Arc<ClientSession>, tools: bool) -> Result<(), String> {
         if tools {
-            let read = tokio::time::timeout(self.server.start_timeout, self.refresh_tools(session)).await;
-            if !matches!(read, Ok(Ok(()))) {
-                return read;
-            }
+            let most = self.server.start_timeout;
+            let deadline = list::later_pages_deadline(tokio::time::Instant::now(), most);
+            let read = tokio::time::timeout(most, self.refresh_tools(session, deadline)).await;
+            let read = match read.map_err(|_| "reading its lists again timed out".to_owned())? {
+                Err(error) if !matches!(error, LinkError::Closed(_)) => {
+                    let unread = ServerList::unread(format!("its list of tools cannot be read: {error}"));
+                    self.replace_tools(session, unread).await
+                }
+                read => read,
+            };
+            read.map_err(|error| error.to_string())?;
         }
         self.refresh_resources(session).await;
-        Ok(Ok(()))
-    }
-
-    /// Evaluates a refresh of the lists; returns the reason if the session has to end.
-    fn refresh_outcome(&self, read: Result<Result<(), LinkError>, Elapsed>) -> Option<String> {
-        match read {
-            Ok(Ok(())) => None,
-            Ok(Err(LinkError::Closed(why))) => Some(why),
-            Ok(Err(error)) => {
-                let why = self.sanitize(&error.to_string());
-                tracing::warn!(
-                    server = self.name(),
-                    "the lists of an MCP server could not be read again: {why}"
-                );
-                None
-            }
-            Err(_) => Some("reading its lists again timed out".to_owned()),
-        }
+        Ok(())
     }
 }
 
@@ -502,3 +564,7 @@ fn jitter(name: &str, failures: u32) -> f64 {
     let number = RandomState::new().hash_one((name, failures));
     f64::from(u32::try_from(number >> 40).unwrap_or_default()) / f64::from(1_u32 << 24)
 }
+
+#[cfg(test)]
+#[path = "supervisor_tests.rs"]
+mod tests;

@@ -1,17 +1,19 @@
 //! Imports a tool of a server. A problem costs only this tool, and is reported.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::sync::Arc;
 
-use serde::Deserialize;
+use serde::de::Visitor;
+use serde::{Deserialize, Deserializer as _};
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 use toolbay_core::call::server_connector::ServerConnector;
 use toolbay_core::registry::{CallSettings, ToolEntry};
 use toolbay_core::tool::definition_text;
-use toolbay_core::tool::schema::{MAX_SCHEMA_BYTES, Schema};
+use toolbay_core::tool::schema::{Schema, SchemaReader};
 use toolbay_core::tool::tags::Effects;
-use toolbay_core::tool::{Keywords, ToolDef, ToolSource, ToolTraits};
+use toolbay_core::tool::{Keywords, SourceName, ToolDef, ToolSource, ToolTraits};
 use toolbay_policy::limits::DEFAULT_RESULT_BYTES;
 use toolbay_policy::mcp_server::{McpServer, ServerToolSettings, ServerTransport};
 use toolbay_policy::name::QualifiedName;
@@ -22,7 +24,16 @@ use super::bounds::{MAX_ANNOTATION_BYTES, MAX_DESCRIPTION, MAX_LABEL, MAX_TOOL_B
 use crate::protocol::bounded;
 use crate::protocol::bounds::MAX_UNREDACTED_CHARS;
 use crate::protocol::message;
-use crate::protocol::mirror::HeaderMirror;
+use crate::protocol::mirror::{self, HeaderMirror};
+
+/// The name of a tool in a server's list. `None` if it has none.
+pub(super) fn listed_name(raw: &RawValue) -> Option<String> {
+    #[derive(Deserialize)]
+    struct RawName {
+        name: String,
+    }
+    message::parse_object::<RawName>(raw).ok().map(|raw| raw.name)
+}
 
 /// An imported tool.
 #[derive(Debug)]
@@ -40,8 +51,10 @@ pub(super) struct ImportedTool {
 #[serde(rename_all = "camelCase")]
 struct RawTool<'a> {
     name: String,
-    title: Option<String>,
-    description: Option<String>,
+    #[serde(borrow)]
+    title: Option<&'a RawValue>,
+    #[serde(borrow)]
+    description: Option<&'a RawValue>,
     #[serde(borrow)]
     input_schema: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -87,35 +100,47 @@ pub(super) fn import_tool(
     let redact = definition_text::redact_fn(|text| connector.redact(text));
     let shown = definition_text::sanitize_label(&tool.name, MAX_LABEL, &redact);
     let refuse = |why: String| format!("the tool `{shown}`: {why}");
-    let name = QualifiedName::from_mcp_tool(&server.name, &tool.name).map_err(|e| refuse(e.to_string()))?;
+    let name = server.tool_name(&tool.name).map_err(refuse)?;
     if RawExecution::is_task_only(tool.execution) {
         return Err(refuse("it can only be called as a task, which this host does not support".to_owned()));
     }
     let mut warnings = Vec::new();
-    let (input, mirror) = import_input_schema(tool.input_schema, connector, &mut warnings)
+    let reader = SchemaReader::of_server(&redact);
+    let (input, mirror) = import_input_schema(tool.input_schema, &reader, &server.transport, &mut warnings)
         .map_err(|why| refuse(format!("input schema: {why}")))?;
-    let output = match tool.output_schema.map(|raw| import_output_schema(raw, connector)) {
-        Some(Err(why)) => {
-            warnings.push(format!("imported without its output schema: {why}"));
-            None
-        }
-        Some(Ok(schema)) => Some(schema),
-        None => None,
-    };
+    let output = tool.output_schema.map_or(Ok(None), |raw| reader.output(raw.get())).unwrap_or_else(|lost| {
+        warnings.push(format!("imported without its output schema: {lost}"));
+        None
+    });
     let rules = server.settings_for(&tool.name);
     let source = ToolSource::Mcp { server: server.name.as_str().into(), version: version.cloned() };
     // Annotations are hints, so invalid ones are ignored.
     let claims = tool.annotations.and_then(|raw| bounded::parse_bounded(raw, MAX_ANNOTATION_BYTES).ok());
-    let title = tool.title.or_else(|| annotation(claims.as_ref(), "title")?.as_str().map(ToOwned::to_owned));
+    let title = text_of("title", tool.title, &mut warnings);
+    let title = title.or_else(|| annotation(claims.as_ref(), "title")?.as_str().map(ToOwned::to_owned));
     let title = title.map(|title| definition_text::sanitize_label(&title, MAX_LABEL, &redact));
-    let words = tool.description.map(|text| definition_text::sanitize_text(&text, MAX_DESCRIPTION, &redact));
+    let written = text_of("description", tool.description, &mut warnings).filter(|text| !text.is_empty());
+    let words = written.map(|text| definition_text::sanitize_text(&text, MAX_DESCRIPTION, &redact));
+    if words.as_ref().is_some_and(String::is_empty) {
+        warnings.push("imported without its `description`: nothing in it is visible".to_owned());
+    }
     let description = words.filter(|text| !text.is_empty()).or_else(|| title.clone());
     let description =
         description.unwrap_or_else(|| format!("The tool {shown} of the MCP server {}.", server.name));
+    let full = QualifiedName::from_mcp_tool(&server.name, &tool.name).map_err(|e| refuse(e.to_string()))?;
+    let is_renamed = name != full;
+    let is_own = !is_renamed && name.tool_part() == tool.name;
+    let source_name = (!is_own).then(|| Box::new(SourceName { own: tool.name.clone(), full }));
     let def = ToolDef {
+        source_name,
         title,
         output_schema: output,
-        keywords: Keywords { toolset: Some(format!("mcp:{}", server.name)), ..Keywords::default() },
+        keywords: Keywords {
+            toolset: Some(format!("mcp:{}", server.name)),
+            // A search still finds a renamed tool by the words of its own name.
+            search_hint: is_renamed.then(|| shown.clone()),
+            ..Keywords::default()
+        },
         traits: traits_from_annotations(claims.as_ref()),
         timeout: rules.timeout,
         ..ToolDef::new(name, description, input, source)
@@ -124,47 +149,58 @@ pub(super) fn import_tool(
     Ok(Some(ImportedTool { remote_name: tool.name, def, rules, mirror, warning }))
 }
 
-/// Imports the input schema, and reads which arguments are mirrored in headers.
+/// Imports the input schema, and reads which arguments are mirrored in headers. The marks mean something over HTTP only;
+/// there, a tool with an invalid mark must be left out (MCP 2026-07-28).
 fn import_input_schema(
     raw: Option<&RawValue>,
-    connector: &dyn ServerConnector,
+    reader: &SchemaReader<'_>,
+    transport: &ServerTransport,
     warnings: &mut Vec<String>,
 ) -> Result<(Schema, HeaderMirror), String> {
-    let mut value = match raw {
-        Some(raw) => bounded::parse_bounded(raw, MAX_SCHEMA_BYTES)?,
-        None => json!({"type": "object"}),
-    };
-    // Some servers omit `type` for tools without arguments. Other types are refused below.
-    if let Some(schema) = value.as_object_mut().filter(|schema| !schema.contains_key("type")) {
-        schema.insert("type".to_owned(), json!("object"));
+    let schema = reader.input(raw.map(RawValue::get));
+    match HeaderMirror::from_schema(schema.value()) {
+        Ok(mirror) => Ok((schema, mirror)),
+        Err(why) if matches!(transport, ServerTransport::Http(_)) => Err(why),
+        Err(why) => {
+            warnings.push(format!("imported without its header marks: {why}"));
+            let shown = mirror::without_marks(schema.value());
+            Ok((schema.with_shown(shown), HeaderMirror::default()))
+        }
     }
-    let left_out = definition_text::sanitize_schema(&mut value, &|text| connector.redact(text))?;
-    if left_out > 0 {
-        warnings.push(format!(
-            "{left_out} keywords of its input schema are removed, because they contain template tokens, hidden characters \
-             or a secret"
-        ));
-    }
-    // Read after the sanitization, since the marks name headers.
-    let mirror = HeaderMirror::from_schema(&value)?;
-    let schema = Schema::input(&value.to_string()).map_err(|e| e.to_string())?;
-    if ["oneOf", "anyOf", "allOf"].iter().any(|keyword| schema.value().get(keyword).is_some()) {
-        // Some model APIs refuse the whole list for such a schema.
-        warnings
-            .push("its input schema has a combinator at the root, which some model APIs refuse".to_owned());
-    }
-    Ok((without_validator(&schema), mirror))
 }
 
-fn import_output_schema(raw: &RawValue, connector: &dyn ServerConnector) -> Result<Schema, String> {
-    let mut value = bounded::parse_bounded(raw, MAX_SCHEMA_BYTES)?;
-    definition_text::sanitize_schema(&mut value, &|text| connector.redact(text))?;
-    Schema::output(&value.to_string()).map(|schema| without_validator(&schema)).map_err(|e| e.to_string())
+/// The text of a member, or nothing if it is anything else.
+fn text_of(member: &str, raw: Option<&RawValue>, warnings: &mut Vec<String>) -> Option<String> {
+    let raw = raw?;
+    if let Ok(text) = serde_json::from_str(raw.get()) {
+        return Some(text);
+    }
+    let text = lossy_text(raw);
+    warnings.push(match text {
+        Some(_) => format!("half of a surrogate pair in its `{member}` is replaced"),
+        None => format!("imported without its `{member}`: it is not a text"),
+    });
+    text
 }
 
-/// Drops the validator, which is built again on first use: a list may have thousands of schemas.
-fn without_validator(schema: &Schema) -> Schema {
-    Schema::from_trusted(schema.value().clone())
+/// A text in which halves of surrogate pairs are replaced: programs that cut a text may leave one.
+fn lossy_text(raw: &RawValue) -> Option<String> {
+    struct LossyText;
+
+    impl Visitor<'_> for LossyText {
+        type Value = String;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a text")
+        }
+
+        fn visit_bytes<E: serde::de::Error>(self, bytes: &[u8]) -> Result<String, E> {
+            // Each byte of a half is replaced for itself.
+            Ok(String::from_utf8_lossy(bytes).replace("\u{fffd}\u{fffd}\u{fffd}", "\u{fffd}"))
+        }
+    }
+
+    serde_json::Deserializer::from_str(raw.get()).deserialize_bytes(LossyText).ok()
 }
 
 /// Describes why a tool cannot be parsed, with its name if possible.
@@ -231,6 +267,7 @@ pub(super) fn with_settings(entry: ToolEntry, rules: &ServerToolSettings) -> Too
 mod tests {
     use super::super::inbox::tests::NullConnector;
     use super::*;
+    use serde_json::json;
     use toolbay_policy::mcp_server::{HttpServerConfig, ProtocolEra};
     use toolbay_policy::name::PluginId;
 
@@ -241,6 +278,7 @@ mod tests {
             secrets: Vec::new(),
             oauth: None,
             net_private: Vec::new(),
+            route: toolbay_policy::route::OutboundRoute::default(),
         };
         McpServer {
             name: PluginId::new("s").unwrap(),
@@ -288,34 +326,82 @@ mod tests {
             def.input_schema.value()["properties"]["b"],
             json!({"type": "string", "enum": ["x", "y"]})
         );
-        assert!(taken.warning.unwrap().contains("2 keywords"));
+        let lost: Vec<_> = def.dropped_keywords().flat_map(|(_, lost)| lost.listed()).collect();
+        let pointers: Vec<_> = lost.iter().map(|one| one.pointer.as_str()).collect();
+        assert_eq!(pointers, ["/properties/a/enum", "/properties/a/default", "/properties/n/const"]);
+        assert!(!format!("{lost:?}").contains("canary-secret"));
         assert_eq!(taken.remote_name, "t<|im_start|>", "calls use the original name");
         let named = json!({"name": "t", "inputSchema": {"properties": {"<|im_start|>": {}}}});
-        assert!(self::import(&named.to_string()).unwrap_err().contains("chat template token"));
+        let named = import(&named.to_string()).unwrap().def.input_schema;
+        assert_eq!(named.value()["properties"], json!({}));
+        assert!(named.dropped().unwrap().to_string().contains("/properties/[STRIPPED-TEMPLATE-TOKEN]"));
     }
 
     #[test]
     fn oversized_tools_are_refused_before_they_are_parsed() {
         let zeros = format!("[{}0]", "0,".repeat(300_000));
+        let why = import(&format!(r#"{{"name":"t","x":{zeros},"y":{zeros}}}"#)).unwrap_err();
+        assert!(why.contains("a tool is left out"), "{why}");
+        let schema = |text: &str| {
+            let input = import(&format!(r#"{{"name":"t","inputSchema":{text}}}"#)).unwrap().def.input_schema;
+            let output = import(&format!(r#"{{"name":"t","outputSchema":{text}}}"#)).unwrap();
+            let lost = input.dropped().unwrap().to_string();
+            assert_eq!(output.def.output_schema, None);
+            assert!(output.warning.unwrap().ends_with(&format!("without its output schema: {lost}")));
+            (input.value().clone(), lost)
+        };
+        let deep = format!(r#"{{"a":{}1{}}}"#, "[".repeat(500), "]".repeat(500));
         for (text, part) in [
-            (format!(r#"{{"name":"t","inputSchema":{{"enum":{zeros}}}}}"#), "at most 256KiB"),
-            (format!(r#"{{"name":"t","x":{zeros},"y":{zeros}}}"#), "a tool is left out"),
-            (
-                format!(r#"{{"name":"t","inputSchema":{{"a":{}1{}}}}}"#, "[".repeat(500), "]".repeat(500)),
-                "recursion limit",
-            ),
+            (format!(r#"{{"enum":{zeros}}}"#), "more than 250000 values"),
+            (format!(r#"{{"enum":["{}"]}}"#, "x".repeat(300_000)), "bytes; the limit is"),
+            (deep, "/a (it is nested too deeply)"),
         ] {
-            let why = import(&text).unwrap_err();
-            assert!(why.contains(part), "{why}");
+            let (shown, lost) = schema(&text);
+            assert!(lost.contains(part), "{lost}");
+            assert_eq!(shown, json!({"type": "object", "properties": {}}));
         }
         let odd =
             import(&format!(r#"{{"name":"t","annotations":{{"readOnlyHint":true,"x":{zeros}}}}}"#)).unwrap();
         assert!(!odd.def.traits.read_only, "oversized annotations are ignored");
-        let output = import(&format!(r#"{{"name":"t","outputSchema":{{"enum":{zeros}}}}}"#)).unwrap();
-        assert!(
-            output.def.output_schema.is_none()
-                && output.warning.unwrap().contains("without its output schema")
-        );
+        let odd =
+            import(r#"{"name":"t","title":7,"description":["x"],"inputSchema":null,"outputSchema":null}"#)
+                .unwrap();
+        assert_eq!((odd.def.title, odd.def.output_schema), (None, None));
+    }
+
+    #[test]
+    fn a_text_or_schema_that_is_lost_has_a_line() {
+        for (members, description, part) in [
+            (r#""description":"cut \ud83d""#, Some("cut \u{fffd}"), "surrogate pair in its `description`"),
+            (r#""description":"\ud83d\ude00 \udc00x""#, Some("\u{1f600} \u{fffd}x"), "is replaced"),
+            (r#""description":5"#, None, "without its `description`: it is not a text"),
+            (r#""description":"\u200b""#, None, "nothing in it is visible"),
+            (r#""title":["x"]"#, None, "without its `title`"),
+            (r#""outputSchema":"x""#, None, "without its output schema: 1 keyword: (root)"),
+        ] {
+            let tool = import(&format!(r#"{{"name":"t",{members}}}"#)).unwrap();
+            let default = "The tool t of the MCP server s.";
+            assert_eq!(tool.def.description, description.unwrap_or(default), "{members}");
+            assert_eq!(tool.def.output_schema, None);
+            let warning = tool.warning.unwrap();
+            assert!(warning.contains(part), "{members}: {warning}");
+        }
+        for members in
+            [r#""description":"""#, r#""outputSchema":[]"#, r#""outputSchema":{}"#, r#""title":null"#]
+        {
+            let tool = import(&format!(r#"{{"name":"t",{members}}}"#)).unwrap();
+            assert_eq!((tool.warning, tool.def.output_schema), (None, None), "{members}");
+        }
+        let text = r#"{"name":"t","inputSchema":{"properties":{"a":{"type":"number","maximum":1e400}}}}"#;
+        let schema = import(text).unwrap().def.input_schema;
+        assert_eq!(schema.value()["properties"], json!({"a": {"type": "number"}}));
+        assert!(schema.dropped().unwrap().to_string().contains("/properties/a/maximum"));
+    }
+
+    #[test]
+    fn an_invalid_header_mark_costs_the_tool_over_http() {
+        let text = r#"{"name":"t","inputSchema":{"properties":{"a":{"type":"array","x-mcp-header":"A"}}}}"#;
+        assert!(import(text).unwrap_err().contains("x-mcp-header"));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Bounded parsing of untrusted JSON. Items over a limit are skipped and not stored: a message may have megabytes, and
 //! two bytes of text can become a tree node of about 70 bytes.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -38,6 +39,36 @@ impl<'de: 'a, 'a, const N: usize> Deserialize<'de> for BoundedList<'a, N> {
 impl<'de: 'a, 'a, const N: usize> Deserialize<'de> for BoundedMap<'a, N> {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
         input.deserialize_map(BoundedVisitor(PhantomData::<Self>))
+    }
+}
+
+impl<'a, const N: usize> BoundedList<'a, N> {
+    /// Reads a value where the protocol has a list, in every form that servers write:
+    ///
+    /// | value | list |
+    /// |---|---|
+    /// | absent, `null`, `{}` | empty |
+    /// | an object whose names are distinct numbers, as PHP writes a list that lacks items | its values |
+    /// | anything else that is not a list | that value as the only item |
+    ///
+    /// # Errors
+    /// The list is not valid JSON.
+    pub(crate) fn read(raw: Option<&'a RawValue>) -> serde_json::Result<Self> {
+        let Some(raw) = raw.filter(|raw| raw.get() != "null") else { return Ok(Self::default()) };
+        match raw.get().as_bytes().first() {
+            Some(b'[') => serde_json::from_str(raw.get()),
+            Some(b'{') => {
+                let BoundedMap { entries, truncated } = serde_json::from_str::<BoundedMap<'a, N>>(raw.get())?;
+                let mut numbers = HashSet::new();
+                let is_numbered =
+                    |(name, _): &(String, _)| name.parse::<u32>().is_ok_and(|number| numbers.insert(number));
+                match entries.iter().all(is_numbered) {
+                    true => Ok(Self { items: entries.into_iter().map(|(_, raw)| raw).collect(), truncated }),
+                    false => Ok(Self { items: vec![raw], truncated: false }),
+                }
+            }
+            _ => Ok(Self { items: vec![raw], truncated: false }),
+        }
     }
 }
 
@@ -113,6 +144,32 @@ pub(crate) fn check_size(raw: &RawValue, most: usize) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_is_read_in_every_form_that_servers_write() {
+        let read = |text: &str| {
+            let raw = RawValue::from_string(text.to_owned()).unwrap();
+            let list = BoundedList::<2>::read(Some(&raw)).unwrap();
+            (list.items.iter().map(|raw| raw.get()).collect::<Vec<_>>().join(" "), list.truncated)
+        };
+        for (text, items, more) in [
+            ("null", "", false),
+            ("[]", "", false),
+            ("{}", "", false),
+            ("[1,2]", "1 2", false),
+            ("[1,2,3]", "1 2", true),
+            (r#"{"0":1,"5":2}"#, "1 2", false),
+            (r#"{"0":1,"1":2,"2":3}"#, "1 2", true),
+            (r#"{"a":1}"#, r#"{"a":1}"#, false),
+            (r#"{"0":1,"a":2}"#, r#"{"0":1,"a":2}"#, false),
+            (r#"{"0":1,"0":2}"#, r#"{"0":1,"0":2}"#, false),
+            ("7", "7", false),
+            ("\"a\"", "\"a\"", false),
+        ] {
+            assert_eq!(read(text), (items.to_owned(), more), "{text}");
+        }
+        assert!(BoundedList::<2>::read(None).unwrap().items.is_empty());
+    }
 
     #[test]
     fn items_over_the_limit_are_skipped() {

@@ -10,5 +10,9 @@ pub(crate) const MAX_BATCH_MESSAGES: usize = 100;
 /// Longest text of a server before redaction, in characters. Cutting text earlier could leave the beginning of a
 /// secret, which redaction would miss.
 pub(crate) const MAX_UNREDACTED_CHARS: usize = 16_000;
+/// Longest name of a client in an error, such as a method, in characters.
+pub(crate) const MAX_SHOWN_NAME: usize = 160;
+/// Longest id of a client's request and longest progress token, in bytes: responses and notifications repeat them.
+pub(crate) const MAX_CLIENT_ID: usize = 1024;
 /// Upper limit of the `retry` delay that a server requests before its stream is resumed.
 pub(crate) const MAX_RESUME_DELAY: Duration = Duration::from_secs(30);

@@ -50,6 +50,11 @@ impl StreamEvent {
     pub(crate) fn resume_hint(id: Option<String>, retry: Duration) -> Self {
         Self { id, message: None, retry: Some(retry), transient: true }
     }
+
+    /// The only event of a stream.
+    pub(crate) fn single(message: EncodedResponse) -> Self {
+        Self { id: None, message: Some(message), retry: None, transient: false }
+    }
 }
 
 /// Budget of bytes that may be retained for a disconnected client.
@@ -73,6 +78,8 @@ enum StreamOwner {
 #[derive(Debug)]
 pub(crate) struct EventStream {
     owner: StreamOwner,
+    /// Whether the client takes messages besides the response.
+    pub(crate) takes_events: bool,
     /// Ends the request.
     pub(crate) cancel: CancellationToken,
     events: Mutex<StreamState>,
@@ -110,20 +117,21 @@ pub(crate) fn parse_event_id(event_id: &str) -> Option<(u64, Option<u64>)> {
 }
 
 impl EventStream {
-    fn new(owner: StreamOwner, cancel: CancellationToken) -> Self {
-        Self { owner, cancel, events: Mutex::default(), capacity: Notify::new() }
+    fn new(owner: StreamOwner, cancel: CancellationToken, takes_events: bool) -> Self {
+        Self { owner, takes_events, cancel, events: Mutex::default(), capacity: Notify::new() }
     }
 
     /// Creates the stream of a request in a session. With `retry`, the stream begins with an event that carries the
-    /// retry delay.
+    /// retry delay. A client that takes no events gets only the response.
     pub(crate) fn for_request(
         number: u64,
         id: RequestId,
         cancel: CancellationToken,
         retry: Option<Duration>,
+        takes_events: bool,
     ) -> Self {
-        let stream = Self::new(StreamOwner::Request(number, id), cancel);
-        if let Some(retry) = retry {
+        let stream = Self::new(StreamOwner::Request(number, id), cancel, takes_events);
+        if let Some(retry) = retry.filter(|_| takes_events) {
             let mut events = stream.events.lock();
             let id = events.next_event_id(&stream.owner);
             events.unread.push_back(StreamEvent::resume_hint(id, retry));
@@ -131,14 +139,14 @@ impl EventStream {
         stream
     }
 
-    /// Creates the stream of a request without a session.
-    pub(crate) fn for_stateless_request(cancel: CancellationToken) -> Self {
-        Self::new(StreamOwner::StatelessRequest, cancel)
+    /// Creates the stream of a request without a session. A client that takes no events gets only the response.
+    pub(crate) fn for_stateless_request(cancel: CancellationToken, takes_events: bool) -> Self {
+        Self::new(StreamOwner::StatelessRequest, cancel, takes_events)
     }
 
     /// Creates the stream of a session.
     pub(crate) fn for_session() -> Self {
-        Self::new(StreamOwner::Session, CancellationToken::new())
+        Self::new(StreamOwner::Session, CancellationToken::new(), true)
     }
 
     pub(crate) fn number(&self) -> Option<u64> {
@@ -152,8 +160,12 @@ impl EventStream {
         !matches!(self.owner, StreamOwner::Session)
     }
 
-    /// Sends a message once there is capacity. A `transient` message is not retained for a disconnected client.
+    /// Sends a message once there is capacity, unless the client takes only the response. A `transient` message is not
+    /// retained for a disconnected client.
     pub(crate) async fn push(&self, line: Bytes, transient: bool) {
+        if !self.takes_events {
+            return;
+        }
         let mut message = Some(EncodedResponse { line, error: None });
         loop {
             let room = self.capacity.notified();

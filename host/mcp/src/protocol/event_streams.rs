@@ -11,6 +11,7 @@ use tokio_util::bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
 use super::event_stream::{EncodedResponse, EventStream};
+use super::incoming;
 use super::outbound::{Destination, MessageSink};
 
 /// The event streams of a session.
@@ -47,11 +48,12 @@ impl EventStreams {
         Self { streams: Mutex::default(), session_stream: Arc::new(EventStream::for_session()), retry }
     }
 
-    /// Creates the stream of a request.
+    /// Creates the stream of a request. A client that takes no events gets only the response.
     pub(crate) fn begin(
         &self,
         id: &RequestId,
         cancel: CancellationToken,
+        takes_events: bool,
     ) -> Result<Arc<EventStream>, BeginStreamError> {
         let mut streams = self.streams.lock();
         if streams.closed {
@@ -60,7 +62,9 @@ impl EventStreams {
         if streams.open.contains_key(id) {
             return Err(BeginStreamError::Duplicate);
         }
-        let stream = Arc::new(EventStream::for_request(streams.next_number, id.clone(), cancel, self.retry));
+        let number = streams.next_number;
+        let stream = EventStream::for_request(number, id.clone(), cancel, self.retry, takes_events);
+        let stream = Arc::new(stream);
         streams.next_number = streams.next_number.wrapping_add(1);
         streams.open.insert(id.clone(), Arc::clone(&stream));
         Ok(stream)
@@ -74,9 +78,11 @@ impl EventStreams {
         }
     }
 
-    /// Cancels a request. Its id is free only after the request has ended.
+    /// Cancels a request. Its id is free only after the request has ended. It may be text in place of a number, or the
+    /// other way round.
     pub(crate) fn cancel(&self, id: &RequestId) {
-        let stream = self.streams.lock().open.get(id).cloned();
+        let find = |id: &RequestId| self.streams.lock().open.get(id).cloned();
+        let stream = find(id).or_else(|| find(&incoming::other_form(id)?));
         if let Some(stream) = stream {
             stream.cancel.cancel();
             stream.finish(None);
@@ -89,7 +95,8 @@ impl EventStreams {
         match to {
             Destination::Progress(id) => open(id),
             Destination::ServerRequest(id) | Destination::Cancellation(id) => {
-                open(id).or_else(|| Some(Arc::clone(&self.session_stream)))
+                let own = open(id).filter(|stream| stream.takes_events);
+                own.or_else(|| Some(Arc::clone(&self.session_stream)))
             }
             Destination::Session => Some(Arc::clone(&self.session_stream)),
         }

@@ -87,7 +87,7 @@ fn drain(stream: &EventStream, reader: u64) -> (Vec<String>, bool) {
 }
 
 fn begin_and_read(streams: &EventStreams, of: i64) -> (Arc<EventStream>, u64) {
-    let stream = streams.begin(&id(of), CancellationToken::new()).unwrap();
+    let stream = streams.begin(&id(of), CancellationToken::new(), true).unwrap();
     let reader = stream.attach_reader(None);
     (stream, reader)
 }
@@ -123,10 +123,27 @@ async fn each_message_goes_to_the_stream_it_belongs_to() {
 }
 
 #[tokio::test]
+async fn a_client_that_takes_no_events_gets_only_the_response() {
+    let streams = EventStreams::new(RETRY);
+    let stream = streams.begin(&id(1), CancellationToken::new(), false).unwrap();
+    let reader = stream.attach_reader(None);
+    let of_session = streams.session_stream.attach_reader(None);
+    // More than the buffer holds: none of them waits for the reader.
+    for _ in 0..100 {
+        send_progress(&streams, 1).await;
+    }
+    streams.send(LINE, Destination::ServerRequest(&id(1))).await;
+    assert_eq!(drain(&stream, reader), (vec![], false));
+    assert_eq!(drain(&streams.session_stream, of_session), (vec!["0".into()], false));
+    streams.finish(&id(1), response());
+    assert!(stream.take_single_response().is_some());
+}
+
+#[tokio::test]
 async fn an_id_is_free_once_its_request_has_ended() {
     let streams = EventStreams::new(None);
     let (stream, reader) = begin_and_read(&streams, 1);
-    let again = || streams.begin(&id(1), CancellationToken::new()).unwrap_err();
+    let again = || streams.begin(&id(1), CancellationToken::new(), true).unwrap_err();
     assert_eq!(again(), BeginStreamError::Duplicate);
     streams.cancel(&id(1));
     assert!(stream.cancel.is_cancelled());
@@ -139,7 +156,7 @@ async fn an_id_is_free_once_its_request_has_ended() {
     let (next, reader) = begin_and_read(&streams, 1);
     streams.close();
     assert_eq!(drain(&next, reader), (vec![], true));
-    assert_eq!(streams.begin(&id(2), CancellationToken::new()).unwrap_err(), BeginStreamError::Closed);
+    assert_eq!(streams.begin(&id(2), CancellationToken::new(), true).unwrap_err(), BeginStreamError::Closed);
 }
 
 #[tokio::test]

@@ -5,20 +5,37 @@
 //! | not UTF-8 or not JSON, and [`salvage`] finds no request in it | -32700 without an id |
 //! | an unparseable request with a readable id | `input_invalid` with its id, see [`salvage`] |
 //! | an array | -32600, because revisions since 2025-06-18 have no batches |
-//! | an object that is not a message, or has duplicate members | -32600, with its id if that is valid |
-//! | a request with invalid `params` for its method | -32602 |
+//! | an object that is not a message, or has duplicate members | -32600, with the member, and its id if that is valid |
+//! | a request with an id longer than [`MAX_CLIENT_ID`] | -32600 without an id |
+//! | a request with invalid `params` for its method | -32602, with the member |
 //! | a request with the id of an unfinished request | -32600 with that id |
 //! | a response without a pending request, an unknown notification | none |
 
 use std::sync::Arc;
 
-use rmcp::model::{CancelledNotificationParam, ErrorData, RequestId, RequestMetaObject};
+use rmcp::model::{ClientCapabilities, ErrorData, ProgressToken, RequestId, RequestMetaObject};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::value::RawValue;
+use serde_json::json;
+use serde_json::value::{RawValue, to_raw_value};
+use toolbay_policy::text::one_line;
 
-use super::message::{self, Envelope, RpcMessage, RpcResult};
+use super::bounded::BoundedMap;
+use super::bounds::MAX_CLIENT_ID;
+use super::message::{self, Envelope, ResponseId, RpcMessage, RpcResult};
+use super::objects;
 use super::salvage::{self, SalvagedMessage};
+
+/// Longest description of what is wrong with a message, in characters. It may quote the message.
+const MAX_PROBLEM: usize = 300;
+/// The member of `_meta` with the client's capabilities (2026-07-28).
+const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+/// The notification that cancels a request.
+pub(crate) const CANCELLED: &str = "notifications/cancelled";
+/// The members of a message that decide what it is. None of them may occur twice.
+const MEMBERS: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
+/// Most members of a message that are searched for one that occurs twice.
+const MAX_MEMBERS: usize = 64;
 
 /// A message of a client.
 #[derive(Debug)]
@@ -27,8 +44,8 @@ pub(crate) enum ClientMessage {
     Request(ClientRequest),
     /// A notification.
     Notification { method: String, params: Option<Box<RawValue>> },
-    /// A response. The id is `None` if it cannot belong to a request of this server.
-    Response { id: Option<u64>, result: RpcResult },
+    /// A response.
+    Response { id: ResponseId, result: RpcResult },
 }
 
 /// A request of a client.
@@ -102,11 +119,8 @@ impl ClientRequest {
     /// # Errors
     /// The parameters are invalid for the method.
     pub(crate) fn params<T: DeserializeOwned>(&self) -> Result<T, ErrorData> {
-        let read = match &self.params {
-            Some(params) => message::parse_object(params),
-            None => serde_json::from_str("{}"),
-        };
-        read.map_err(|_| self.invalid_params())
+        let params = self.params.as_deref().map_or("{}", RawValue::get);
+        objects::parse(params).map_err(|error| self.invalid_params(&error.to_string()))
     }
 
     /// Whether the request is the handshake of a legacy version. In 2026-07-28, `initialize` is an unknown method.
@@ -114,9 +128,25 @@ impl ClientRequest {
         self.method == "initialize" && (self.meta.protocol_version().is_none() || self.subject.is_some())
     }
 
-    /// The error for invalid parameters.
-    pub(crate) fn invalid_params(&self) -> ErrorData {
-        ErrorData::invalid_params(format!("invalid `params` for `{}`", self.method), None)
+    /// The error for invalid parameters. `problem` names the member.
+    pub(crate) fn invalid_params(&self, problem: &str) -> ErrorData {
+        let (method, problem) = (one_line(&self.method, MAX_PROBLEM), one_line(problem, MAX_PROBLEM));
+        ErrorData::invalid_params(format!("invalid `params` for `{method}`: {problem}"), None)
+    }
+}
+
+impl RequestHead<'_> {
+    /// The `_meta` object, with the capabilities of the client in the form that the library reads.
+    fn take_meta(&mut self) -> RequestMetaObject {
+        let mut meta = self.meta.take().unwrap_or_default();
+        let declared = meta.0.0.get(CLIENT_CAPABILITIES).map(ToString::to_string);
+        // Empty lists in place of objects.
+        if let Some(declared) = declared.filter(|_| meta.client_capabilities().is_none())
+            && let Ok(capabilities) = objects::parse::<ClientCapabilities>(&declared)
+        {
+            meta.set_client_capabilities(capabilities);
+        }
+        meta
     }
 }
 
@@ -126,9 +156,40 @@ impl InvalidMessage {
     }
 }
 
-/// The id of the request that a `notifications/cancelled` cancels.
+/// The id as text in place of a number, or the other way round, if one of them is what some clients make of the other.
+pub(crate) fn other_form(id: &RequestId) -> Option<RequestId> {
+    match id {
+        RequestId::Number(number) => Some(RequestId::String(number.to_string().into())),
+        RequestId::String(text) => {
+            text.parse().ok().filter(|number: &i64| number.to_string() == **text).map(RequestId::Number)
+        }
+    }
+}
+
+/// Parses the id of a request: a string or an integer of at most [`MAX_CLIENT_ID`] bytes, since it is repeated and kept.
+pub(crate) fn parse_id(id: &str) -> Option<RequestId> {
+    if id.len() <= MAX_CLIENT_ID { serde_json::from_str(id).ok() } else { None }
+}
+
+/// The id of the request that a `notifications/cancelled` cancels. Its other members, such as the reason, are not read: none
+/// of them can undo the cancellation.
 pub(crate) fn cancelled_request_id(params: Option<&RawValue>) -> Option<RequestId> {
-    message::parse_object::<CancelledNotificationParam>(params?).ok()?.request_id
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct CancelledParams<'a> {
+        #[serde(borrow)]
+        request_id: &'a RawValue,
+    }
+    let CancelledParams { request_id } = message::parse_object(params?).ok()?;
+    parse_id(request_id.get())
+}
+
+/// The progress token of a request. One that is too long to repeat, or has another type, costs only the progress.
+pub(crate) fn progress_token(meta: &RequestMetaObject) -> Option<ProgressToken> {
+    meta.get_progress_token().filter(|ProgressToken(token)| match token {
+        RequestId::Number(_) => true,
+        RequestId::String(text) => text.len() <= MAX_CLIENT_ID,
+    })
 }
 
 /// Parses one message.
@@ -136,6 +197,7 @@ pub(crate) fn cancelled_request_id(params: Option<&RawValue>) -> Option<RequestI
 /// # Errors
 /// The input is not a valid message.
 pub(crate) fn parse_message(bytes: &[u8]) -> Result<ClientMessage, Box<InvalidMessage>> {
+    let bytes = message::without_byte_order_mark(bytes);
     let Ok(text) = std::str::from_utf8(bytes) else { return parse_salvaged(bytes, "not valid UTF-8") };
     match salvage::json_error(text) {
         Some(why) => parse_salvaged(bytes, &why),
@@ -146,22 +208,26 @@ pub(crate) fn parse_message(bytes: &[u8]) -> Result<ClientMessage, Box<InvalidMe
 /// Parses a message that is valid JSON.
 fn parse_json(text: &str) -> Result<ClientMessage, Box<InvalidMessage>> {
     let envelope =
-        Envelope::parse(text).filter(Envelope::is_strict).ok_or_else(|| malformed_message(text))?;
+        Envelope::parse(text).filter(Envelope::is_strict).ok_or_else(|| malformed_message(text, None))?;
     match envelope.into_message() {
         Some(RpcMessage::Request(raw)) => {
-            let id = serde_json::from_str(raw.id.get()).map_err(|_| malformed_message(text))?;
-            let head: RequestHead<'_> = match &raw.params {
-                Some(params) if params.get().starts_with('{') => {
-                    message::parse_object(params).map_err(|_| malformed_message(text))?
-                }
+            let id = parse_id(raw.id.get()).ok_or_else(|| malformed_message(text, None))?;
+            let mut head: RequestHead<'_> = match &raw.params {
+                Some(params) if params.get().starts_with(['{', '[']) => match message::parse_object(params) {
+                    Ok(head) => head,
+                    // A list is reported as invalid parameters.
+                    Err(_) if params.get().starts_with('[') => RequestHead::default(),
+                    Err(error) => return Err(malformed_message(text, Some(&format!("`params`: {error}")))),
+                },
                 Some(_) | None => RequestHead::default(),
             };
             let arguments = head.arguments.filter(|_| raw.method == "tools/call");
+            let arguments = arguments.map(|raw| if is_empty_list(raw) { "{}" } else { raw.get() });
             Ok(ClientMessage::Request(ClientRequest {
                 id,
                 subject: head.subject(&raw.method),
-                arguments: arguments.map(|raw| raw.get().into()),
-                meta: head.meta.unwrap_or_default(),
+                arguments: arguments.map(Into::into),
+                meta: head.take_meta(),
                 method: raw.method,
                 params: raw.params,
             }))
@@ -170,8 +236,14 @@ fn parse_json(text: &str) -> Result<ClientMessage, Box<InvalidMessage>> {
             Ok(ClientMessage::Notification { method, params })
         }
         Some(RpcMessage::Response { id, result }) => Ok(ClientMessage::Response { id, result }),
-        None => Err(malformed_message(text)),
+        None => Err(malformed_message(text, None)),
     }
+}
+
+/// Whether a value is `[]`, which stands for arguments without members.
+fn is_empty_list(raw: &RawValue) -> bool {
+    let inside = raw.get().strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    inside.is_some_and(|inside| inside.trim_ascii().is_empty())
 }
 
 /// Salvages input that is not valid JSON, for the reason `why`.
@@ -188,35 +260,85 @@ fn parse_salvaged(bytes: &[u8], why: &str) -> Result<ClientMessage, Box<InvalidM
         Some(SalvagedMessage::Request(error, id)) => {
             InvalidMessage::new(InvalidKind::UnreadableRequest, error, Some(id))
         }
+        Some(SalvagedMessage::Cancellation(id)) => {
+            let params = to_raw_value(&json!({ "requestId": id })).ok();
+            return Ok(ClientMessage::Notification { method: CANCELLED.to_owned(), params });
+        }
         Some(SalvagedMessage::NoReply) => InvalidMessage::new(InvalidKind::NoReply, no_json(), None),
         None => InvalidMessage::new(InvalidKind::NotAMessage, no_json(), None),
     })
 }
 
-/// The error for valid JSON that is not a message.
-fn malformed_message(text: &str) -> Box<InvalidMessage> {
-    #[derive(Deserialize, Default)]
-    struct MessageMembers<'a> {
-        #[serde(borrow)]
-        id: Option<&'a RawValue>,
-        #[serde(borrow)]
-        method: Option<&'a RawValue>,
+/// The members of a message of any shape.
+#[derive(Deserialize, Default)]
+struct MessageMembers<'a> {
+    #[serde(borrow)]
+    jsonrpc: Option<&'a RawValue>,
+    #[serde(borrow)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    method: Option<&'a RawValue>,
+    #[serde(borrow)]
+    result: Option<&'a RawValue>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+}
+
+impl MessageMembers<'_> {
+    /// Why these members make no message.
+    fn problem(&self) -> &'static str {
+        let answers = self.result.is_some() || self.error.is_some();
+        match self {
+            Self { jsonrpc: None, .. } => "`jsonrpc` is missing",
+            Self { jsonrpc: Some(version), .. } if version.get() != r#""2.0""# => "`jsonrpc` is not \"2.0\"",
+            Self { method: Some(method), .. } if !method.get().starts_with('"') => "`method` is not a string",
+            Self { method: Some(_), .. } if answers => "`method` stands beside `result` or `error`",
+            Self { method: None, .. } if !answers => "`method` is missing",
+            Self { id: Some(id), .. } if id.get().len() > MAX_CLIENT_ID => "`id` has more than 1024 bytes",
+            Self { id: Some(id), .. } if parse_id(id.get()).is_none() => {
+                "`id` is neither a string nor an integer"
+            }
+            Self { id: None, method: Some(_), .. } => "`id` is null",
+            Self { error: Some(_), .. } => "`error` has no integer `code`",
+            Self { .. } => "a member has an unexpected type",
+        }
     }
+}
+
+/// The first member of a message that occurs twice.
+fn repeated_member(text: &str) -> Option<&'static str> {
+    let members: BoundedMap<'_, MAX_MEMBERS> = serde_json::from_str(text).ok()?;
+    let count = |name: &str| members.entries.iter().filter(|(key, _)| key == name).count();
+    MEMBERS.into_iter().find(|name| count(name) > 1)
+}
+
+/// The error for valid JSON that is not a message. `problem` says what is wrong with its parameters.
+fn malformed_message(text: &str, problem: Option<&str>) -> Box<InvalidMessage> {
     let text = text.trim_ascii_start();
     if text.starts_with('[') {
         let error = "the protocol no longer supports batches; send each message separately";
         return InvalidMessage::new(InvalidKind::NotAMessage, ErrorData::invalid_request(error, None), None);
     }
-    let error = ErrorData::invalid_request("the message is not valid JSON-RPC 2.0", None);
-    let members =
-        text.starts_with('{').then(|| serde_json::from_str::<MessageMembers<'_>>(text).ok()).flatten();
-    let Some(MessageMembers { id, method }) = members else {
+    let refuse = |problem: &str| {
+        let problem = one_line(problem, MAX_PROBLEM);
+        ErrorData::invalid_request(format!("the message is not valid JSON-RPC 2.0: {problem}"), None)
+    };
+    if !text.starts_with('{') {
+        return InvalidMessage::new(InvalidKind::NotAMessage, refuse("it is not an object"), None);
+    }
+    let repeated = repeated_member(text).map(|name| format!("`{name}` occurs twice"));
+    let members = serde_json::from_str::<MessageMembers<'_>>(text).ok();
+    let problem = problem.or(repeated.as_deref());
+    let problem = problem.unwrap_or_else(|| members.as_ref().map_or("", MessageMembers::problem));
+    let error = refuse(problem);
+    let Some(members) = members else {
         return InvalidMessage::new(InvalidKind::NotAMessage, error, None);
     };
+    let MessageMembers { id, method, .. } = members;
     // Over stdio, only a request gets a response: an object with a method and an id, or with neither.
     let asks = method.is_some() == id.is_some();
     let kind = if asks { InvalidKind::NotAMessage } else { InvalidKind::NoReply };
-    InvalidMessage::new(kind, error, id.and_then(|id| serde_json::from_str(id.get()).ok()))
+    InvalidMessage::new(kind, error, id.and_then(|id| parse_id(id.get())))
 }
 
 #[cfg(test)]
@@ -284,6 +406,151 @@ mod tests {
         ] {
             let invalid = parse_message(text.as_bytes()).unwrap_err();
             assert_eq!((invalid.kind, invalid.id), (kind, id.map(RequestId::Number)), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_names_the_member() {
+        for (text, part) in [
+            (r#"{"id":1,"method":"ping"}"#, "`jsonrpc` is missing"),
+            (r#"{"jsonrpc":2.0,"id":1,"method":"ping"}"#, "`jsonrpc` is not \"2.0\""),
+            (r#"{"jsonrpc":"2.0","id":1}"#, "`method` is missing"),
+            (r#"{"jsonrpc":"2.0","id":1,"method":7}"#, "`method` is not a string"),
+            (r#"{"jsonrpc":"2.0","id":[],"method":"ping"}"#, "`id` is neither a string nor an integer"),
+            (r#"{"jsonrpc":"2.0","id":3.5,"method":"ping"}"#, "`id` is neither a string nor an integer"),
+            (r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#, "`id` is null"),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"ping","result":{}}"#, "`method` stands beside"),
+            (r#"{"jsonrpc":"2.0","id":1,"error":{"code":"x"}}"#, "`error` has no integer `code`"),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"ping","method":"ping"}"#, "`method` occurs twice"),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"ping","params":{},"params":{}}"#, "`params` occurs twice"),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"ping","params":{"_meta":7}}"#,
+                "`params`: `_meta`: invalid type: integer `7`",
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"arguments":{},"arguments":{}}}"#,
+                "`params`: duplicate field `arguments`",
+            ),
+            ("7", "it is not an object"),
+        ] {
+            let invalid = parse_message(text.as_bytes()).unwrap_err();
+            assert!(invalid.error.message.contains(part), "{text}: {}", invalid.error.message);
+        }
+        let long = format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"ping","params":{{"_meta":"{}"}}}}"#,
+            "x".repeat(5000)
+        );
+        let invalid = parse_message(long.as_bytes()).unwrap_err();
+        assert!(invalid.error.message.chars().count() < 2 * MAX_PROBLEM);
+    }
+
+    #[test]
+    fn empty_lists_stand_for_empty_objects() {
+        let call = |params: &str| {
+            parse_request(&format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{params}}}"#))
+        };
+        assert_eq!(call(r#"{"name":"t","arguments":[ ]}"#).arguments.as_deref(), Some("{}"));
+        assert_eq!(call(r#"{"name":"t","arguments":[1]}"#).arguments.as_deref(), Some("[1]"));
+        assert!(call(r#"{"name":"t","_meta":[]}"#).meta.is_empty());
+        for list in ["[]", "[ ]", "[\n]"] {
+            assert!(call(list).params::<rmcp::model::EmptyObject>().is_ok(), "{list}");
+        }
+        assert!(call("[1]").params::<rmcp::model::EmptyObject>().is_err());
+        let meta = format!(
+            r#"{{"_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28","{CLIENT_CAPABILITIES}":{{"elicitation":[],"roots":[]}}}}}}"#
+        );
+        let capabilities = call(&meta).meta.client_capabilities().unwrap();
+        assert!(capabilities.elicitation.is_some() && capabilities.sampling.is_none());
+        let empty = call(&meta.replace(r#"{"elicitation":[],"roots":[]}"#, "[]")).meta.client_capabilities();
+        assert_eq!(empty, Some(ClientCapabilities::default()));
+    }
+
+    #[test]
+    fn only_the_request_id_decides_about_a_cancellation() {
+        let cancelled = |params: &str| {
+            let text = format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}"#);
+            match parse_message(text.as_bytes()) {
+                Ok(ClientMessage::Notification { params, .. }) => cancelled_request_id(params.as_deref()),
+                other => panic!("{params}: {other:?}"),
+            }
+        };
+        // The last ones are read by no JSON parser.
+        for odd in ["null", "5", "[]", r#"{"x":1}"#, "true", r#""why""#, r#""\ud800""#, "NaN", "[1e400]"] {
+            for member in ["reason", "_meta", "other"] {
+                let params = format!(r#"{{"{member}":{odd},"requestId":50}}"#);
+                assert_eq!(cancelled(&params), Some(RequestId::Number(50)), "{params}");
+            }
+        }
+        assert_eq!(cancelled(r#"{"requestId":"a"}"#), Some(RequestId::String("a".into())));
+        for invalid in [
+            r#""params":{"requestId":1,"requestId":2,"reason":NaN}"#,
+            r#""params":{"reason":NaN}"#,
+            r#""params":[{"requestId":1},NaN]"#,
+            r#""params":{"requestId":NaN}"#,
+            r#""params":{"reason":NaN},"requestId":1"#,
+        ] {
+            let text = format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled",{invalid}}}"#);
+            assert_eq!(parse_message(text.as_bytes()).unwrap_err().kind, InvalidKind::NoReply, "{text}");
+        }
+        let long = format!(r#"{{"requestId":"{}"}}"#, "i".repeat(MAX_CLIENT_ID));
+        for none in
+            ["{}", "[50]", "null", "50", r#"{"requestId":{}}"#, r#"{"requestId":1,"requestId":2}"#, &long]
+        {
+            assert_eq!(cancelled(none), None, "{none:.50}");
+        }
+    }
+
+    #[test]
+    fn a_notification_is_read_whatever_its_params_are() {
+        for params in
+            ["null", "5", "[]", "[1]", "{}", r#""x""#, r#"{"_meta":5,"progress":"x","progressToken":{}}"#]
+        {
+            for method in ["initialized", "progress", "roots/list_changed", "unknown"] {
+                let text =
+                    format!(r#"{{"jsonrpc":"2.0","method":"notifications/{method}","params":{params}}}"#);
+                let message = parse_message(text.as_bytes());
+                assert!(matches!(message, Ok(ClientMessage::Notification { .. })), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_repeated_to_a_client_is_bounded() {
+        let request = |id: &str, token: &str| {
+            format!(
+                r#"{{"jsonrpc":"2.0","id":{id},"method":"ping","params":{{"_meta":{{"progressToken":{token}}}}}}}"#
+            )
+        };
+        let (most, long) = (json_text(MAX_CLIENT_ID - 2), json_text(MAX_CLIENT_ID - 1));
+        assert!(matches!(parse_request(&request(&most, "1")).id, RequestId::String(_)));
+        for text in [
+            request(&long, "1"),
+            format!(r#"{{"jsonrpc":"1.0","id":{long},"method":"ping"}}"#),
+            format!(r#"{{"jsonrpc":"2.0","id":{long},"method":"ping","params":NaN}}"#),
+        ] {
+            assert_eq!(parse_message(text.as_bytes()).unwrap_err().id, None, "{text:.60}");
+        }
+        let refused = parse_message(request(&long, "1").as_bytes()).unwrap_err().error.message;
+        assert!(refused.contains(&format!("`id` has more than {MAX_CLIENT_ID} bytes")), "{refused}");
+        let token = |token: &str| progress_token(&parse_request(&request("1", token)).meta);
+        assert!(token("0").is_some() && token(&json_text(MAX_CLIENT_ID)).is_some());
+        for none in ["null", "{}", "[]", "1.5", &json_text(MAX_CLIENT_ID + 1)] {
+            assert!(token(none).is_none(), "{none:.50}");
+        }
+    }
+
+    /// A JSON string with `length` characters.
+    fn json_text(length: usize) -> String {
+        format!("\"{}\"", "i".repeat(length))
+    }
+
+    #[test]
+    fn an_id_has_another_form() {
+        let text = |id: &str| RequestId::String(id.into());
+        assert_eq!(other_form(&RequestId::Number(3)), Some(text("3")));
+        assert_eq!(other_form(&text("3")), Some(RequestId::Number(3)));
+        for other in ["", "x", "03", "+3", "3.0", " 3"] {
+            assert_eq!(other_form(&text(other)), None, "{other}");
         }
     }
 }

@@ -3,6 +3,7 @@
 //! therefore costs only itself.
 
 use std::borrow::Cow;
+use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
@@ -11,12 +12,16 @@ use toolbay_policy::text::one_line;
 
 use super::bounded::BoundedList;
 use super::bounds::{MAX_BATCH_MESSAGES, MAX_UNREDACTED_CHARS};
+use super::objects;
 
 /// The method is unknown.
 pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
 /// The parameters are invalid for the method.
 pub(crate) const INVALID_PARAMS: i64 = -32602;
-/// Longest id of a server's request, in bytes, since the response repeats it.
+/// The request failed in the server.
+pub(crate) const INTERNAL_ERROR: i64 = -32603;
+/// Longest id of a server's request, in bytes, since the response repeats it, and of an id in a message of this host, in
+/// characters.
 const MAX_ID: usize = 256;
 /// The protocol version is not supported (2026-07-28).
 pub(crate) const UNSUPPORTED_VERSION: i64 = -32022;
@@ -28,8 +33,83 @@ pub(crate) enum RpcMessage {
     Request(RawRequest),
     /// A notification.
     Notification { method: String, params: Option<Box<RawValue>> },
-    /// A response. The id is `None` if it cannot belong to a request of this side, whose ids are plain numbers.
-    Response { id: Option<u64>, result: RpcResult },
+    /// A response.
+    Response { id: ResponseId, result: RpcResult },
+}
+
+/// The id of a response, compared with the ids of this side, which are plain numbers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ResponseId {
+    /// The number `3`, in one of the forms that peers give back: `3`, `3.0`, `"3"`. Each of them can mean no other request.
+    Number(u64),
+    /// Another value, as a message shows it.
+    Other(String),
+    /// No id, as in an error about a request that the peer could not read.
+    Absent,
+}
+
+impl ResponseId {
+    /// Reads an id as it stands in the JSON of a peer.
+    pub(crate) fn from_text(id: &str) -> Self {
+        let number = match serde_json::from_str::<String>(id) {
+            Ok(text) => parse_whole_number(&text),
+            Err(_) => parse_whole_number(id),
+        };
+        number.map_or_else(|| Self::Other(one_line(id, MAX_ID)), Self::Number)
+    }
+
+    fn from_raw(id: Option<&RawValue>) -> Self {
+        id.map_or(Self::Absent, |id| Self::from_text(id.get()))
+    }
+
+    /// The number, if it can belong to a request of this side.
+    pub(crate) fn number(&self) -> Option<u64> {
+        match self {
+            Self::Number(number) => Some(*number),
+            Self::Other(_) | Self::Absent => None,
+        }
+    }
+
+    /// Whether there is no id.
+    pub(crate) fn is_absent(&self) -> bool {
+        matches!(self, Self::Absent)
+    }
+}
+
+impl fmt::Display for ResponseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Other(text) => f.write_str(text),
+            Self::Absent => f.write_str("null"),
+        }
+    }
+}
+
+/// Parses a number of JSON that stands for a whole number: `3`, `3.0`, `3e0`.
+fn parse_whole_number(text: &str) -> Option<u64> {
+    // Above, several whole numbers are the same floating-point number.
+    const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
+    let is_digit = |character: char| character.is_ascii_digit();
+    if !text.starts_with(is_digit) || !text.ends_with(is_digit) {
+        return None;
+    }
+    if let Ok(number) = text.parse() {
+        return Some(number);
+    }
+    let number: f64 = serde_json::from_str(text).ok()?;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a whole number from 0 to 2^53"
+    )]
+    (number.fract() == 0.0 && number < MAX_EXACT).then_some(number as u64)
+}
+
+/// Parses the code of an error: `-32603`, `-32603.0`.
+fn parse_code(text: &str) -> Option<i64> {
+    let (sign, digits) = text.strip_prefix('-').map_or((1, text), |digits| (-1, digits));
+    parse_whole_number(digits).and_then(|number| i64::try_from(number).ok()).map(|number| sign * number)
 }
 
 /// A request with raw parameters.
@@ -55,6 +135,49 @@ pub(crate) struct RpcError {
 }
 
 impl RpcError {
+    /// The code of an error that has none, or none that is a whole number.
+    const NO_CODE: i64 = 0;
+    /// Stands for an answer that is no error, either. The code of no peer is read as it.
+    const NO_OUTCOME: i64 = i64::MIN;
+
+    /// Reads an error in any form: its texts are worth more than their places. `None` if members occur twice.
+    fn from_raw(raw: &RawValue) -> Option<Self> {
+        #[derive(Deserialize, Default)]
+        struct LooseError<'a> {
+            #[serde(borrow)]
+            code: Option<&'a RawValue>,
+            #[serde(borrow)]
+            message: Option<&'a RawValue>,
+            #[serde(borrow)]
+            data: Option<&'a RawValue>,
+        }
+        let LooseError { code, message, data } = match raw.get().starts_with('{') {
+            true => serde_json::from_str(raw.get()).ok()?,
+            false => LooseError { message: Some(raw), ..LooseError::default() },
+        };
+        let text = |raw: &RawValue| serde_json::from_str(raw.get()).unwrap_or_else(|_| raw.get().to_owned());
+        let mut message = message.map(text).unwrap_or_default();
+        let number = code.and_then(|raw| parse_code(&text(raw)));
+        if let (Some(code), None) = (code, number) {
+            message = format!("{}: {message}", text(code));
+        }
+        if let (true, Some(data)) = (message.trim().is_empty(), data) {
+            message = text(data);
+        }
+        Some(Self { code: number.unwrap_or(Self::NO_CODE), message, data: data.map(ToOwned::to_owned) })
+    }
+
+    /// The error of an answer without `result` and `error`. Its request ends with it, since no other answer follows.
+    fn without_outcome() -> Self {
+        let message = "its answer has neither `result` nor `error`".to_owned();
+        Self { code: Self::NO_OUTCOME, message, data: None }
+    }
+
+    /// Whether this stands for an answer without `result` and `error`.
+    pub(crate) fn is_without_outcome(&self) -> bool {
+        self.code == Self::NO_OUTCOME
+    }
+
     /// Describes the error for a message. The text is not redacted yet.
     pub(crate) fn describe(&self) -> String {
         format!("error {}: {}", self.code, one_line(&self.message, MAX_UNREDACTED_CHARS))
@@ -64,20 +187,24 @@ impl RpcError {
 /// The members of a message. Duplicate members make it invalid.
 #[derive(Deserialize)]
 pub(crate) struct Envelope<'a> {
+    /// Raw, since some peers write a number.
     #[serde(borrow)]
-    jsonrpc: Option<Cow<'a, str>>,
+    jsonrpc: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "deserialize_present")]
     id: Option<&'a RawValue>,
     method: Option<String>,
     #[serde(borrow)]
     params: Option<&'a RawValue>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "deserialize_present")]
     result: Option<&'a RawValue>,
-    error: Option<RpcError>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
 }
 
 /// Deserializes a member that is present, even if it is null.
-fn deserialize_present<'de, D: Deserializer<'de>>(input: D) -> Result<Option<&'de RawValue>, D::Error> {
+pub(crate) fn deserialize_present<'de, D: Deserializer<'de>>(
+    input: D,
+) -> Result<Option<&'de RawValue>, D::Error> {
     <&RawValue>::deserialize(input).map(Some)
 }
 
@@ -90,16 +217,23 @@ impl<'a> Envelope<'a> {
 
     /// Whether the message follows JSON-RPC 2.0 strictly.
     pub(crate) fn is_strict(&self) -> bool {
-        let answers = self.result.is_some() || self.error.is_some();
+        let answers = self.result.is_some_and(|result| result.get() != "null") || self.error.is_some();
         let has_null_id = self.id.is_some_and(|id| id.get() == "null");
-        self.jsonrpc.as_deref() == Some("2.0")
+        let version = self.jsonrpc.and_then(|raw| serde_json::from_str::<Cow<'_, str>>(raw.get()).ok());
+        version.as_deref() == Some("2.0")
+            && self.error.is_none_or(|error| serde_json::from_str::<RpcError>(error.get()).is_ok())
             && self.method.is_some() != answers
             && !(has_null_id && self.method.is_some())
     }
 
+    /// The text of the result, as a part of the text that was parsed.
+    pub(crate) fn result_text(&self) -> Option<&'a str> {
+        self.result.map(RawValue::get)
+    }
+
     /// Converts to a message. A request may have any id except null.
     pub(crate) fn into_message(self) -> Option<RpcMessage> {
-        let Self { id, method, params, result, error, .. } = self;
+        let Self { jsonrpc, id, method, params, result, error } = self;
         let (params, id) = (params.map(ToOwned::to_owned), id.filter(|id| id.get() != "null"));
         match (method, id) {
             (Some(method), Some(id)) => {
@@ -107,34 +241,68 @@ impl<'a> Envelope<'a> {
             }
             (Some(method), None) => Some(RpcMessage::Notification { method, params }),
             (None, id) => {
-                let result = match (result, error) {
-                    (_, Some(error)) => Err(error),
+                let result = match (result.filter(|result| result.get() != "null"), error) {
                     (Some(result), None) => Ok(result.to_owned()),
-                    (None, None) => return None,
+                    // What some servers write for no error.
+                    (Some(result), Some(error)) if matches!(error.get(), "[]" | "{}" | "\"\"" | "false") => {
+                        Ok(result.to_owned())
+                    }
+                    (_, Some(error)) => Err(RpcError::from_raw(error)?),
+                    (None, None) => match result {
+                        Some(null) => Ok(null.to_owned()),
+                        // A line of a log may have an id, too.
+                        None if id.is_some() && jsonrpc.is_some() => Err(RpcError::without_outcome()),
+                        None => return None,
+                    },
                 };
-                Some(RpcMessage::Response { id: id.and_then(|id| id.get().parse().ok()), result })
+                Some(RpcMessage::Response { id: ResponseId::from_raw(id), result })
             }
         }
     }
 }
 
-/// Parses one message or a batch of a server. `None` if it is not JSON-RPC.
+/// Parses one message or a batch of a server. `None` if it is not JSON-RPC. An invalid message of a batch costs only
+/// itself.
 pub(crate) fn parse_messages(text: &[u8]) -> Option<Vec<RpcMessage>> {
-    let text = std::str::from_utf8(text).ok()?.trim_ascii();
+    let text = std::str::from_utf8(without_byte_order_mark(text)).ok()?.trim_ascii();
     if !text.starts_with('[') {
         return Some(vec![parse_single(text)?]);
     }
     let parts: BoundedList<'_, MAX_BATCH_MESSAGES> = serde_json::from_str(text).ok()?;
-    if parts.items.is_empty() || parts.truncated {
+    if parts.truncated {
         return None;
     }
-    parts.items.into_iter().map(|part| parse_single(part.get())).collect()
+    let messages: Vec<_> = parts.items.into_iter().filter_map(|part| parse_single(part.get())).collect();
+    (!messages.is_empty()).then_some(messages)
+}
+
+/// Parses the messages at the beginning of a line that has more than one value, and returns them with what follows. `None`
+/// if the line does not begin with a message.
+pub(crate) fn parse_leading_messages(line: &[u8]) -> Option<(Vec<RpcMessage>, &[u8])> {
+    let line = without_byte_order_mark(line);
+    let valid = line.utf8_chunks().next()?.valid();
+    let (mut messages, mut end) = (Vec::new(), 0);
+    let mut values = serde_json::Deserializer::from_str(valid).into_iter::<&RawValue>();
+    while messages.len() < MAX_BATCH_MESSAGES
+        && let Some(Ok(value)) = values.next()
+        && let Some(message) = parse_single(value.get())
+    {
+        messages.push(message);
+        end = values.byte_offset();
+    }
+    (!messages.is_empty()).then(|| (messages, line.get(end..).unwrap_or_default()))
+}
+
+/// Removes the byte order mark that some programs put before UTF-8 text.
+pub(crate) fn without_byte_order_mark(text: &[u8]) -> &[u8] {
+    text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text)
 }
 
 fn parse_single(text: &str) -> Option<RpcMessage> {
     Some(match Envelope::parse(text)?.into_message()? {
         RpcMessage::Request(request) if !is_valid_id(request.id.get()) => {
-            RpcMessage::Response { id: None, result: Ok(request.id) }
+            let id = ResponseId::from_raw(Some(&request.id));
+            RpcMessage::Response { id, result: Ok(request.id) }
         }
         message => message,
     })
@@ -145,12 +313,9 @@ fn is_valid_id(id: &str) -> bool {
     id.len() <= MAX_ID && id.starts_with(|first: char| matches!(first, '"' | '-' | '0'..='9'))
 }
 
-/// Parses an object. Unlike serde, it refuses an array of the fields in order.
+/// Parses an object of a peer, as [`objects`] describes.
 pub(crate) fn parse_object<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> serde_json::Result<T> {
-    if raw.get().starts_with('{') {
-        return serde_json::from_str(raw.get());
-    }
-    Err(serde::de::Error::custom("expected an object"))
+    objects::parse(raw.get())
 }
 
 /// Encodes a request.
@@ -218,7 +383,7 @@ mod tests {
     fn kind(text: &str) -> &'static str {
         match parse_messages(text.as_bytes()).as_deref() {
             None => "none",
-            Some([RpcMessage::Response { id: None, .. }]) => "stray",
+            Some([RpcMessage::Response { id: ResponseId::Other(_) | ResponseId::Absent, .. }]) => "stray",
             Some([RpcMessage::Response { result: Ok(_), .. }]) => "answer",
             Some([RpcMessage::Response { result: Err(_), .. }]) => "error",
             Some([RpcMessage::Request(_)]) => "ask",
@@ -228,21 +393,56 @@ mod tests {
     }
 
     #[test]
+    fn messages_at_the_beginning_of_a_line_are_read() {
+        let one = r#"{"jsonrpc":"2.0","id":7,"result":{}}"#;
+        for (line, count, rest) in [
+            (format!("{one}{one}"), 2, ""),
+            (format!("\u{feff}{one} {one}"), 2, ""),
+            (format!("{one}{}", &one[..20]), 1, &one[..20]),
+            (format!("{one} trailing"), 1, " trailing"),
+            (format!("{one}{{}}"), 1, "{}"),
+        ] {
+            let (messages, left) = parse_leading_messages(line.as_bytes()).unwrap();
+            assert_eq!((messages.len(), left), (count, rest.as_bytes()), "{line}");
+        }
+        let many = one.repeat(MAX_BATCH_MESSAGES + 1);
+        let (messages, left) = parse_leading_messages(many.as_bytes()).unwrap();
+        assert_eq!((messages.len(), left), (MAX_BATCH_MESSAGES, one.as_bytes()));
+        for none in ["", "{}", "hello", &format!("x {one}"), &format!("{{}}{one}"), &one[..20]] {
+            assert!(parse_leading_messages(none.as_bytes()).is_none(), "{none}");
+        }
+    }
+
+    #[test]
     fn the_table_of_messages() {
         for (text, expect) in [
             (r#"{"jsonrpc":"2.0","id":7,"result":{}}"#, "answer"),
-            (r#"{"id":7,"result":null}"#, "none"),
+            (r#"{"id":7,"result":null}"#, "answer"),
+            (r#"{"id":7,"result":null,"error":{"code":-1}}"#, "error"),
+            (r#"{"id":7,"result":{},"error":[]}"#, "answer"),
+            (r#"{"id":7,"error":{"code":-1,"code":-2}}"#, "none"),
+            (r#"{"id":7,"error":null}"#, "none"),
+            (r#"{"jsonrpc":"2.0","id":7}"#, "error"),
+            (r#"{"jsonrpc":"2.0","id":7,"error":null}"#, "error"),
+            (r#"[{"jsonrpc":"2.0","id":7}]"#, "error"),
+            (r#"{"jsonrpc":"2.0"}"#, "none"),
+            (r#"{"level":"info","id":7}"#, "none"),
+            (r#"{"jsonrpc":2.0,"id":7,"result":{}}"#, "answer"),
+            (r#"{"jsonrpc":2,"id":7,"result":{}}"#, "answer"),
+            (r#"{"jsonrpc":["2.0"],"id":7,"result":{}}"#, "answer"),
             (r#"{"jsonrpc":"2.0","id":7,"error":{"code":-1,"message":"m"}}"#, "error"),
             (r#"{"jsonrpc":"2.0","id":7,"error":{"code":-1}}"#, "error"),
             (r#"{"jsonrpc":"2.0","id":null,"error":{"code":-1,"message":"m"}}"#, "stray"),
-            (r#"{"jsonrpc":"2.0","id":"7","result":{}}"#, "stray"),
+            (r#"{"jsonrpc":"2.0","id":"7","result":{}}"#, "answer"),
             (r#"{"jsonrpc":"2.0","id":-7,"result":{}}"#, "stray"),
-            (r#"{"jsonrpc":"2.0","id":1e3,"result":{}}"#, "stray"),
+            (r#"{"jsonrpc":"2.0","result":{}}"#, "stray"),
             (r#"{"jsonrpc":"2.0","id":"x","method":"ping"}"#, "ask"),
             (r#"{"jsonrpc":"2.0","method":"notifications/x"}"#, "tell"),
             (r#"[{"method":"a"},{"id":1,"result":{}}]"#, "several"),
             ("[]", "none"),
             (r#"[[7, "ping"]]"#, "none"),
+            (r#"[[7, "ping"], {"id":1,"result":{}}]"#, "answer"),
+            ("\u{feff}{\"id\":1,\"result\":{}}", "answer"),
             ("{}", "none"),
             ("hello", "none"),
             ("", "none"),
@@ -253,6 +453,72 @@ mod tests {
         }
         assert_eq!(kind(&format!("[{}]", vec![r#"{"method":"a"}"#; 101].join(","))), "none");
         assert!(parse_messages(b"\xff\xfe").is_none());
+    }
+
+    #[test]
+    fn an_error_in_any_form_keeps_its_texts() {
+        for (error, code, message) in [
+            (r#""boom""#, 0, "boom"),
+            ("[]", 0, "[]"),
+            ("7", 0, "7"),
+            (r#"{"code":-1,"message":null,"data":"boom"}"#, -1, "boom"),
+            (r#"{"code":-1,"data":{"a":1}}"#, -1, r#"{"a":1}"#),
+            (r#"{"code":"E42","message":"boom"}"#, 0, "E42: boom"),
+            (r#"{"code":-32603.0,"message":"boom"}"#, -32603, "boom"),
+            (r#"{"code":-9223372036854775808,"message":"boom"}"#, 0, "-9223372036854775808: boom"),
+            (r#"{"code":"-32603","message":"boom"}"#, -32603, "boom"),
+            (r#"{"message":{"text":"boom"}}"#, 0, r#"{"text":"boom"}"#),
+        ] {
+            let text = format!(r#"{{"jsonrpc":"2.0","id":3,"error":{error}}}"#);
+            let RpcMessage::Response { result: Err(found), .. } =
+                parse_messages(text.as_bytes()).unwrap().remove(0)
+            else {
+                panic!("{error}")
+            };
+            assert_eq!((found.code, found.message.as_str()), (code, message), "{error}");
+        }
+        let strict = |text: &str| Envelope::parse(text).unwrap().is_strict();
+        assert!(!strict(r#"{"jsonrpc":2.0,"id":3,"result":{}}"#));
+        assert!(!strict(r#"{"jsonrpc":"2.0","id":3}"#));
+        assert!(strict(r#"{"jsonrpc":"2\u002e0","id":3,"result":{}}"#));
+        assert!(strict(r#"{"jsonrpc":"2.0","id":3,"error":{"code":-1,"message":"m"}}"#));
+        assert!(!strict(r#"{"jsonrpc":"2.0","id":3,"error":"boom"}"#), "what clients send is not guessed");
+    }
+
+    #[test]
+    fn equal_ids_match_in_every_form() {
+        let id = |text: &str| {
+            let text = format!(r#"{{"jsonrpc":"2.0","id":{text},"result":{{}}}}"#);
+            match parse_messages(text.as_bytes()).unwrap().remove(0) {
+                RpcMessage::Response { id, .. } => id,
+                other => panic!("{text}: {other:?}"),
+            }
+        };
+        for text in ["3", "3.0", "3.000", "3e0", "30e-1", "\"3\"", "\"3.0\"", "\"\\u0033\""] {
+            assert_eq!(id(text), ResponseId::Number(3), "{text}");
+        }
+        assert_eq!(id("18446744073709551615"), ResponseId::Number(u64::MAX));
+        for text in [
+            "-3",
+            "3.5",
+            "\"\"",
+            "\"x\"",
+            "\"+3\"",
+            "\" 3\"",
+            "\"0x3\"",
+            "\"\\\"3\\\"\"",
+            "[3]",
+            "{}",
+            "true",
+            "1e300",
+            "9007199254740993.0",
+            "\"NaN\"",
+            "\"1e999\"",
+        ] {
+            assert_eq!(id(text), ResponseId::Other(text.to_owned()), "{text}");
+        }
+        assert_eq!(id("null"), ResponseId::Absent);
+        assert!(id(&format!("\"{}\"", "x".repeat(1000))).to_string().chars().count() <= MAX_ID + 1);
     }
 
     #[test]

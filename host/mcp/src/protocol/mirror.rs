@@ -12,9 +12,14 @@ const MARK: &str = "x-mcp-header";
 /// Prefix of the header names.
 const PREFIX: &str = "mcp-param-";
 /// Most headers of one call.
-const MAX_HEADERS: usize = 32;
+pub(crate) const MAX_HEADERS: usize = 32;
 /// Longest encoded value, in bytes.
 const MAX_VALUE: usize = 8 << 10;
+
+/// Whether a header, in lower case, mirrors an argument.
+pub(crate) fn is_mirror_header(name: &str) -> bool {
+    name.strip_prefix(PREFIX).is_some_and(|argument| !argument.is_empty())
+}
 
 /// The arguments of a tool that are mirrored in headers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -113,6 +118,18 @@ fn has_misplaced_mark(schema: &Value, on_the_way: bool) -> bool {
         }),
         Value::Array(items) => items.iter().any(|item| has_misplaced_mark(item, false)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
+/// The schema without marks, for a transport without headers.
+pub(crate) fn without_marks(schema: &Value) -> Value {
+    match schema {
+        Value::Object(map) => {
+            let kept = map.iter().filter(|(key, _)| *key != MARK);
+            kept.map(|(key, value)| (key.clone(), without_marks(value))).collect::<Map<_, _>>().into()
+        }
+        Value::Array(items) => items.iter().map(without_marks).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => schema.clone(),
     }
 }
 

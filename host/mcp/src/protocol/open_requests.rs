@@ -7,6 +7,8 @@ use rmcp::model::RequestId;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::incoming;
+
 /// Most ids of cancelled requests that are remembered.
 const MAX_CANCELLED: usize = 64;
 
@@ -62,9 +64,11 @@ impl OpenRequests {
         }
     }
 
-    /// Cancels a request.
+    /// Cancels a request. Its id may be text in place of a number, or the other way round.
     pub(crate) fn cancel(&self, id: &RequestId) {
         let mut ids = self.ids.lock();
+        let other = incoming::other_form(id).filter(|_| !ids.open.contains_key(id));
+        let id = other.as_ref().unwrap_or(id);
         if let Some(cancel) = ids.open.remove(id) {
             cancel.cancel();
             ids.cancelled.push_back(id.clone());
@@ -74,5 +78,28 @@ impl OpenRequests {
             drop(ids);
             self.answered.notify_one();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cancellation_finds_its_request_by_an_equal_id() {
+        let (number, text) = (RequestId::Number(3), RequestId::String("3".into()));
+        for (open, named) in [(&number, &number), (&number, &text), (&text, &number), (&text, &text)] {
+            let requests = OpenRequests::new(9);
+            let cancel = CancellationToken::new();
+            assert!(requests.begin(open, cancel.clone()));
+            requests.cancel(named);
+            assert!(cancel.is_cancelled() && !requests.is_open(open));
+            assert!(!requests.begin(open, CancellationToken::new()), "its id is not free");
+        }
+        let requests = OpenRequests::new(9);
+        let (one, other) = (CancellationToken::new(), CancellationToken::new());
+        assert!(requests.begin(&number, one.clone()) && requests.begin(&text, other.clone()));
+        requests.cancel(&text);
+        assert!(other.is_cancelled() && !one.is_cancelled(), "the exact id comes first");
     }
 }

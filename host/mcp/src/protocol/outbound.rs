@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio_util::bytes::Bytes;
 
-use super::message::{self, RpcResult};
+use super::message::{self, ResponseId, RpcResult};
 
 /// What a message to the client relates to.
 #[derive(Debug, Clone, Copy)]
@@ -80,8 +80,8 @@ impl Outbound {
     }
 
     /// Passes a response of the client to the pending request.
-    pub(crate) fn resolve(&self, id: Option<u64>, result: RpcResult) {
-        let waiting = id.and_then(|id| self.0.pending.lock().remove(&id));
+    pub(crate) fn resolve(&self, id: &ResponseId, result: RpcResult) {
+        let waiting = id.number().and_then(|id| self.0.pending.lock().remove(&id));
         if waiting.is_none_or(|waiting| waiting.send(result).is_err()) {
             tracing::debug!("a client sent a response that matches no request");
         }
@@ -135,9 +135,11 @@ mod tests {
             Box::pin(outbound.request("roots/list", &params, &of)),
         );
         assert!((&mut one).now_or_never().is_none() && (&mut two).now_or_never().is_none());
-        outbound.resolve(None, Ok(RawValue::from_string("1".to_owned()).unwrap()));
-        outbound.resolve(Some(7), Ok(RawValue::from_string("2".to_owned()).unwrap()));
-        outbound.resolve(Some(1), Ok(RawValue::from_string("3".to_owned()).unwrap()));
+        let answer =
+            |id, text: &str| outbound.resolve(&id, Ok(RawValue::from_string(text.to_owned()).unwrap()));
+        answer(ResponseId::Other("x".to_owned()), "1");
+        answer(ResponseId::Number(7), "2");
+        answer(ResponseId::Number(1), "3");
         assert_eq!(two.await.unwrap(), 3);
         drop(one);
         tokio::task::yield_now().await;

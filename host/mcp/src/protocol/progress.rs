@@ -1,11 +1,14 @@
 //! Progress of a running call, forwarded to the client.
 //!
-//! Only events that the guest addressed to the user are forwarded. The queue is short and drops events that do not fit:
-//! a slow client must not slow the tool down, and the newest percentage matters most.
+//! Only events that the guest addressed to the user are forwarded. The queue is short, since a slow client must not slow
+//! the tool down: when it is full, the newest event is merged into the last one. The order holds, and the last message
+//! always arrives before the result.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use tokio::sync::mpsc;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
 use toolbay_core::call::{ProgressAudience, ProgressEvent, ProgressSink};
 
 /// Events that wait for a slow client.
@@ -13,26 +16,54 @@ const QUEUE_LEN: usize = 32;
 /// Increment for an event without a higher percentage.
 const MIN_STEP: f64 = 0.001;
 
-/// Creates a sink for a call, and the receiver of its events.
-pub(crate) fn channel() -> (Arc<dyn ProgressSink>, mpsc::Receiver<ProgressEvent>) {
-    let (sender, receiver) = mpsc::channel(QUEUE_LEN);
-    (Arc::new(ProgressQueue(sender)), receiver)
+/// The events of a call that wait for its client. As a sink, it takes further ones.
+#[derive(Debug, Default)]
+pub(crate) struct ProgressQueue {
+    events: Mutex<VecDeque<ProgressEvent>>,
+    arrived: Notify,
 }
 
-#[derive(Debug)]
-struct ProgressQueue(mpsc::Sender<ProgressEvent>);
+impl ProgressQueue {
+    /// Creates an empty queue.
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// Takes the next event.
+    pub(crate) fn pop(&self) -> Option<ProgressEvent> {
+        self.events.lock().pop_front()
+    }
+
+    /// Waits until an event may be there.
+    pub(crate) async fn wait(&self) {
+        self.arrived.notified().await;
+    }
+}
 
 impl ProgressSink for ProgressQueue {
     fn progress(&self, event: ProgressEvent) {
         match event.audience {
-            ProgressAudience::User => {
-                if self.0.try_send(event).is_err() {
-                    tracing::trace!("dropped a progress event because the client reads too slowly");
-                }
-            }
-            ProgressAudience::Internal | ProgressAudience::Dashboard => {}
+            ProgressAudience::User => {}
+            ProgressAudience::Internal | ProgressAudience::Dashboard => return,
         }
+        let mut events = self.events.lock();
+        let is_full = events.len() >= QUEUE_LEN;
+        match events.back_mut().filter(|_| is_full) {
+            Some(last) => merge(last, event),
+            None => events.push_back(event),
+        }
+        drop(events);
+        self.arrived.notify_one();
     }
+}
+
+/// Merges a newer event into an older one, which keeps its message or its percentage where the newer one has none.
+fn merge(event: &mut ProgressEvent, newer: ProgressEvent) {
+    let older = std::mem::replace(event, newer);
+    if event.message.is_empty() {
+        event.message = older.message;
+    }
+    event.percent = event.percent.or(older.percent);
 }
 
 /// The total when percentages are reported.
@@ -72,6 +103,26 @@ impl ProgressScale {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn events_that_do_not_fit_are_merged_into_the_last() {
+        let queue = ProgressQueue::new();
+        let tell = |message: String, percent: Option<f32>, audience| {
+            let (call_id, tool) = ("1".into(), "t".into());
+            queue.progress(ProgressEvent { call_id, tool, message, percent, audience });
+        };
+        for n in 1..=1000_u16 {
+            tell(format!("step {n}"), Some(f32::from(n) / 10.0), ProgressAudience::User);
+        }
+        tell("not for users".to_owned(), None, ProgressAudience::Internal);
+        // Events without a message or a percentage keep those of the event before.
+        tell(String::new(), None, ProgressAudience::User);
+        let all: Vec<ProgressEvent> = std::iter::from_fn(|| queue.pop()).collect();
+        assert_eq!(all.len(), QUEUE_LEN);
+        assert!(all.is_sorted_by(|one, next| one.percent < next.percent));
+        let last = all.last().unwrap();
+        assert_eq!((last.message.as_str(), last.percent), ("step 1000", Some(100.0)));
+    }
 
     #[test]
     fn progress_always_grows() {

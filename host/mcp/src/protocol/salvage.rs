@@ -16,6 +16,9 @@ use std::sync::Arc;
 use rmcp::model::{ErrorData, RequestId};
 use serde_json::{Value, json};
 
+use super::incoming;
+use super::message::ResponseId;
+
 /// The outcome of salvaging a message.
 #[derive(Debug)]
 pub(crate) enum SalvagedMessage {
@@ -28,6 +31,8 @@ pub(crate) enum SalvagedMessage {
     },
     /// A request, with the error response to it.
     Request(ErrorData, RequestId),
+    /// The cancellation of the request with this id. Only another member, such as the reason, is not valid JSON.
+    Cancellation(RequestId),
     /// A message that expects no response.
     NoReply,
 }
@@ -38,12 +43,15 @@ pub(crate) fn salvage(bytes: &[u8], why: &str) -> Option<SalvagedMessage> {
     let message = MessageRanges::find(bytes)?;
     let asks = message.method.is_some() || !message.is_response;
     let Some(id) = message.id else {
+        if let Some(cancelled) = message.cancelled_id(bytes) {
+            return Some(SalvagedMessage::Cancellation(cancelled));
+        }
         return (message.method.is_some() || message.is_response).then_some(SalvagedMessage::NoReply);
     };
     if !asks {
         return Some(SalvagedMessage::NoReply);
     }
-    let id = serde_json::from_slice::<RequestId>(bytes.get(id)?).ok()?;
+    let id = incoming::parse_id(std::str::from_utf8(bytes.get(id)?).ok()?)?;
     let is_call = message.method.is_some_and(|at| bytes.get(at) == Some(b"\"tools/call\""));
     let arguments = message.arguments.filter(|_| is_call && !message.has_duplicates);
     let text = arguments.and_then(|at| salvage_call(bytes, at));
@@ -52,6 +60,31 @@ pub(crate) fn salvage(bytes: &[u8], why: &str) -> Option<SalvagedMessage> {
         let error = ErrorData::invalid_params(text, Some(json!({"toolbay/code": "input_invalid"})));
         SalvagedMessage::Request(error, id)
     }))
+}
+
+/// The id of a response that is not a valid message. `None` if the text is not one complete object, or no response.
+pub(crate) fn response_id(bytes: &[u8]) -> Option<ResponseId> {
+    let message = MessageRanges::find(bytes)?;
+    let id = std::str::from_utf8(bytes.get(message.id?)?).ok()?;
+    let is_response = message.is_response && message.method.is_none();
+    is_response.then(|| ResponseId::from_text(id))
+}
+
+/// The id of a response that begins a text, whatever follows: its end may be missing, and no parser need read it.
+pub(crate) fn begun_response_id(bytes: &[u8]) -> Option<ResponseId> {
+    let mut message = MessageRanges::default();
+    let mut scan = JsonScanner::new(bytes);
+    // Not its end, but what was found before it matters.
+    let _ = scan.scan_members(|key, value| _ = message.add(key, value));
+    let is_response = message.is_response || scan.open_key.is_some_and(is_outcome);
+    // A number at the end of the text may go on.
+    let id = message.id.filter(|id| id.end < bytes.len() && is_response && message.method.is_none())?;
+    Some(ResponseId::from_text(std::str::from_utf8(bytes.get(id)?).ok()?))
+}
+
+/// Whether a key is that of the outcome in a response.
+fn is_outcome(key: &[u8]) -> bool {
+    matches!(key, b"\"result\"" | b"\"error\"")
 }
 
 /// Why a text is not valid JSON; `None` if it is.
@@ -73,8 +106,7 @@ fn salvage_call(bytes: &[u8], at: Range<usize>) -> Option<SalvagedMessage> {
     for chunk in bytes.get(at)?.utf8_chunks() {
         raw.push_str(chunk.valid());
         if !chunk.invalid().is_empty() {
-            // JSON allows this character nowhere, so the pipeline refuses arguments that are not UTF-8.
-            raw.push('\0');
+            raw.push(toolbay_core::tool::json::INVALID_BYTE);
         }
     }
     Some(SalvagedMessage::Call { text, arguments: raw.into() })
@@ -86,6 +118,8 @@ struct MessageRanges {
     id: Option<Range<usize>>,
     method: Option<Range<usize>>,
     arguments: Option<Range<usize>>,
+    /// The `requestId` of the parameters.
+    request_id: Option<Range<usize>>,
     /// Whether the message has a result or an error.
     is_response: bool,
     /// Whether a member that must be unambiguous occurs twice.
@@ -95,14 +129,11 @@ struct MessageRanges {
 impl MessageRanges {
     fn find(bytes: &[u8]) -> Option<Self> {
         let (mut message, mut params) = (Self::default(), None);
-        let mut scan = JsonScanner { bytes, at: 0 };
-        scan.scan_members(|key, value| match key {
-            // The last of two wins, as in every parser.
-            b"\"id\"" => message.id = Some(value),
-            b"\"method\"" => message.has_duplicates |= message.method.replace(value).is_some(),
-            b"\"params\"" => message.has_duplicates |= params.replace(value).is_some(),
-            b"\"result\"" | b"\"error\"" => message.is_response = true,
-            _ => {}
+        let mut scan = JsonScanner::new(bytes);
+        scan.scan_members(|key, value| {
+            if let Some(found) = message.add(key, value) {
+                message.has_duplicates |= params.replace(found).is_some();
+            }
         })?;
         scan.skip_whitespace();
         if scan.at < bytes.len() {
@@ -111,14 +142,37 @@ impl MessageRanges {
         if let Some(inner) = params.and_then(|at| bytes.get(at.start..at.end).map(|part| (at.start, part))) {
             let (start, bytes) = inner;
             // Parameters that are not an object have no arguments.
-            let _ = JsonScanner { bytes, at: 0 }.scan_members(|key, value| {
-                if key == b"\"arguments\"" {
-                    let value = start + value.start..start + value.end;
-                    message.has_duplicates |= message.arguments.replace(value).is_some();
-                }
+            let _ = JsonScanner::new(bytes).scan_members(|key, value| {
+                let place = match key {
+                    b"\"arguments\"" => &mut message.arguments,
+                    b"\"requestId\"" => &mut message.request_id,
+                    _ => return,
+                };
+                let value = start + value.start..start + value.end;
+                message.has_duplicates |= place.replace(value).is_some();
             });
         }
         Some(message)
+    }
+
+    /// The id of the request that the message cancels, if it is a cancellation.
+    fn cancelled_id(&self, bytes: &[u8]) -> Option<RequestId> {
+        let method = bytes.get(self.method.clone()?)?;
+        let is_cancellation = method == b"\"notifications/cancelled\"" && !self.has_duplicates;
+        let id = bytes.get(self.request_id.clone()?).filter(|_| is_cancellation)?;
+        incoming::parse_id(std::str::from_utf8(id).ok()?)
+    }
+
+    /// Adds a member. Returns the range of the parameters, if it has them.
+    fn add(&mut self, key: &[u8], value: Range<usize>) -> Option<Range<usize>> {
+        match key {
+            // The last of two wins, as in every parser.
+            b"\"id\"" => self.id = Some(value),
+            b"\"method\"" => self.has_duplicates |= self.method.replace(value).is_some(),
+            b"\"params\"" => return Some(value),
+            key => self.is_response |= is_outcome(key),
+        }
+        None
     }
 }
 
@@ -126,9 +180,15 @@ impl MessageRanges {
 struct JsonScanner<'a> {
     bytes: &'a [u8],
     at: usize,
+    /// The key of the member whose value was begun last, with its quotes.
+    open_key: Option<&'a [u8]>,
 }
 
 impl<'a> JsonScanner<'a> {
+    fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0, open_key: None }
+    }
+
     fn peek(&self) -> Option<u8> {
         self.bytes.get(self.at).copied()
     }
@@ -207,6 +267,7 @@ impl<'a> JsonScanner<'a> {
             self.skip_whitespace();
             self.skip_byte(b':')?;
             self.skip_whitespace();
+            self.open_key = Some(key);
             let value = self.skip_value()?;
             each(key, value);
             self.skip_whitespace();
@@ -231,7 +292,7 @@ mod tests {
                 let message: Value = serde_json::from_str(&text).unwrap();
                 serde_json::from_value(message["id"].clone()).ok()
             }
-            SalvagedMessage::Request(_, id) => Some(id),
+            SalvagedMessage::Request(_, id) | SalvagedMessage::Cancellation(id) => Some(id),
             SalvagedMessage::NoReply => None,
         }
     }
@@ -304,6 +365,30 @@ mod tests {
             r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","method":"tools/call","params":{"name":"t","arguments":{"a":1e400}}}"#,
         ] {
             assert!(matches!(salvage_bytes(twice.as_bytes()), Some(SalvagedMessage::Request(..))), "{twice}");
+        }
+    }
+
+    #[test]
+    fn the_id_of_a_response_is_found_before_its_end() {
+        let id = |text: &str| begun_response_id(text.as_bytes()).map(|id| id.to_string());
+        for text in [
+            r#"{"jsonrpc":"2.0","id":7,"result":{"content":[{"type":"text","text":"kept""#,
+            r#"{"id": 7, "error":"#,
+            r#"{"result":{"id":1},"id":7,"x"#,
+            r#"{"id":7,"result":{}}{"id":8,"result":{}}"#,
+            r#"{"id":7,"result":{}} trailing"#,
+        ] {
+            assert_eq!(id(text).as_deref(), Some("7"), "{text}");
+        }
+        for text in [
+            r#"{"id":7"#,
+            r#"{"result":{},"id":7"#,
+            r#"{"id":7,"#,
+            r#"{"id":7,"method":"x","result":"#,
+            r#"{"a":{"id":7,"result":{}"#,
+            "",
+        ] {
+            assert_eq!(id(text), None, "{text}");
         }
     }
 

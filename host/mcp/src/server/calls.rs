@@ -12,15 +12,15 @@ use rmcp::model::{
     Task,
 };
 use serde::Deserialize;
-use serde_json::value::to_raw_value;
+use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::task_tracker::TaskTrackerToken;
-use toolbay_core::call::fault::FaultKind;
+use toolbay_core::call::fault::{Fault, FaultKind};
 use toolbay_core::call::invoke::Failure;
-use toolbay_core::call::{Identity, ProgressEvent, ToolCall, TurnContext};
+use toolbay_core::call::{Identity, ToolCall, TurnContext};
 use toolbay_core::pipeline::CallResult;
 use toolbay_core::pipeline::memory::MemoryReservation;
 use toolbay_core::registry::view::{ToolEntry, View};
@@ -28,11 +28,12 @@ use toolbay_core::tool::canonical;
 use toolbay_core::tool::tags;
 use toolbay_policy::capability::CapabilityKind;
 
-use crate::protocol::incoming::ClientRequest;
+use crate::protocol::incoming::{self, ClientRequest};
 use crate::protocol::legacy_tasks::{self, LegacyCreateTaskResult, TaskMetadata};
 use crate::protocol::lifecycle::Era;
+use crate::protocol::message;
 use crate::protocol::outbound::Destination;
-use crate::protocol::progress::{self, ProgressScale};
+use crate::protocol::progress::{ProgressQueue, ProgressScale};
 use crate::server::client_dialog::{ClientDialog, RetryInput};
 use crate::server::convert::{self, CallToolResult};
 use crate::server::outbox::OutboxPermit;
@@ -64,7 +65,7 @@ struct CallParams {
     input_responses: Option<BTreeMap<String, Value>>,
     request_state: Option<String>,
     /// The request of a legacy client to run the call as a task. Newer revisions ignore it.
-    task: Option<Value>,
+    task: Option<Box<RawValue>>,
 }
 
 /// Whether a call becomes a task.
@@ -102,11 +103,11 @@ struct InFlightCall {
 
 impl TaskMode {
     /// Determines the mode of a call. `requested` is its `task` parameter.
-    fn new(context: &RequestContext, requested: Option<Value>) -> Result<Self, serde_json::Error> {
+    fn new(context: &RequestContext, requested: Option<&RawValue>) -> Result<Self, serde_json::Error> {
         Ok(match (context.era, requested) {
             (Era::Modern, _) if context.capabilities.supports_tasks() => Self::WhenLong,
             (Era::Legacy, Some(task)) if legacy_tasks::are_supported(context.version.as_ref()) => {
-                let TaskMetadata { ttl } = serde_json::from_value(task)?;
+                let TaskMetadata { ttl } = message::parse_object(task)?;
                 Self::Requested { ttl: ttl.map(Duration::from_millis) }
             }
             (Era::Modern | Era::Legacy, _) => Self::Never,
@@ -131,8 +132,8 @@ impl TaskMode {
 type CallCompletion = Result<(CallOutcome, Option<OutboxPermit>), ErrorData>;
 
 impl CallOutcome {
-    fn complete(result: CallToolResult, era: Era) -> Self {
-        Self::Complete(Box::new(result.with_server_info(era)))
+    fn complete(result: CallToolResult, era: Era, server: &Server) -> Self {
+        Self::Complete(Box::new(result.finish(era, server.shows_usage_meta())))
     }
 
     fn answer(self, id: &RequestId, era: Era, room: Option<OutboxPermit>) -> EncodedResult {
@@ -163,13 +164,15 @@ impl ClientContext {
         let CallParams { name: tool, input_responses, request_state, task } = request.params()?;
         let era = context.era;
         let idempotency_key = context.idempotency_key()?;
-        let task_mode = TaskMode::new(&context, task).map_err(|_| request.invalid_params())?;
+        let task_mode = TaskMode::new(&context, task.as_deref());
+        let task_mode = task_mode.map_err(|error| request.invalid_params(&format!("`task`: {error}")))?;
         if request.arguments.as_ref().is_some_and(|arguments| !arguments.starts_with('{')) {
-            return Err(request.invalid_params());
+            return Err(request.invalid_params("`arguments` is not an object"));
         }
         let arguments = request.arguments.unwrap_or_default();
         let id = context.id.clone();
-        let refused = |result: CallToolResult| CallOutcome::complete(result, era).answer(&id, era, None);
+        let refused =
+            |result: CallToolResult| CallOutcome::complete(result, era, &self.server).answer(&id, era, None);
         tokio::select! {
             () = self.server.wait_callable(&tool) => {}
             () = self.server.calls.shutdown.cancelled() => return Ok(refused(convert::shutdown_result())),
@@ -177,7 +180,9 @@ impl ClientContext {
         let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
             let most = self.server.options.max_in_flight;
             tracing::warn!(most, "a call was refused: too many calls in flight");
-            return Ok(refused(convert::busy_result(most)));
+            let busy = convert::busy_fault(most);
+            self.record_refused(&context, &tool, &arguments, busy.clone());
+            return Ok(refused(convert::fault_result(busy)));
         };
         // A task continues after its request has ended.
         let ended = context.cancel.clone();
@@ -208,6 +213,23 @@ impl ClientContext {
             false => call.run().await?,
         };
         Ok(outcome.answer(&id, era, room))
+    }
+
+    /// Records a call that is refused because its connection has reached a limit.
+    fn record_refused(&self, context: &RequestContext, tool: &str, arguments: &str, fault: Fault) {
+        let call = ToolCall::new(context.id.to_string(), tool, arguments);
+        let session = Arc::clone(&self.owner.session);
+        let turn = TurnContext { identity: self.identity(context), session, ..TurnContext::default() };
+        drop(self.server.pipeline.refuse(&self.server.view(), call, turn, fault));
+    }
+
+    /// The identity of the caller, as far as a request tells it.
+    fn identity(&self, context: &RequestContext) -> Identity {
+        Identity {
+            traceparent: context.traceparent(),
+            client: context.client.as_deref().map(str::to_owned),
+            ..self.owner.identity()
+        }
     }
 
     /// Creates the dialog with the client of a request.
@@ -300,7 +322,7 @@ impl InFlightCall {
 
     async fn run(self) -> CallCompletion {
         let (server, era) = (&self.client.server, self.context.era);
-        let complete = |result: CallToolResult| (CallOutcome::complete(result, era), None);
+        let complete = |result: CallToolResult| (CallOutcome::complete(result, era, server), None);
         let view = server.view();
         let entry = view.get(&self.tool);
         if !self.task_mode.may_become_task()
@@ -318,18 +340,20 @@ impl InFlightCall {
         };
         let room = match room {
             Ok(room) => room,
-            Err(full) => return Ok(complete(convert::fault_result(full))),
+            Err(full) => {
+                self.client.record_refused(&self.context, &self.tool, &self.arguments, full.clone());
+                return Ok(complete(convert::fault_result(full)));
+            }
         };
-        let (sink, events) = (self.context.meta.get_progress_token().is_some()
-            || self.task_mode.may_become_task())
-        .then(progress::channel)
-        .unzip();
+        let wants_progress =
+            self.context.meta.get_progress_token().is_some() || self.task_mode.may_become_task();
+        let events = wants_progress.then(ProgressQueue::new);
         let store = server.attachment_store(&self.client.owner.session);
         let turn = TurnContext {
             budget_chars: server.options.budget_chars,
             cancel: self.cancel.clone(),
-            progress: sink,
-            identity: Identity { traceparent: self.context.traceparent(), ..self.client.owner.identity() },
+            progress: events.clone().map(|queue| queue as _),
+            identity: self.client.identity(&self.context),
             session: Arc::clone(&self.client.owner.session),
             request: server.pipeline.traces_calls().then(|| Arc::new(self.context.trace())),
             dialog: Some(Arc::clone(&self.dialog) as _),
@@ -349,7 +373,7 @@ impl InFlightCall {
             ended.cancel();
             delivered
         };
-        let (mut delivered, ()) = tokio::join!(run, self.forward_progress(events, &ended));
+        let (mut delivered, ()) = tokio::join!(run, self.forward_progress(events.as_deref(), &ended));
         let room = self.settle_permit(room, delivered.as_mut());
         let about = || self.client.state_context_of_call(&self.tool, &self.arguments);
         if let Some(required) =
@@ -376,7 +400,7 @@ impl InFlightCall {
             }
         };
         session_attachments::fill_links(&**store, &self.client.owner.session, &mut result.content).await;
-        Ok((CallOutcome::complete(result, era), room))
+        Ok((CallOutcome::complete(result, era, server), room))
     }
 
     /// Adjusts the reservation to the size of the result, and returns it. The result of a task is stored with the task
@@ -423,24 +447,23 @@ impl InFlightCall {
     }
 
     /// Forwards progress to the client and the task, until the call has ended and all events are sent.
-    async fn forward_progress(
-        &self,
-        events: Option<mpsc::Receiver<ProgressEvent>>,
-        ended: &CancellationToken,
-    ) {
-        let Some(mut events) = events else { return };
+    async fn forward_progress(&self, events: Option<&ProgressQueue>, ended: &CancellationToken) {
+        let Some(events) = events else { return };
         let mut scale = ProgressScale::default();
-        let mut token = self.context.meta.get_progress_token();
+        let mut token = incoming::progress_token(&self.context.meta);
         loop {
-            let event = tokio::select! {
-                biased;
-                event = events.recv() => event,
-                () = ended.cancelled(), if !ended.is_cancelled() => {
-                    events.close();
-                    continue;
+            // Read before the queue: no event comes after the end.
+            let is_over = ended.is_cancelled();
+            let Some(event) = events.pop() else {
+                if is_over {
+                    return;
                 }
+                tokio::select! {
+                    () = events.wait() => {}
+                    () = ended.cancelled() => {}
+                }
+                continue;
             };
-            let Some(event) = event else { return };
             if let Some(task) = self.dialog.task() {
                 task.set_message(&event.message);
             }

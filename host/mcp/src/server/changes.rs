@@ -2,8 +2,9 @@
 //!
 //! A client is notified of a changed list only if it has requested that list, and only while the list differs from the
 //! version the client saw. Some clients exit on a notification about a list that they never requested. Each connection
-//! therefore records fingerprints of the lists it returned ([`ChangeBaseline`]). A request without a session does not
-//! know what its client saw before, so its subscription counts from the moment it was accepted.
+//! therefore records fingerprints of the lists it returned ([`ChangeBaseline`]). A modern subscription compares with what
+//! it last announced, since requests without a session do not show what their client has seen; it counts from the moment
+//! it was accepted.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -18,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use toolbay_core::registry::view::View;
 
 use crate::protocol::outbound::{Destination, Outbound};
+use crate::protocol::uri::is_same_uri;
 use crate::server::Server;
 use crate::server::convert;
 use crate::server::prompts_and_resources;
@@ -46,14 +48,21 @@ const ALL_LISTS: [ServedList; 4] =
 pub(crate) fn list_fingerprint(server: &Server, view: &View, kind: ServedList) -> u64 {
     match kind {
         ServedList::Tools => {
-            let mut hasher = std::hash::DefaultHasher::new();
-            view.definitions().for_each(|entry| hasher.write_u64(convert::tool_fingerprint(entry)));
+            let (mut hasher, usage_meta) = (std::hash::DefaultHasher::new(), server.shows_usage_meta());
+            view.definitions()
+                .for_each(|entry| hasher.write_u64(convert::tool_fingerprint(entry, usage_meta)));
             hasher.finish()
         }
         ServedList::Prompts => fingerprint_items(prompts_and_resources::list_prompts(view).values()),
         ServedList::Resources => fingerprint_items(server.resources(view).values()),
         ServedList::Templates => fingerprint_items(server.templates(view).values()),
     }
+}
+
+/// Whether changes of a resource are announced: those of plugins and the embedder. The content of saved outputs and
+/// attachments never changes, and changes of other servers' resources are not known.
+pub(crate) fn is_announced(view: &View, uri: &str) -> bool {
+    uri.len() <= MAX_SUBSCRIBED_URI && prompts_and_resources::read_resource(view, uri).is_some()
 }
 
 /// Fingerprint of the content of a resource.
@@ -137,20 +146,44 @@ impl ChangeBaseline {
     }
 }
 
+/// What the client of an announcer knows of a changed list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ClientKnowledge {
+    /// What it requested in its session: a list that is back to that version needs no announcement.
+    RequestedList,
+    /// What was announced last.
+    LastAnnouncement,
+}
+
 /// The announced changes of each list: the version that the client saw, and the fingerprint that was announced.
-#[derive(Debug, Default)]
-struct AnnouncedLists([Option<(ListVersion, u64)>; ALL_LISTS.len()]);
+#[derive(Debug)]
+struct AnnouncedLists {
+    knowledge: ClientKnowledge,
+    announced: [Option<(ListVersion, u64)>; ALL_LISTS.len()],
+}
 
 impl AnnouncedLists {
+    fn new(knowledge: ClientKnowledge) -> Self {
+        Self { knowledge, announced: [None; ALL_LISTS.len()] }
+    }
+
     /// Returns the changes that were not announced yet, and marks them as announced.
     fn take_changes(&mut self, server: &Server, view: &View, seen: &ChangeBaseline) -> Vec<ServerChange> {
         let looks = *seen.looks.lock();
         let mut changes = Vec::new();
-        for ((kind, look), told) in ALL_LISTS.into_iter().zip(looks).zip(&mut self.0) {
+        for ((kind, look), told) in ALL_LISTS.into_iter().zip(looks).zip(&mut self.announced) {
             let Some(look) = look else { continue };
             let now = list_fingerprint(server, view, kind);
-            if now == look.fingerprint {
-                *told = None;
+            let is_known = match (self.knowledge, *told) {
+                (ClientKnowledge::LastAnnouncement, Some((of, last))) if of == look => now == last,
+                (ClientKnowledge::LastAnnouncement | ClientKnowledge::RequestedList, _) => {
+                    now == look.fingerprint
+                }
+            };
+            if is_known {
+                if self.knowledge == ClientKnowledge::RequestedList {
+                    *told = None;
+                }
                 continue;
             }
             if told.replace((look, now)) == Some((look, now)) {
@@ -184,11 +217,17 @@ impl ResourceSubscriptions {
     }
 
     /// Subscribes to a resource.
+    ///
+    /// # Errors
+    /// Changes of the resource are not announced, or the client has too many subscriptions.
     pub(crate) fn add(&self, view: &View, uri: String) -> Result<(), ErrorData> {
+        if !is_announced(view, &uri) {
+            let text = "changes of this resource are not announced: `uri` names no resource, one of another server, or one \
+                        whose content never changes";
+            return Err(ErrorData::invalid_request(text, None));
+        }
         let mut watched = self.0.lock();
-        if uri.len() > MAX_SUBSCRIBED_URI
-            || (watched.len() >= MAX_RESOURCE_SUBSCRIPTIONS && !watched.contains_key(&uri))
-        {
+        if watched.len() >= MAX_RESOURCE_SUBSCRIPTIONS && !watched.contains_key(&uri) {
             let text = format!(
                 "at most {MAX_RESOURCE_SUBSCRIPTIONS} resource subscriptions are allowed; unsubscribe from one first"
             );
@@ -199,9 +238,12 @@ impl ResourceSubscriptions {
         Ok(())
     }
 
-    /// Unsubscribes from a resource.
+    /// Unsubscribes from a resource, in any percent-encoding of its URI.
     pub(crate) fn remove(&self, uri: &str) {
-        self.0.lock().remove(uri);
+        let mut watched = self.0.lock();
+        if watched.remove(uri).is_none() {
+            watched.retain(|other, _| !is_same_uri(other, uri));
+        }
     }
 
     /// Returns the changed resources, and makes their current content the new baseline.
@@ -248,7 +290,9 @@ pub(crate) async fn announce_to_session(
 ) {
     tokio::select! {
         () = closed.cancelled() => {}
-        () = announce_changes(server, seen, watched, |change| change.notify(outbound, None)) => {}
+        () = announce_changes(server, seen, ClientKnowledge::RequestedList, watched, |change| {
+            change.notify(outbound, None)
+        }) => {}
     }
 }
 
@@ -278,19 +322,20 @@ pub(crate) async fn announce_to_subscription(
     };
     let tell =
         |change: ServerChange| async move { !is_wanted(&change) || change.notify(outbound, Some(id)).await };
-    announce_changes(server, seen, &watched, tell).await;
+    announce_changes(server, seen, ClientKnowledge::LastAnnouncement, &watched, tell).await;
 }
 
 /// Waits for changes and passes them to `tell`, until it returns `false`.
 async fn announce_changes<F: Future<Output = bool>>(
     server: &Server,
     seen: &ChangeBaseline,
+    knowledge: ClientKnowledge,
     watched: &ResourceSubscriptions,
     tell: impl Fn(ServerChange) -> F,
 ) {
     // Subscribed before the first comparison, so that no change is missed.
     let (mut changes, mut stale) = (server.subscribe_changes(), seen.stale.subscribe());
-    let mut told = AnnouncedLists::default();
+    let mut told = AnnouncedLists::new(knowledge);
     loop {
         let view = server.view();
         let mut all = told.take_changes(server, &view, seen);
@@ -325,8 +370,9 @@ mod tests {
     use toolbay_core::pipeline::Pipeline;
     use toolbay_core::registry::native;
     use toolbay_core::registry::view::Filter;
-    use toolbay_core::registry::{Bundle, Registry};
+    use toolbay_core::registry::{Bundle, Registry, ToolEntry};
     use toolbay_core::tool::content::ToolOutput;
+    use toolbay_core::tool::prompts_and_resources::{PromptsAndResources, PromptsAndResourcesDocument};
 
     use super::*;
     use crate::server::Options;
@@ -364,13 +410,22 @@ mod tests {
 
     impl<'a> Announcer<'a> {
         fn new(server: &'a Server, seen: &'a ChangeBaseline, watched: &'a ResourceSubscriptions) -> Self {
+            Self::with(server, seen, ClientKnowledge::RequestedList, watched)
+        }
+
+        fn with(
+            server: &'a Server,
+            seen: &'a ChangeBaseline,
+            knowledge: ClientKnowledge,
+            watched: &'a ResourceSubscriptions,
+        ) -> Self {
             let told = Arc::new(Mutex::new(Vec::new()));
             let heard = Arc::clone(&told);
             let tell = move |change| {
                 heard.lock().push(change);
                 std::future::ready(true)
             };
-            Self { told, work: Box::pin(announce_changes(server, seen, watched, tell)) }
+            Self { told, work: Box::pin(announce_changes(server, seen, knowledge, watched, tell)) }
         }
 
         /// The changes announced until the next wait.
@@ -438,9 +493,84 @@ mod tests {
         let mut wanted = SubscriptionFilter::default();
         wanted.tools_list_changed = Some(true);
         seen.record_subscribed(&server, &wanted);
-        let mut announcer = Announcer::new(&server, &seen, &watched);
+        let mut announcer = Announcer::with(&server, &seen, ClientKnowledge::LastAnnouncement, &watched);
         assert_eq!(announcer.take_announced().await, []);
         set_tools(&server, &registry, &["a", "b"]);
         assert_eq!(announcer.take_announced().await, [ServerChange::Tools]);
+        server.notify_changed();
+        assert_eq!(announcer.take_announced().await, [], "it was announced");
+        // The client may have read the list in between, with a request that this subscription knows nothing of.
+        set_tools(&server, &registry, &["a"]);
+        assert_eq!(announcer.take_announced().await, [ServerChange::Tools], "a change back is a change");
+        set_tools(&server, &registry, &["a", "b"]);
+        assert_eq!(announcer.take_announced().await, [ServerChange::Tools]);
+    }
+
+    /// Clients may encode an address, and use another form to unsubscribe.
+    #[test]
+    fn an_address_is_the_same_in_any_percent_encoding() {
+        let (server, registry) = server();
+        let document = json!({"version": 1, "resources": [{"path": "a-b", "name": "A", "text": "a"}],
+            "templates": [{"path": "u/{id}.{kind}", "name": "U", "text": "{{id}} {{kind}}"}]});
+        let document = PromptsAndResourcesDocument::parse(&document.to_string()).unwrap();
+        let offered = |base| Arc::new(PromptsAndResources::from_native(&document, base).unwrap());
+        let tool = |name, base| {
+            let tool =
+                native::tool(name).description("A tool.").run(|_, _| async { Ok(ToolOutput::text("")) });
+            ToolEntry { prompts_and_resources: Some(offered(base)), ..tool.unwrap() }
+        };
+        let tools = vec![tool("a", "toolbay://plugin/p/"), tool("b", "test://")];
+        registry.register(Bundle { tools, reducers: vec![] }).unwrap();
+        let view = server.view();
+        let read = |uri: &str| {
+            let read = prompts_and_resources::read_resource(&view, uri)?.unwrap();
+            let read = serde_json::to_value(read).unwrap();
+            assert_eq!(read["uri"], uri, "the client's own form");
+            Some(read["text"].as_str().unwrap().to_owned())
+        };
+        for (uri, expect) in [
+            ("toolbay://plugin/p/a-b", Some("a")),
+            ("toolbay://plugin/p/%61%2db", Some("a")),
+            ("toolbay://plugin/%70/u/%c3%a4.x", Some("ä x")),
+            ("toolbay://plugin/p/u/ä.x", Some("ä x")),
+            ("toolbay://plugin/p/u/a%2Eb.x", Some("a.b x")),
+            ("toolbay://plugin/p%2Fa-b", None),
+            ("test://a-b", Some("a")),
+            ("test://a%2Db", None),
+        ] {
+            assert_eq!(read(uri).as_deref(), expect, "{uri}");
+        }
+        let watched = ResourceSubscriptions::default();
+        watched.add(&view, "toolbay://plugin/p/a%2Db".to_owned()).unwrap();
+        watched.remove("toolbay://plugin/p/a");
+        assert_eq!(watched.0.lock().len(), 1);
+        watched.remove("toolbay://plugin/p/a-b");
+        assert!(watched.0.lock().is_empty());
+    }
+
+    /// Prompts and resources are announced as tools are, also when one is removed and comes back.
+    #[tokio::test]
+    async fn a_removal_after_an_addition_is_announced() {
+        let (server, registry) = server();
+        let (seen, watched) = (ChangeBaseline::default(), ResourceSubscriptions::default());
+        let mut wanted = SubscriptionFilter::default();
+        (wanted.prompts_list_changed, wanted.resources_list_changed) = (Some(true), Some(true));
+        seen.record_subscribed(&server, &wanted);
+        let mut announcer = Announcer::with(&server, &seen, ClientKnowledge::LastAnnouncement, &watched);
+        assert_eq!(announcer.take_announced().await, []);
+        let says = json!([{"role": "user", "content": {"type": "text", "text": "Hello."}}]);
+        let document = json!({"version": 1, "prompts": [{"name": "p", "description": "P.", "messages": says}],
+            "resources": [{"path": "a", "name": "A", "text": "a"}]});
+        let document = PromptsAndResourcesDocument::parse(&document.to_string()).unwrap();
+        let offered = Arc::new(PromptsAndResources::from_native(&document, "test://").unwrap());
+        let tool = native::tool("a").description("A tool.").run(|_, _| async { Ok(ToolOutput::text("")) });
+        let tool = ToolEntry { prompts_and_resources: Some(offered), ..tool.unwrap() };
+        let label = tool.def.source.label();
+        for tools in [vec![tool.clone()], vec![], vec![tool]] {
+            registry.replace_source(&label, Bundle { tools, reducers: vec![] });
+            server.notify_changed();
+            let told = announcer.take_announced().await;
+            assert_eq!(told, [ServerChange::Prompts, ServerChange::Resources]);
+        }
     }
 }

@@ -412,7 +412,7 @@ impl Approver for ClientDialog {
             match self.collect_answers(vec![ask], Some(approval_hash(question))).await {
                 Ok(answers) => parse_approval(answers.first()),
                 Err(DialogError::InputRequired) => ApprovalReply::Deferred,
-                Err(why) => ApprovalReply::No(Some(why.to_string())),
+                Err(why) => ApprovalReply::Unanswered(why.to_string()),
             }
         })
     }
@@ -420,24 +420,19 @@ impl Approver for ClientDialog {
 
 /// Hash of an approval request, so that the answer to another request is not accepted.
 fn approval_hash(question: &ApprovalRequest) -> String {
-    canonical::sha256(&json!([question.tool, question.source, question.reason, question.args])).to_string()
+    let args = question.preview.sha256.to_string();
+    canonical::sha256(&json!([question.tool, question.source, question.reason, args])).to_string()
 }
 
 /// The form of an approval request. The arguments come from a model, so hidden characters and line breaks are escaped.
 fn approval_form(question: &ApprovalRequest) -> Value {
-    let args = question.args.to_string();
-    let total = args.chars().count();
-    let mut shown: String = args.chars().take(MAX_SHOWN_ARGS).collect();
-    if total > MAX_SHOWN_ARGS {
-        shown.push_str(&format!("… ({total} characters)"));
-    }
     let line = |text: &str| escape_hidden(text).replace('\n', " ");
     let message = format!(
         "{} ({}) wants to run: {}\nArguments: {}\nAllow it?",
         line(&question.tool),
         line(&question.source),
         line(&question.reason),
-        line(&shown),
+        line(&question.preview.cut(MAX_SHOWN_ARGS)),
     );
     let remember = json!({
         "type": "boolean",
@@ -458,6 +453,6 @@ fn parse_approval(answer: Option<&Value>) -> ApprovalReply {
         }
         Some("decline") => ApprovalReply::No(None),
         Some("cancel") => ApprovalReply::No(Some("the user dismissed the approval request".to_owned())),
-        _ => ApprovalReply::No(Some("the client sent an invalid response".to_owned())),
+        _ => ApprovalReply::Unanswered("the client sent an invalid response".to_owned()),
     }
 }

@@ -23,14 +23,17 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use toolbay_core::call::dialog::{Dialog, DialogRequestKind};
+use toolbay_policy::text::one_line;
 
 use crate::client::ResourceAddress;
+use crate::protocol::bounds::MAX_SHOWN_NAME;
 use crate::protocol::event_stream::EncodedResponse;
 use crate::protocol::incoming::ClientRequest;
 use crate::protocol::legacy_tasks;
 use crate::protocol::lifecycle::{Era, Lifecycle, RequestTerms};
-use crate::protocol::message::RpcResult;
+use crate::protocol::message::{ResponseId, RpcResult};
 use crate::protocol::outbound::{MessageSink, Outbound};
+use crate::protocol::uri::is_same_uri;
 use crate::server::calls::ClientContext;
 use crate::server::changes::{self, ChangeBaseline, ResourceSubscriptions, ServedList};
 use crate::server::client_dialog::RetryInput;
@@ -117,6 +120,7 @@ impl McpConnection {
             era: Era::from_version(terms.version.as_ref()),
             version: terms.version,
             capabilities: terms.capabilities,
+            client: terms.client,
             has_session: terms.has_session,
             meta: std::mem::take(&mut request.meta),
             cancel,
@@ -162,7 +166,7 @@ impl McpConnection {
     }
 
     /// Passes a response of the client to the pending request.
-    pub(crate) fn resolve(&self, id: Option<u64>, result: RpcResult) {
+    pub(crate) fn resolve(&self, id: &ResponseId, result: RpcResult) {
         self.outbound.resolve(id, result);
     }
 
@@ -196,6 +200,7 @@ impl McpConnection {
             }
             "resources/subscribe" if has_session => {
                 let SubscribeRequestParams { uri, .. } = request.params()?;
+                self.server().wait_loaded().await;
                 self.subscriptions.add(&self.server().view(), uri)?;
                 EncodedResult::new(id, &EmptyObject {}, None)
             }
@@ -238,7 +243,8 @@ impl McpConnection {
             }
             _ => Vec::new(),
         };
-        let size = sizes.iter().find(|resource| resource.uri == uri).and_then(|resource| resource.size);
+        let found = sizes.iter().find(|resource| is_same_uri(&resource.uri, uri));
+        let size = found.and_then(|resource| resource.size);
         // Base64 adds a third.
         size.map_or(0, |size| size.saturating_add(size / 3))
     }
@@ -254,8 +260,6 @@ impl McpConnection {
             .enable_resources_subscribe()
             .enable_completions()
             .build();
-        // Declared even without slow tools, since plugins may be loaded later.
-        capabilities.extensions = Some([(TASKS_EXTENSION_ID.to_owned(), JsonObject::new())].into());
         capabilities.logging = self.options().logging.then(JsonObject::new);
         let mut info = ServerConfig::new(capabilities).with_server_info(convert::implementation());
         info.instructions = self.server().instructions().await;
@@ -275,7 +279,9 @@ impl McpConnection {
     }
 
     async fn discover(&self) -> DiscoverResult {
-        let config = self.server_config().await;
+        let mut config = self.server_config().await;
+        // Only this era has the extension (SEP-2663). Declared even without slow tools, since plugins may be loaded later.
+        config.capabilities.extensions = Some([(TASKS_EXTENSION_ID.to_owned(), JsonObject::new())].into());
         let mut result = DiscoverResult::from_server_info(ProtocolVersion::KNOWN_VERSIONS.to_vec(), config);
         let ttl = if self.server().has_all_descriptions() { self.options().list_ttl } else { Duration::ZERO };
         result.ttl_ms = to_millis(ttl);
@@ -329,6 +335,10 @@ impl McpConnection {
         };
         let mut accepted = wanted.intersection(wanted);
         if let Some(addresses) = &mut accepted.resource_subscriptions {
+            // The acknowledgement names what is accepted.
+            self.server().wait_loaded().await;
+            let view = self.server().view();
+            addresses.retain(|uri| changes::is_announced(&view, uri));
             addresses.truncate(changes::MAX_RESOURCE_SUBSCRIPTIONS);
         }
         if self.is_single_request {
@@ -359,7 +369,9 @@ impl McpConnection {
 }
 
 fn unknown_method(method: &str) -> ErrorData {
-    ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method.to_owned(), None)
+    let shown =
+        if method.is_empty() { "`method` is empty".to_owned() } else { one_line(method, MAX_SHOWN_NAME) };
+    ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("Unknown method: {shown}"), None)
 }
 
 pub(super) fn to_millis(time: Duration) -> u64 {
@@ -377,6 +389,20 @@ async fn catch_panic<T>(work: BoxFuture<'_, Result<T, ErrorData>>) -> Result<T, 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_unknown_method_is_named_within_a_bound() {
+        for (method, expect) in [
+            ("no/such", "Unknown method: no/such"),
+            ("a\n\u{1b}[31m", "Unknown method: a\\n\\u{1b}[31m"),
+            ("", "Unknown method: `method` is empty"),
+        ] {
+            let error = unknown_method(method);
+            assert_eq!((error.code, &*error.message), (ErrorCode::METHOD_NOT_FOUND, expect));
+        }
+        let long = unknown_method(&"m".repeat(900_000)).message;
+        assert!(long.ends_with("mm…") && long.chars().count() < MAX_SHOWN_NAME + 20, "{long}");
+    }
 
     #[tokio::test]
     async fn a_panic_is_answered() {

@@ -17,10 +17,11 @@ use toolbay_core::call::fault::{Fault, FaultKind};
 use toolbay_core::call::invoke::Failure;
 use toolbay_core::output::budget;
 use toolbay_core::output::untrusted::UntrustedMark;
-use toolbay_core::pipeline::CallResult;
+use toolbay_core::pipeline::{CallResult, Shaping};
 use toolbay_core::registry::view::ToolEntry;
 use toolbay_core::tool::ToolSource;
-use toolbay_core::tool::content::{self, BlockBody, ResourceBody, ToolError, ToolOutput};
+use toolbay_core::tool::content::{self, BlockBody, ErrorDetails, ResourceBody, ToolError, ToolOutput};
+use toolbay_core::tool::schema::Schema;
 use toolbay_core::tool::tags;
 use toolbay_policy::limits::LimitHit;
 use toolbay_policy::output::Truncation;
@@ -42,7 +43,7 @@ pub(crate) struct CallToolResult {
     #[serde(skip_serializing_if = "Option::is_none")]
     structured_content: Option<Box<RawValue>>,
     is_error: bool,
-    #[serde(rename = "_meta")]
+    #[serde(rename = "_meta", skip_serializing_if = "CallMeta::is_empty")]
     meta: CallMeta,
 }
 
@@ -50,7 +51,14 @@ pub(crate) struct CallToolResult {
 #[derive(Debug, Default)]
 struct CallMeta(Vec<(&'static str, Box<RawValue>)>);
 
+/// Prefix of the members of `_meta` that are sent only if the operator wants them.
+const OWN_META: &str = "toolbay/";
+
 impl CallMeta {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     fn put<T: Serialize + ?Sized>(&mut self, key: &'static str, value: &T) {
         // Text and numbers always serialize.
         self.0.extend(to_raw_value(value).ok().map(|value| (key, value)));
@@ -73,8 +81,10 @@ impl CallToolResult {
         self.meta.put(legacy_tasks::RELATED_TASK, &legacy_tasks::related_task(id));
     }
 
-    /// Adds the members that the era requires in each result.
-    pub(crate) fn with_server_info(mut self, era: Era) -> Self {
+    /// Adds the members that the era requires in each result, and removes `toolbay/…` from `_meta` unless `usage_meta` is
+    /// set.
+    pub(crate) fn finish(mut self, era: Era, usage_meta: bool) -> Self {
+        self.meta.0.retain(|(key, _)| usage_meta || !key.starts_with(OWN_META));
         if era == Era::Modern {
             self.result_type = Some("complete");
             self.meta.put(SERVER_INFO, &SERVER_INFO_META.get(SERVER_INFO));
@@ -109,10 +119,10 @@ pub(crate) fn server_info_meta() -> &'static MetaObject {
 /// The serialized forms of a tool, created on first use.
 #[derive(Default)]
 struct CachedToolForms {
-    legacy: OnceLock<Box<RawValue>>,
-    legacy_with_tasks: OnceLock<Box<RawValue>>,
-    modern: OnceLock<Box<RawValue>>,
-    fingerprint: OnceLock<u64>,
+    /// By form, without and with `_meta`.
+    written: [[OnceLock<Box<RawValue>>; 2]; 3],
+    /// Without and with `_meta`.
+    fingerprints: [OnceLock<u64>; 2],
     mirror: OnceLock<HeaderMirror>,
 }
 
@@ -122,7 +132,12 @@ fn cached_forms(entry: &ToolEntry) -> Option<&CachedToolForms> {
 }
 
 /// A tool in the result of `tools/list`, serialized only once.
-pub(crate) struct ToolListItem<'a>(pub(crate) &'a ToolEntry, pub(crate) ToolForm);
+pub(crate) struct ToolListItem<'a> {
+    pub(crate) entry: &'a ToolEntry,
+    pub(crate) form: ToolForm,
+    /// Whether `_meta` names its plugin.
+    pub(crate) usage_meta: bool,
+}
 
 /// The form of a tool in the revision of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,22 +160,23 @@ impl ToolForm {
         }
     }
 
-    fn to_json(self, entry: &ToolEntry) -> Box<RawValue> {
+    fn to_json(self, entry: &ToolEntry, usage_meta: bool) -> Box<RawValue> {
         #[derive(Serialize)]
         struct ToolWithExecution {
             #[serde(flatten)]
             tool: Tool,
             execution: ToolExecution,
         }
+        let era = if self == Self::Modern { Era::Modern } else { Era::Legacy };
+        let mut tool = to_mcp_tool(entry, era);
+        tool.meta.take_if(|_| !usage_meta);
         let written = match self {
-            Self::Legacy => to_raw_value(&to_mcp_tool(entry, Era::Legacy)),
+            Self::Legacy | Self::Modern => to_raw_value(&tool),
             Self::LegacyWithTasks => {
                 let required = entry.has_tag(tags::TASK_REQUIRED);
                 let task_support = if required { TaskSupport::Required } else { TaskSupport::Optional };
-                let tool = to_mcp_tool(entry, Era::Legacy);
                 to_raw_value(&ToolWithExecution { tool, execution: ToolExecution { task_support } })
             }
-            Self::Modern => to_raw_value(&to_mcp_tool(entry, Era::Modern)),
         };
         // Text and JSON always serialize.
         written.unwrap_or_default()
@@ -169,21 +185,26 @@ impl ToolForm {
 
 impl Serialize for ToolListItem<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(entry, form) = *self;
-        let Some(cached) = cached_forms(entry) else { return form.to_json(entry).serialize(serializer) };
-        let written = match form {
-            ToolForm::Legacy => &cached.legacy,
-            ToolForm::LegacyWithTasks => &cached.legacy_with_tasks,
-            ToolForm::Modern => &cached.modern,
-        };
-        written.get_or_init(|| form.to_json(entry)).serialize(serializer)
+        let Self { entry, form, usage_meta } = *self;
+        let write = || form.to_json(entry, usage_meta);
+        let cached = cached_forms(entry)
+            .and_then(|cached| cached.written.get(form as usize)?.get(usize::from(usage_meta)));
+        match cached {
+            Some(cached) => cached.get_or_init(write).serialize(serializer),
+            None => write().serialize(serializer),
+        }
     }
 }
 
-/// Fingerprint of a tool, to detect changes.
-pub(crate) fn tool_fingerprint(entry: &ToolEntry) -> u64 {
-    let count = || changes::fingerprint_items(std::iter::once(to_mcp_tool(entry, Era::Modern)));
-    cached_forms(entry).map_or_else(count, |kept| *kept.fingerprint.get_or_init(count))
+/// Fingerprint of a tool as clients see it, to detect changes.
+pub(crate) fn tool_fingerprint(entry: &ToolEntry, usage_meta: bool) -> u64 {
+    let count = || {
+        let mut tool = to_mcp_tool(entry, Era::Modern);
+        tool.meta.take_if(|_| !usage_meta);
+        changes::fingerprint_items(std::iter::once(tool))
+    };
+    let cached = cached_forms(entry).and_then(|cached| cached.fingerprints.get(usize::from(usage_meta)));
+    cached.map_or_else(count, |cached| *cached.get_or_init(count))
 }
 
 /// The arguments of a tool that must be mirrored in headers (SEP-2243). A schema with invalid marks has none.
@@ -258,13 +279,14 @@ pub(crate) fn call_result(
     if let Some(age) = delivered.cached {
         meta.put("toolbay/cached_ms", &age.as_millis());
     }
-    let hints = delivered.hints.for_model();
+    let mark = delivered.shaping.mark.as_ref();
+    let hints = delivered.hints.for_model(mark);
     let mut result = match delivered.result {
-        Ok(output) => output_result(output, delivered.shaping.mark.as_ref(), entry, era, meta),
+        Ok(output) => output_result(output, &delivered.shaping, entry, era, meta),
         Err(Failure::Refused(error)) if delivered.source.is_none() => {
             return Err(ErrorData::invalid_params(error.message, None));
         }
-        Err(failure) => failure_result(failure, hints.is_some(), meta),
+        Err(failure) => failure_result(failure, hints.is_some(), mark, entry, era, meta),
     };
     // By default only the operator sees hints.
     result.content.extend(hints.map(ContentBlock::text));
@@ -278,12 +300,12 @@ pub(crate) fn call_result(
 
 fn output_result(
     output: ToolOutput,
-    mark: Option<&UntrustedMark>,
+    shaping: &Shaping,
     entry: Option<&ToolEntry>,
     era: Era,
     mut meta: CallMeta,
 ) -> CallToolResult {
-    let ToolOutput { mut value, structured, content, cost_usd, meta: own } = output;
+    let ToolOutput { value, structured, content, cost_usd, meta: own } = output;
     if let Some(cost) = cost_usd.filter(|cost| cost.is_finite()) {
         meta.put("toolbay/cost_usd", &cost);
     }
@@ -291,36 +313,71 @@ fn output_result(
         meta.0.push(("toolbay/meta", message::without_newlines(own)));
     }
     // Some clients show the model only the text, others only the structured content: each must be complete.
-    if let (true, Some(raw)) = (value.is_empty(), &structured) {
-        raw.get().clone_into(&mut value);
-        let most = call::DEFAULT_BUDGET_CHARS;
-        match mark {
-            Some(mark) => value = mark.fit(&value, most, Truncation::Head, value.chars().count(), ""),
-            None => _ = budget::cut(&mut value, most),
-        }
-    }
-    let mut blocks = Vec::with_capacity(content.len() + 1);
+    let mark = shaping.mark.as_ref();
+    // Beside a listed output schema, the official clients refuse a whole result without matching data, unless it is an
+    // error without any.
+    let is_refused = output_schema(entry).is_some() && (shaping.mismatch || structured.is_none());
+    let is_lost = |raw: &RawValue| value.is_empty() || (is_refused && !is_same_json(&value, raw, mark));
+    let text = structured.as_deref().filter(|raw| is_lost(raw)).map(|raw| structured_text(raw, mark));
+    let mut blocks = Vec::with_capacity(content.len() + 2);
     // Model APIs refuse the whole conversation for an empty text block.
-    if !value.is_empty() {
-        blocks.push(ContentBlock::text(value));
-    }
+    blocks.extend([value].into_iter().chain(text).filter(|text| !text.is_empty()).map(ContentBlock::text));
     blocks.extend(content.into_iter().map(to_mcp_block));
-    let mut result = CallToolResult::new(blocks, false, meta);
-    let promised = entry.and_then(|entry| entry.def.output_schema.as_ref());
-    result.structured_content = structured.map(|raw| {
-        let is_object = raw.get().trim_start().starts_with('{');
-        let wrap = promised.map_or(!is_object, |s| !legacy::is_object_schema(s.value()));
-        let raw = message::without_newlines(raw);
-        if wrap && era == Era::Legacy { legacy::wrap_value(raw) } else { raw }
-    });
+    let mut result = CallToolResult::new(blocks, is_refused, meta);
+    let structured = structured.filter(|_| !is_refused);
+    result.structured_content = structured.map(|raw| to_structured_content(raw, entry, era));
     result
 }
 
-fn failure_result(failure: Failure, shows_lines: bool, mut meta: CallMeta) -> CallToolResult {
+/// The output schema that a tool lists.
+fn output_schema(entry: Option<&ToolEntry>) -> Option<&Schema> {
+    entry?.def.output_schema.as_ref()
+}
+
+/// Structured data as a text for models.
+fn structured_text(raw: &RawValue, mark: Option<&UntrustedMark>) -> String {
+    let (mut text, most) = (raw.get().to_owned(), call::DEFAULT_BUDGET_CHARS);
+    match mark {
+        Some(mark) => mark.fit(&text, most, Truncation::Head, text.chars().count(), ""),
+        None => {
+            budget::cut(&mut text, most);
+            text
+        }
+    }
+}
+
+/// Whether a text is the structured data beside it, as many servers write it for clients that read only text.
+fn is_same_json(text: &str, structured: &RawValue, mark: Option<&UntrustedMark>) -> bool {
+    let text = mark.map_or(text, |mark| mark.strip_mark(text));
+    let text = serde_json::from_str::<Value>(text).ok();
+    text.is_some() && text == serde_json::from_str(structured.get()).ok()
+}
+
+/// Structured data in the form that the era has. The older one has objects only.
+fn to_structured_content(raw: Box<RawValue>, entry: Option<&ToolEntry>, era: Era) -> Box<RawValue> {
+    let promised = output_schema(entry);
+    let is_object = raw.get().trim_start().starts_with('{');
+    let wrap = promised.map_or(!is_object, |s| !legacy::is_object_schema(s.value()));
+    let raw = message::without_newlines(raw);
+    if wrap && era == Era::Legacy { legacy::wrap_value(raw) } else { raw }
+}
+
+fn failure_result(
+    failure: Failure,
+    shows_lines: bool,
+    mark: Option<&UntrustedMark>,
+    entry: Option<&ToolEntry>,
+    era: Era,
+    mut meta: CallMeta,
+) -> CallToolResult {
+    let mut details = ErrorDetails::default();
     meta.put("toolbay/code", failure.code().as_str());
     let text = failure.to_string();
+    let mut message = String::new();
     match failure {
-        Failure::Refused(ToolError { subject, cost_usd, .. }) => {
+        Failure::Refused(ToolError { message: said, subject, cost_usd, details: returned, .. }) => {
+            message = said;
+            details = returned.map(|returned| *returned).unwrap_or_default();
             if let Some(cost) = cost_usd.filter(|cost| cost.is_finite()) {
                 meta.put("toolbay/cost_usd", &cost);
             }
@@ -343,11 +400,19 @@ fn failure_result(failure: Failure, shows_lines: bool, mut meta: CallMeta) -> Ca
         }
         Failure::Host(_) => meta.put("toolbay/fault", "host_failed"),
     }
-    CallToolResult::new(vec![ContentBlock::text(text)], true, meta)
+    // The official TypeScript client compares the data of an error with the listed output schema, too.
+    let listed = details.structured.take_if(|_| output_schema(entry).is_some());
+    let listed = listed.filter(|raw| !is_same_json(&message, raw, mark));
+    let listed = listed.map(|raw| ContentBlock::text(structured_text(&raw, mark)));
+    let blocks = listed.into_iter().chain(details.content.into_iter().map(to_mcp_block));
+    let blocks = std::iter::once(ContentBlock::text(text)).chain(blocks).collect();
+    let mut result = CallToolResult::new(blocks, true, meta);
+    result.structured_content = details.structured.map(|raw| to_structured_content(raw, entry, era));
+    result
 }
 
-/// The result when the limit on concurrent calls of a connection is reached.
-pub(crate) fn busy_result(most: usize) -> CallToolResult {
+/// The fault of a call beyond the limit on concurrent calls of a connection.
+pub(crate) fn busy_fault(most: usize) -> Fault {
     let limit =
         LimitHit {
             name: "max_in_flight", value: most.to_string(), setting: "max_in_flight = …".to_owned()
@@ -356,7 +421,7 @@ pub(crate) fn busy_result(most: usize) -> CallToolResult {
         "the server is busy: this connection has reached its limit of {most} concurrent calls; retry when one of \
          them has ended"
     );
-    fault_result(Fault { kind: FaultKind::Busy, message, limit: Some(limit), retry_after_ms: None })
+    Fault { kind: FaultKind::Busy, message, limit: Some(limit), retry_after_ms: None }
 }
 
 /// The result of a call that did not end after its cancellation.
@@ -372,7 +437,7 @@ pub(crate) fn shutdown_result() -> CallToolResult {
 
 /// The result of a call that failed before or after it ran.
 pub(crate) fn fault_result(fault: Fault) -> CallToolResult {
-    failure_result(Failure::Fault(fault), false, CallMeta::default())
+    failure_result(Failure::Fault(fault), false, None, None, Era::Modern, CallMeta::default())
 }
 
 fn to_mcp_block(block: content::ContentBlock) -> ContentBlock {

@@ -6,6 +6,8 @@ use toolbay_core::session::Session;
 use toolbay_core::session::output_store::{OutputId, OutputStore, SavedOutput};
 use toolbay_policy::output::Truncation;
 
+use crate::protocol::uri::normalize_own_address;
+
 /// Prefix of the URIs; the id follows.
 const PREFIX: &str = "toolbay://output/";
 /// Saved outputs are always text.
@@ -34,13 +36,18 @@ pub(crate) fn is_output_uri(uri: &str) -> bool {
     uri.starts_with(PREFIX)
 }
 
+/// The id in the URI of a saved output, in any percent-encoding.
+fn output_id(uri: &str) -> Option<OutputId> {
+    normalize_own_address(uri)?.strip_prefix(PREFIX).and_then(OutputId::parse)
+}
+
 /// Reads a saved output, marked if it is untrusted. `None` if this session has no output with this URI.
 pub(crate) async fn read_output(
     spool: &dyn OutputStore,
     session: &Session,
     uri: &str,
 ) -> Option<ResourceContents> {
-    let id = uri.strip_prefix(PREFIX).and_then(OutputId::parse)?;
+    let id = output_id(uri)?;
     let kept = spool.get(session.key()?, &id).await?;
     let text = if kept.untrusted {
         let total = kept.text.chars().count();
@@ -50,4 +57,20 @@ pub(crate) async fn read_output(
     };
     let (uri, mime_type) = (uri.to_owned(), Some(MIME.to_owned()));
     Some(ResourceContents::TextResourceContents { uri, mime_type, text, meta: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_id_of_an_output_is_read_in_any_percent_encoding() {
+        let id = OutputId::parse("0123456789abcdef").unwrap();
+        for uri in ["toolbay://output/0123456789abcdef", "toolbay://output/%30123456789abcde%66"] {
+            assert_eq!(output_id(uri).as_ref(), Some(&id), "{uri}");
+        }
+        for none in ["toolbay://output/", "toolbay://output/0123456789abcdef%2F", "output/0123456789abcdef"] {
+            assert!(output_id(none).is_none(), "{none}");
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use rmcp::model::{
     ArgumentInfo, AudioContent, CompletionInfo, ContentBlock, EmbeddedResource, ErrorData, Icon,
@@ -13,9 +14,11 @@ use toolbay_core::call::dialog::{DialogRequest, DialogRequestKind};
 use toolbay_core::registry::view::View;
 use toolbay_core::tool::content;
 use toolbay_core::tool::prompts_and_resources::{
-    self, DocumentArgument, FillError, MessageContent, PromptsAndResources,
+    self, DocumentArgument, FillError, MessageContent, PathPattern, PromptsAndResources,
 };
 use toolbay_policy::text::one_line;
+
+use crate::protocol::uri::{is_same_uri, normalize_own_address};
 
 /// Longest name or URI in an error, in characters.
 const MAX_NAME: usize = 200;
@@ -190,13 +193,24 @@ pub(crate) fn list_templates(view: &View) -> BTreeMap<String, ResourceTemplate> 
     .collect()
 }
 
-/// Reads a resource of a view. `None` if the view has no such resource.
+/// Reads a resource of a view. `None` if the view has no such resource. The percent-encoding of an address of this host
+/// may differ from that in the lists.
 pub(crate) fn read_resource(view: &View, uri: &str) -> Option<Result<ResourceContents, ErrorData>> {
-    view.prompts_and_resources().into_iter().find_map(|offers| {
-        if let Some(resource) = offers.resources.get(uri) {
+    let offers = view.prompts_and_resources();
+    read_address(&offers, uri, uri).or_else(|| read_address(&offers, &normalize_own_address(uri)?, uri))
+}
+
+/// Reads the resource at an address, which the client calls `uri`.
+fn read_address(
+    offers: &[&Arc<PromptsAndResources>],
+    address: &str,
+    uri: &str,
+) -> Option<Result<ResourceContents, ErrorData>> {
+    offers.iter().find_map(|offers| {
+        if let Some(resource) = offers.resources.get(address) {
             return Some(Ok(to_contents(uri, resource)));
         }
-        let (template, made) = offers.expand_template(uri)?;
+        let (template, made) = offers.expand_template(address)?;
         Some(made.map_err(|error| invalid_arguments(&error)).map(|text| {
             ResourceContents::TextResourceContents {
                 uri: uri.to_owned(),
@@ -219,6 +233,15 @@ fn to_contents(uri: &str, resource: &prompts_and_resources::Resource) -> Resourc
     }
 }
 
+/// The template with this URI, in any percent-encoding.
+fn find_template<'v>(
+    offers: &'v PromptsAndResources,
+    uri: &str,
+) -> Option<&'v (PathPattern, prompts_and_resources::ResourceTemplate)> {
+    let same = || offers.templates.iter().find(|(address, _)| is_same_uri(address, uri));
+    offers.templates.get(uri).or_else(|| same().map(|(_, template)| template))
+}
+
 /// Completes an argument of a prompt or a template from its prefix.
 pub(crate) fn complete_argument(
     view: &View,
@@ -229,7 +252,7 @@ pub(crate) fn complete_argument(
         Reference::Prompt(one) => Cow::Borrowed(&find_prompt(view, &one.name)?.1.arguments),
         Reference::Resource(one) => {
             let mut all = view.prompts_and_resources().into_iter();
-            let found = all.find_map(|offers| offers.templates.get(&one.uri));
+            let found = all.find_map(|offers| find_template(offers, &one.uri));
             let (pattern, template) = found.ok_or_else(|| {
                 let uri = one_line(&one.uri, MAX_NAME);
                 ErrorData::invalid_params(format!("unknown resource template `{uri}`"), None)

@@ -1,5 +1,6 @@
 //! The context and the result of one request.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -27,6 +28,8 @@ pub(crate) struct RequestContext {
     pub(crate) era: Era,
     pub(crate) version: Option<ProtocolVersion>,
     pub(crate) capabilities: ClientCapabilities,
+    /// The name of the client's program.
+    pub(crate) client: Option<Arc<str>>,
     /// Whether methods that require a handshake may be called.
     pub(crate) has_session: bool,
     pub(crate) meta: RequestMetaObject,
@@ -89,9 +92,21 @@ impl RequestContext {
         caching: Option<CacheHints>,
         room: Option<OutboxPermit>,
     ) -> EncodedResult {
+        self.complete_list(result, caching, room, BTreeMap::new())
+    }
+
+    /// Encodes a complete result that can lack the items of the `missing` sources, which `_meta` names with their states.
+    pub(crate) fn complete_list(
+        &self,
+        result: impl Serialize,
+        caching: Option<CacheHints>,
+        room: Option<OutboxPermit>,
+        missing: BTreeMap<String, &'static str>,
+    ) -> EncodedResult {
         let is_modern = self.era == Era::Modern;
         let result_type = is_modern.then_some("complete");
-        let (caching, meta) = (caching.filter(|_| is_modern), is_modern.then(convert::server_info_meta));
+        let (caching, server) = (caching.filter(|_| is_modern), is_modern.then(convert::server_info_meta));
+        let meta = (server.is_some() || !missing.is_empty()).then_some(ResultMeta { server, missing });
         EncodedResult::new(&self.id, &CompleteResult { result_type, result, caching, meta }, room)
     }
 }
@@ -114,7 +129,17 @@ struct CompleteResult<T> {
     #[serde(flatten)]
     caching: Option<CacheHints>,
     #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
-    meta: Option<&'static rmcp::model::MetaObject>,
+    meta: Option<ResultMeta>,
+}
+
+/// The metadata of a result.
+#[derive(Serialize)]
+struct ResultMeta {
+    #[serde(flatten)]
+    server: Option<&'static rmcp::model::MetaObject>,
+    /// The sources whose tools a list may lack, each with its state.
+    #[serde(rename = "toolbay/missing", skip_serializing_if = "BTreeMap::is_empty")]
+    missing: BTreeMap<String, &'static str>,
 }
 
 /// A request with its context, or the error if its version or metadata is invalid.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rmcp::model::ErrorData;
 use serde_json::{Value, json};
 use tokio_util::task::task_tracker::TaskTrackerToken;
-use toolbay_core::call::shared::{FoundTask, TaskMessage, TaskStore, TaskStoreError};
+use toolbay_core::call::shared::{FoundTask, TaskMessage, TaskStore, TaskStoreError, TaskWrite};
 
 use crate::server::calls::ClientContext;
 use crate::server::tasks::{CallTask, unknown_task};
@@ -30,6 +30,7 @@ impl SharedCallTask {
     /// fails, other servers know the task a little later.
     pub(crate) async fn share(client: &ClientContext, task: &Arc<CallTask>) -> Option<Self> {
         let store = Arc::clone(client.server.shared_tasks(&client.owner)?);
+        task.hold_end();
         if let Err(error) = store.put(task.to_record()).await {
             report(&error);
         }
@@ -45,9 +46,10 @@ impl SharedCallTask {
             let record = self.task.to_record();
             let (has_ended, has_expired) = (record.has_ended, record.life.is_zero());
             match self.store.put(record).await {
-                Ok(()) if has_ended => return,
+                Ok(TaskWrite::Stored) if has_ended => return self.task.show_end(),
+                Ok(TaskWrite::EndedBefore) => return self.task.end_as_seen(lost_server()),
                 _ if has_expired => return,
-                Ok(()) => {
+                Ok(TaskWrite::Stored) => {
                     // The task owns the sender.
                     drop(changes.changed().await);
                     tokio::time::sleep(PAUSE).await;
@@ -106,8 +108,16 @@ impl Server {
         id: &str,
     ) -> Result<(&Arc<dyn TaskStore>, FoundTask), ErrorData> {
         let store = self.shared_tasks(owner).ok_or_else(unknown_task)?;
-        let found = store.get(&owner.session_id, id).await.map_err(|error| unavailable(&error))?;
-        found.map(|task| (store, task)).ok_or_else(unknown_task)
+        let find = async || store.get(&owner.session_id, id).await.map_err(|error| unavailable(&error));
+        let found = find().await?.ok_or_else(unknown_task)?;
+        if found.has_ended || found.host_is_alive {
+            return Ok((store, found));
+        }
+        // What a client has seen holds, also if that server was frozen and wakes up.
+        let ended = store.end(&found, failed_state(&found)?).await;
+        ended.map_err(|error| unavailable(&error))?;
+        let found = find().await?.ok_or_else(unknown_task)?;
+        Ok((store, found))
     }
 }
 
@@ -115,41 +125,108 @@ fn unavailable(error: &TaskStoreError) -> ErrorData {
     ErrorData::internal_error(error.to_string(), None)
 }
 
-/// The state of a task. One whose server has died has failed, and nobody knows whether its call had its effects.
+/// The error of a task whose server has died: nobody knows whether its call had its effects.
+fn lost_server() -> ErrorData {
+    let text = "the server that ran this task has ended: check whether the call had its effects before you repeat it";
+    ErrorData::internal_error(text, None)
+}
+
+/// The state of a task.
 fn to_state(task: &FoundTask) -> Result<Value, ErrorData> {
-    let damaged = || ErrorData::internal_error("the shared state of the task is damaged", None);
-    let mut state: Value = serde_json::from_str(&task.state).map_err(|_| damaged())?;
+    let state: Value = serde_json::from_str(&task.state).map_err(|_| damaged())?;
+    if state.is_object() { Ok(state) } else { Err(damaged()) }
+}
+
+/// The final state of a task whose server has died.
+fn failed_state(task: &FoundTask) -> Result<String, ErrorData> {
+    let mut state = to_state(task)?;
     let members = state.as_object_mut().ok_or_else(damaged)?;
-    if !task.has_ended && !task.host_is_alive {
-        let text = "the server that ran this task has ended: check whether the call had its effects before you repeat it";
-        members.insert("status".to_owned(), json!("failed"));
-        members.insert("error".to_owned(), json!(ErrorData::internal_error(text, None)));
-        members.remove("inputRequests");
-    }
-    Ok(state)
+    members.insert("status".to_owned(), json!("failed"));
+    members.insert("error".to_owned(), json!(lost_server()));
+    members.remove("inputRequests");
+    Ok(state.to_string())
+}
+
+fn damaged() -> ErrorData {
+    ErrorData::internal_error("the shared state of the task is damaged", None)
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::value::RawValue;
+    use tokio_util::sync::CancellationToken;
+    use tokio_util::task::TaskTracker;
+    use toolbay_core::call::shared::memory::MemoryTaskStore;
+
     use super::*;
+    use crate::server::tasks::TaskTable;
+
+    fn record(task: &FoundTask) -> Value {
+        to_state(task).unwrap()
+    }
 
     #[test]
-    fn a_task_whose_server_died_has_failed_unless_it_had_ended() {
-        let task = |has_ended, host_is_alive| FoundTask {
+    fn a_damaged_state_is_named() {
+        let task = |state: &str| FoundTask {
             id: "t".to_owned(),
-            state: json!({"taskId": "t", "status": "working", "inputRequests": {}}).to_string(),
-            has_ended,
+            state: state.to_owned(),
+            has_ended: false,
             host: "a".to_owned(),
-            host_is_alive,
+            host_is_alive: false,
+            revision: 0,
         };
-        for (has_ended, is_alive, status) in
-            [(false, true, "working"), (false, false, "failed"), (true, false, "working")]
-        {
-            let state = to_state(&task(has_ended, is_alive)).unwrap();
-            assert_eq!(state["status"], status);
-            assert_eq!(state.get("error").is_some(), status == "failed");
+        for state in ["[]", "{", ""] {
+            assert!(to_state(&task(state)).unwrap_err().message.contains("damaged"), "{state}");
         }
-        let damaged = FoundTask { state: "[]".to_owned(), ..task(false, true) };
-        assert!(to_state(&damaged).unwrap_err().message.contains("damaged"));
+        let failed =
+            failed_state(&task(r#"{"taskId": "t", "status": "working", "inputRequests": {}}"#)).unwrap();
+        let failed: Value = serde_json::from_str(&failed).unwrap();
+        assert_eq!((&failed["status"], failed.get("inputRequests")), (&json!("failed"), None));
+        assert!(failed["error"]["message"].as_str().unwrap().contains("check whether"));
+    }
+
+    /// Another server took the one of the task for dead, and told the client that it failed. Then that one woke up and completed
+    /// it.
+    #[tokio::test]
+    async fn a_task_that_failed_for_its_client_stays_failed_when_its_server_wakes_up() {
+        let own = MemoryTaskStore::new("a");
+        let other = own.for_host("b");
+        let table = TaskTable::default();
+        let task = table.create(&"s".into(), CancellationToken::new(), Duration::from_secs(60)).unwrap();
+        task.hold_end();
+        own.put(task.to_record()).await.unwrap();
+        own.die();
+        let found = other.get("s", task.id()).await.unwrap().unwrap();
+        assert!(!found.host_is_alive && record(&found)["status"] == "working");
+        other.end(&found, failed_state(&found).unwrap()).await.unwrap();
+
+        table.finish(&task, Ok(RawValue::from_string("{}".to_owned()).unwrap()));
+        assert_eq!(
+            serde_json::to_value(task.view()).unwrap()["status"],
+            "working",
+            "the others do not know it"
+        );
+        let tracked = TaskTracker::new().token();
+        SharedCallTask { store: Arc::new(own), task: Arc::clone(&task), _tracked: tracked }.publish().await;
+        let shown = serde_json::to_value(task.view()).unwrap();
+        let seen = record(&other.get("s", task.id()).await.unwrap().unwrap());
+        assert_eq!((&shown["status"], &seen["status"]), (&json!("failed"), &json!("failed")));
+        assert_eq!(shown["error"], seen["error"]);
+    }
+
+    #[tokio::test]
+    async fn an_end_that_the_others_know_is_shown_and_never_changes() {
+        let (own, table) = (MemoryTaskStore::new("a"), TaskTable::default());
+        let task = table.create(&"s".into(), CancellationToken::new(), Duration::from_secs(60)).unwrap();
+        task.hold_end();
+        table.finish(&task, Ok(RawValue::from_string("{}".to_owned()).unwrap()));
+        let tracked = TaskTracker::new().token();
+        SharedCallTask { store: Arc::new(own), task: Arc::clone(&task), _tracked: tracked }.publish().await;
+        let before = serde_json::to_value(task.view()).unwrap();
+        assert_eq!(before["status"], "completed");
+        task.set_message("late progress");
+        table.finish(&task, Err(ErrorData::internal_error("late", None)));
+        task.end_as_seen(lost_server());
+        assert_eq!(serde_json::to_value(task.view()).unwrap(), before);
     }
 }

@@ -100,6 +100,18 @@ struct TaskState {
     updated: SystemTime,
     bytes: usize,
     requests: u32,
+    /// Whether the end is not shown yet: the other servers do not know it, and it may be another one for them.
+    holds_end: bool,
+}
+
+impl TaskState {
+    /// The status for the client.
+    fn status(&self) -> TaskStatus {
+        match self.stage.status() {
+            status if self.holds_end && status.is_terminal() => TaskStatus::Working,
+            status => status,
+        }
+    }
 }
 
 /// A call that has become a task.
@@ -136,6 +148,9 @@ impl CallTask {
     /// Sets the status message.
     pub(crate) fn set_message(&self, message: &str) {
         let mut inner = self.state.lock();
+        if inner.stage.status().is_terminal() {
+            return;
+        }
         inner.message = Some(message.chars().take(MAX_STATUS_MESSAGE).collect());
         inner.updated = SystemTime::now();
         self.changes.send_replace(());
@@ -148,7 +163,7 @@ impl CallTask {
 
     /// The state of the task for other servers.
     pub(crate) fn to_record(&self) -> TaskRecord {
-        let view = self.view();
+        let view = Self::view_of(&self.state.lock(), |inner| self.head(inner, inner.stage.status()), true);
         TaskRecord {
             id: self.name.clone(),
             owner: Arc::clone(&self.owner),
@@ -305,12 +320,39 @@ impl CallTask {
         self.state.lock().bytes as u64
     }
 
+    /// Holds the end back until the other servers know it.
+    pub(crate) fn hold_end(&self) {
+        self.state.lock().holds_end = true;
+    }
+
+    /// Shows the end, which the other servers know.
+    pub(crate) fn show_end(&self) {
+        self.state.lock().holds_end = false;
+        self.changes.send_replace(());
+    }
+
+    /// Replaces an end that was held back by the one that the other servers have seen.
+    pub(crate) fn end_as_seen(&self, error: ErrorData) {
+        self.cancel.cancel();
+        let mut inner = self.state.lock();
+        if inner.holds_end {
+            inner.stage = TaskStage::Failed { error };
+            (inner.updated, inner.bytes, inner.holds_end) = (SystemTime::now(), 0, false);
+            self.changes.send_replace(());
+        }
+    }
+
     /// The result of `tasks/get` of 2026-07-28.
     pub(crate) fn view(&self) -> TaskView {
         let inner = self.state.lock();
-        let mut view = TaskView { task: self.head(&inner), input_requests: None, result: None, error: None };
+        Self::view_of(&inner, |inner| self.head(inner, inner.status()), !inner.holds_end)
+    }
+
+    fn view_of(inner: &TaskState, head: impl Fn(&TaskState) -> TaskHead, shows_end: bool) -> TaskView {
+        let mut view = TaskView { task: head(inner), input_requests: None, result: None, error: None };
         match &inner.stage {
             TaskStage::Working | TaskStage::Cancelled => {}
+            TaskStage::Done { .. } | TaskStage::Failed { .. } if !shows_end => {}
             TaskStage::AwaitingInput(open) => {
                 let requests = open.iter().filter_map(|(key, open)| {
                     client_dialog::to_input_request(&open.ask).ok().map(|request| (key.clone(), request))
@@ -325,16 +367,12 @@ impl CallTask {
 
     /// The status without result and input requests.
     pub(crate) fn summary(&self) -> TaskHead {
-        self.head(&self.state.lock())
+        let inner = self.state.lock();
+        self.head(&inner, inner.status())
     }
 
-    fn head(&self, inner: &TaskState) -> TaskHead {
-        let head = TaskHead::new(
-            self.name.clone(),
-            inner.stage.status(),
-            to_utc(self.created),
-            to_utc(inner.updated),
-        );
+    fn head(&self, inner: &TaskState, status: TaskStatus) -> TaskHead {
+        let head = TaskHead::new(self.name.clone(), status, to_utc(self.created), to_utc(inner.updated));
         let head = head.with_ttl_ms(to_millis(self.ttl)).with_poll_interval_ms(to_millis(POLL_INTERVAL));
         match &inner.message {
             Some(message) => head.with_status_message(message.clone()),
@@ -388,8 +426,14 @@ impl TaskTable {
             return None;
         }
         let now = SystemTime::now();
-        let inner =
-            TaskState { stage: TaskStage::Working, message: None, updated: now, bytes: 0, requests: 0 };
+        let inner = TaskState {
+            stage: TaskStage::Working,
+            message: None,
+            updated: now,
+            bytes: 0,
+            requests: 0,
+            holds_end: false,
+        };
         let task = Arc::new(CallTask {
             name: random_hex_name()?,
             owner: Arc::clone(owner),
@@ -404,13 +448,16 @@ impl TaskTable {
         Some(task)
     }
 
-    /// Stores the result of a call.
+    /// Stores the result of a call, unless the task has ended: a final state never changes.
     pub(crate) fn finish(&self, task: &CallTask, result: Result<Box<RawValue>, ErrorData>) {
         let bytes = result.as_ref().map_or(0, |result| result.get().len());
         let (tasks, limits) = (self.tasks.lock(), self.limits);
         let (used, total) = stored_bytes(&tasks, &task.owner);
         // Under the lock of all tasks, so that two tasks that finish at once see each other's bytes.
         let mut inner = task.state.lock();
+        if inner.stage.status().is_terminal() {
+            return;
+        }
         inner.stage = match result {
             _ if task.cancel.is_cancelled() => TaskStage::Cancelled,
             Ok(result) if used + bytes <= limits.bytes && total + bytes <= limits.total_bytes => {

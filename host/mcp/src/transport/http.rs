@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! accept     connections: their number, idle and write timeouts, shutdown
-//!   route    /mcp, /healthz, /readyz, /.well-known/oauth-protected-resource
+//!   route    repeated headers; /mcp, /healthz, /readyz, /.well-known/oauth-protected-resource
 //!     request_checks  Host and Origin ─► authentication ─► profile ─► request rate ─► quota ─► body
 //!       dispatch      message ─► context ─► protocol ─► JSON body or events
 //! ```
@@ -12,6 +12,7 @@
 //! authentication except `Host` and `Origin`, which can only cause a refusal.
 
 mod accept;
+mod accept_header;
 mod allowed_hosts;
 mod bodies;
 mod clients;
@@ -34,12 +35,14 @@ mod watched_files;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+pub use self::forwarded::client_address;
 pub use crate::auth::MAX_KEYS_BYTES;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+use toolbay_core::audit::{self, ActionRecord, MAX_REASON};
 use toolbay_policy::serve::ServePolicy;
 
 use crate::auth::failures::AuthFailureLimiter;
@@ -125,6 +128,7 @@ impl McpHttpServer {
         let auth = Authenticator::load(&serve, &fetch, None)?;
         let settings = ServeSettings { hosts: AllowedHosts::new(&serve, listens), auth, serve };
         let outboxes = server.outbox_settings();
+        server.set_usage_meta(&settings.serve);
         let state = HttpState {
             // Another server with the same tools may shut down independently.
             server: server.with_own_tracker(),
@@ -213,10 +217,26 @@ impl HttpState {
         let hosts = AllowedHosts::new(serve, listens.clone());
         let settings = Arc::new(ServeSettings { hosts, auth, serve: serve.clone() });
         self.settings.store(Arc::clone(&settings));
+        self.record_token_edits(&settings, before);
+        self.server.set_usage_meta(&settings.serve);
         settings.auth.revoke_removed(&before.auth);
         self.endpoints.end_removed(&self.server);
         self.sessions.end_revoked();
         Ok(())
+    }
+}
+
+impl HttpState {
+    /// Records which tokens were added, removed and changed.
+    fn record_token_edits(&self, now: &ServeSettings, before: &ServeSettings) {
+        let Some(edits) = now.auth.token_edits(&before.auth) else { return };
+        let file = now.serve.tokens.as_ref().or(before.serve.tokens.as_ref());
+        self.server.pipeline.audit().record_action(ActionRecord {
+            action: "tokens",
+            subject: file.map(|file| audit::cut(&file.display().to_string())),
+            reason: Some(edits.chars().take(MAX_REASON).collect()),
+            by: "file".to_owned(),
+        });
     }
 }
 

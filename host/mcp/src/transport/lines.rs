@@ -2,9 +2,13 @@
 //! the id of the request, since the client would wait forever for a response otherwise.
 
 use std::io;
+use std::pin::pin;
+use std::task::Poll;
 
+use futures_util::poll;
 use rmcp::model::RequestId;
 use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::time::{Duration, Instant};
 
 /// Bytes that are kept of each end of an oversized line.
 const KEPT_END_BYTES: usize = 256;
@@ -30,7 +34,9 @@ pub(crate) struct LineReader<R> {
     scanned: usize,
     /// The ends of an incomplete oversized line.
     skipped: Option<LineEnds>,
-    ended: bool,
+    waited: bool,
+    /// How long the read waited that found the end of the input.
+    end: Option<Duration>,
 }
 
 #[derive(Debug, Default)]
@@ -42,21 +48,47 @@ struct LineEnds {
 impl<R: AsyncRead + Unpin> LineReader<R> {
     /// Creates a reader of lines of at most `most` bytes, including the newline.
     pub(crate) fn new(inner: R, most: usize) -> Self {
-        Self { inner, max_len: most, buffer: Vec::new(), scanned: 0, skipped: None, ended: false }
+        Self { inner, max_len: most, buffer: Vec::new(), scanned: 0, skipped: None, waited: false, end: None }
     }
 
     /// The next line; `None` at the end of the input. The last line needs no newline.
     pub(crate) async fn next(&mut self) -> io::Result<Option<LineFrame>> {
+        self.waited = false;
         loop {
             if let Some(line) = self.take_line() {
                 return Ok(Some(line));
             }
-            if self.ended {
+            if self.end.is_some() {
                 return Ok(self.take_rest());
             }
-            self.buffer.reserve(CHUNK);
-            self.ended = self.inner.read_buf(&mut self.buffer).await? == 0;
+            self.read().await?;
         }
+    }
+
+    /// Whether [`next`](Self::next) waited for a part of its line.
+    pub(crate) fn has_waited(&self) -> bool {
+        self.waited
+    }
+
+    /// How long the end of the input followed behind the last byte. `None` before the end. The last line may still be
+    /// there after it.
+    pub(crate) fn end(&self) -> Option<Duration> {
+        self.end
+    }
+
+    async fn read(&mut self) -> io::Result<()> {
+        self.buffer.reserve(CHUNK);
+        let since = Instant::now();
+        let mut read = pin!(self.inner.read_buf(&mut self.buffer));
+        let (count, has_waited) = match poll!(read.as_mut()) {
+            Poll::Ready(count) => (count?, false),
+            Poll::Pending => (read.await?, true),
+        };
+        match count {
+            0 => self.end = Some(if has_waited { since.elapsed() } else { Duration::ZERO }),
+            _ => self.waited |= has_waited,
+        }
+        Ok(())
     }
 
     /// Takes the next complete line out of the buffer.
@@ -141,7 +173,7 @@ mod tests {
     use std::sync::Arc;
     use std::task::{Context, Poll};
 
-    use tokio::io::ReadBuf;
+    use tokio::io::{AsyncWriteExt as _, ReadBuf};
 
     use super::*;
 
@@ -189,6 +221,24 @@ mod tests {
             let expect = [whole_line(&"x".repeat(9)), LineFrame::TooLong(None), LineFrame::TooLong(None)];
             assert_eq!(read_all(long.as_bytes(), step, 10).await, expect);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_wait_for_the_end_is_not_that_for_a_line() {
+        let (mut client, stream) = tokio::io::duplex(64);
+        let mut lines = LineReader::new(stream, 10);
+        tokio::spawn(async move {
+            for (part, wait) in [(&b"a\nb"[..], 3), (b"c", 2)] {
+                client.write_all(part).await.unwrap();
+                tokio::time::sleep(Duration::from_secs(wait)).await;
+            }
+        });
+        assert_eq!(lines.next().await.unwrap(), Some(whole_line("a")));
+        assert_eq!((lines.has_waited(), lines.end()), (true, None));
+        assert_eq!(lines.next().await.unwrap(), Some(whole_line("bc")));
+        assert_eq!((lines.has_waited(), lines.end()), (true, Some(Duration::from_secs(2))));
+        assert_eq!(lines.next().await.unwrap(), None);
+        assert_eq!((lines.has_waited(), lines.end()), (false, Some(Duration::from_secs(2))));
     }
 
     async fn check(line: &str, expect: Option<&RequestId>) {

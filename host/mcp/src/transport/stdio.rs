@@ -4,12 +4,14 @@
 //! that does not read its responses. Each request is answered in its own task, which ends with the connection.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use rmcp::model::{ErrorData, RequestId};
+use rmcp::model::{ErrorCode, ErrorData, RequestId};
 use rmcp::transport::stdio_pipes;
+use rustix::fs::FileType;
 use serde_json::value::RawValue;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::Mutex;
@@ -18,8 +20,8 @@ use tokio_util::bytes::{Buf, Bytes};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::protocol::incoming::{self, ClientMessage, ClientRequest, InvalidKind};
-use crate::protocol::message;
+use crate::protocol::incoming::{self, ClientMessage, ClientRequest, InvalidKind, InvalidMessage};
+use crate::protocol::message::{self, RpcMessage};
 use crate::protocol::open_requests::OpenRequests;
 use crate::protocol::outbound::{Destination, MessageSink};
 use crate::server::connection::McpConnection;
@@ -29,13 +31,16 @@ use crate::server::{Server, SessionOwner};
 use crate::transport::http::ShutdownSignals;
 use crate::transport::lines::{LineFrame, LineReader};
 
-/// Byte order mark, which some editors put before UTF-8 text.
-const BOM: &[u8] = "\u{feff}".as_bytes();
+/// Added to the error about input that is no JSON: a client may write its JSON over several lines, several messages on one
+/// line, or frame them as the Language Server Protocol does.
+const FRAMING: &str = "; over stdio, each message is one line of JSON, without headers";
 /// Unanswered requests besides calls. At the limit, the transport stops reading.
 const MAX_OTHER_REQUESTS: usize = 256;
 /// Size of the stdout pipe, in bytes: the most that Linux allows an unprivileged user.
 const PIPE_BYTES: usize = 1 << 20;
 
+/// Longest time between the last message of a batch and the end of the input.
+const BATCH_END_DELAY: Duration = Duration::from_millis(100);
 /// How long calls may run after the client has closed its end.
 const CALL_GRACE: Duration = Duration::from_millis(3800);
 /// How long to wait for calls that were cancelled with their connection. They have 1 s to end and be recorded.
@@ -51,8 +56,10 @@ const END_WAIT: Duration = Duration::from_secs(2);
 /// The task that serves the client panicked.
 pub async fn serve_stdio(server: Server, ends: ShutdownSignals) -> anyhow::Result<()> {
     enlarge_pipe(std::io::stdout());
+    let stdin = rustix::fs::fstat(std::io::stdin());
+    let is_file = stdin.is_ok_and(|file| FileType::from_raw_mode(file.st_mode).is_file());
     let (reader, writer) = stdio_pipes();
-    serve_until(server, reader, writer, ends).await
+    serve_until(server, reader, writer, is_file, ends).await
 }
 
 /// Enlarges a pipe for long responses, since both ends would wake each other for every 64 KiB otherwise. Failures are
@@ -65,8 +72,9 @@ fn enlarge_pipe(pipe: impl std::os::fd::AsFd) {
 
 /// Serves one client until it closes its end or `cancel` fires.
 ///
-/// When the client closes its end, running calls have 3.8 s to end. After that they are cancelled, answered with an
-/// error and recorded before this function returns. When `cancel` fires, calls are cancelled at once.
+/// When the client closes its end, running calls have 3.8 s to end. After that they are cancelled and recorded before this
+/// function returns. Nothing more is written, with one exception: a client that sent all its messages at once, as
+/// `echo … | toolbay serve` does, gets the responses. When `cancel` fires, calls are cancelled at once.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -104,20 +112,28 @@ where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    serve_until(server, reader, writer, ShutdownSignals { stop: cancel, ..ShutdownSignals::default() }).await
+    let ends = ShutdownSignals { stop: cancel, ..ShutdownSignals::default() };
+    serve_until(server, reader, writer, false, ends).await
 }
 
-async fn serve_until<R, W>(server: Server, reader: R, writer: W, ends: ShutdownSignals) -> anyhow::Result<()>
+/// `is_file` says that the input is a file, which does not wait for responses.
+async fn serve_until<R, W>(
+    server: Server,
+    reader: R,
+    writer: W,
+    is_file: bool,
+    ends: ShutdownSignals,
+) -> anyhow::Result<()>
 where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
     // Spawned as a task, because each line would otherwise wake the main thread and then a worker thread. The task ends
     // with this future.
-    Ok(AbortOnDropHandle::new(tokio::spawn(serve_client(server, reader, writer, ends))).await?)
+    Ok(AbortOnDropHandle::new(tokio::spawn(serve_client(server, reader, writer, is_file, ends))).await?)
 }
 
-async fn serve_client<R, W>(server: Server, reader: R, writer: W, ends: ShutdownSignals)
+async fn serve_client<R, W>(server: Server, reader: R, writer: W, is_file: bool, ends: ShutdownSignals)
 where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
@@ -127,10 +143,12 @@ where
     let closed = CancellationToken::new();
     let _at_the_end = closed.clone().drop_guard();
     let options = &server.options;
-    let pipe = Arc::new(PipeWriter(Mutex::new(Some(LineWriter { inner: writer, pending: Bytes::new() }))));
+    let pipe = Arc::new(PipeWriter::new(writer));
     let connection =
         server.connection(SessionOwner::new_session(None), Arc::clone(&pipe) as _, closed.clone());
     let mut transport = StdioTransport {
+        is_file,
+        has_conversed: false,
         limit: options.max_line_bytes,
         lines: LineReader::new(reader, options.max_line_bytes),
         pipe,
@@ -157,6 +175,10 @@ where
 
 /// One client over a pair of streams.
 struct StdioTransport<R, W> {
+    /// Whether the input is a file.
+    is_file: bool,
+    /// Whether the client waited for a response before it sent its next message.
+    has_conversed: bool,
     lines: LineReader<R>,
     limit: usize,
     pipe: Arc<PipeWriter<W>>,
@@ -178,7 +200,13 @@ where
         loop {
             self.open.wait_for_capacity().await;
             self.outbox.wait_drained().await;
-            match self.lines.next().await {
+            let next = self.lines.next().await;
+            self.has_conversed |= self.lines.has_waited() && self.pipe.has_written();
+            // The last line may come with the end, which then counts already.
+            if let Some(behind) = self.lines.end() {
+                self.pipe.set_client_end(self.client_end(behind));
+            }
+            match next {
                 Ok(Some(LineFrame::Whole(line))) => self.handle_line(&line).await,
                 Ok(Some(LineFrame::TooLong(id))) => {
                     let text = format!("the message exceeds {} bytes", self.limit);
@@ -193,9 +221,15 @@ where
         }
     }
 
+    /// What the end of the input says, which came this long behind the last byte. A file or an `echo` that ends right behind its last message waits for the responses.
+    /// Any other client has left: some (the Python SDK up to 1.30) fail if anything more is written.
+    fn client_end(&self, behind: Duration) -> ClientEnd {
+        let is_batch = !self.has_conversed && behind <= BATCH_END_DELAY;
+        if self.is_file || is_batch { ClientEnd::AwaitsResponses } else { ClientEnd::Left }
+    }
+
     async fn handle_line(&mut self, line: &[u8]) {
-        let line = line.strip_prefix(BOM).unwrap_or(line);
-        if line.iter().all(u8::is_ascii_whitespace) {
+        if message::without_byte_order_mark(line).iter().all(u8::is_ascii_whitespace) {
             return;
         }
         match incoming::parse_message(line) {
@@ -203,9 +237,14 @@ where
             Ok(ClientMessage::Notification { method, params }) => {
                 self.handle_notification(&method, params.as_deref());
             }
-            Ok(ClientMessage::Response { id, result }) => self.connection.resolve(id, result),
+            Ok(ClientMessage::Response { id, result }) => self.connection.resolve(&id, result),
             Err(invalid) if invalid.kind == InvalidKind::NoReply => {}
-            Err(invalid) => _ = self.pipe.write(error_line(&invalid.error, invalid.id.as_ref())).await,
+            Err(mut invalid) => {
+                if invalid.error.code == ErrorCode::PARSE_ERROR {
+                    explain_framing(line, &mut invalid);
+                }
+                self.pipe.write(error_line(&invalid.error, invalid.id.as_ref())).await;
+            }
         }
     }
 
@@ -233,7 +272,7 @@ where
     }
 
     fn handle_notification(&self, method: &str, params: Option<&RawValue>) {
-        if method != "notifications/cancelled" {
+        if method != incoming::CANCELLED {
             return self.connection.handle_notification(method);
         }
         if let Some(id) = incoming::cancelled_request_id(params) {
@@ -262,13 +301,43 @@ where
     }
 }
 
+/// Adds to the error about a line that is no JSON how messages are framed. A line with several messages is answered under
+/// the id of the first one, if that is a request.
+fn explain_framing(line: &[u8], invalid: &mut InvalidMessage) {
+    let mut problem = invalid.error.message.to_string();
+    if let Some((messages, rest)) = message::parse_leading_messages(line)
+        && (messages.len() > 1 || rest.trim_ascii_start().starts_with(b"{"))
+    {
+        "the line has several messages, and none of them was read".clone_into(&mut problem);
+        invalid.id = messages.first().and_then(|first| match first {
+            RpcMessage::Request(request) => incoming::parse_id(request.id.get()),
+            RpcMessage::Notification { .. } | RpcMessage::Response { .. } => None,
+        });
+    }
+    invalid.error.message = format!("{problem}{FRAMING}").into();
+}
+
 /// An encoded error response.
 fn error_line(error: &ErrorData, id: Option<&RequestId>) -> Bytes {
     message::encode_response::<_, (), _>(id, Err(error)).into()
 }
 
+/// What the end of the input says about the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ClientEnd {
+    /// It still reads the responses to its requests.
+    AwaitsResponses,
+    /// It reads nothing more.
+    Left,
+}
+
 /// Writes lines to the client, one at a time.
-struct PipeWriter<W>(Mutex<Option<LineWriter<W>>>);
+struct PipeWriter<W> {
+    writer: Mutex<Option<LineWriter<W>>>,
+    has_written: AtomicBool,
+    /// Set once the input has ended.
+    client_end: OnceLock<ClientEnd>,
+}
 
 struct LineWriter<W> {
     inner: W,
@@ -277,10 +346,30 @@ struct LineWriter<W> {
 }
 
 impl<W: AsyncWrite + Send + Unpin> PipeWriter<W> {
-    /// Writes one line; returns `false` on failure. Cancel safe: a partly written line is completed by the next write.
+    fn new(inner: W) -> Self {
+        let writer = LineWriter { inner, pending: Bytes::new() };
+        let writer = Mutex::new(Some(writer));
+        Self { writer, has_written: AtomicBool::new(false), client_end: OnceLock::new() }
+    }
+
+    /// Whether anything was written to the client.
+    fn has_written(&self) -> bool {
+        self.has_written.load(Ordering::Acquire)
+    }
+
+    /// Records the end of the input. The first one stays.
+    fn set_client_end(&self, end: ClientEnd) {
+        let _first = self.client_end.set(end);
+    }
+
+    /// Writes one response; returns `false` on failure. Cancel safe: a partly written line is completed by the next write.
     async fn write(&self, line: Bytes) -> bool {
-        let mut writer = self.0.lock().await;
+        let mut writer = self.writer.lock().await;
+        if self.client_end.get() == Some(&ClientEnd::Left) {
+            return false;
+        }
         let Some(writer) = &mut *writer else { return false };
+        self.has_written.store(true, Ordering::Release);
         let written = writer.write(line).await;
         written
             .inspect_err(|error| tracing::debug!(%error, "a message could not be written to the client"))
@@ -289,7 +378,7 @@ impl<W: AsyncWrite + Send + Unpin> PipeWriter<W> {
 
     /// Closes the output.
     async fn close(&self) {
-        if let Some(mut writer) = self.0.lock().await.take()
+        if let Some(mut writer) = self.writer.lock().await.take()
             && let Err(error) = writer.close().await
         {
             tracing::debug!(%error, "the output to the client could not be closed");
@@ -299,7 +388,7 @@ impl<W: AsyncWrite + Send + Unpin> PipeWriter<W> {
 
 impl<W: AsyncWrite + Send + Unpin + 'static> MessageSink for PipeWriter<W> {
     fn send<'a>(&'a self, line: Bytes, _: Destination<'a>) -> BoxFuture<'a, bool> {
-        Box::pin(self.write(line))
+        Box::pin(async move { self.client_end.get().is_none() && self.write(line).await })
     }
 }
 
@@ -326,5 +415,100 @@ impl<W: AsyncWrite + Unpin> LineWriter<W> {
     async fn close(&mut self) -> io::Result<()> {
         self.finish().await?;
         self.inner.shutdown().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+    use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
+    use toolbay_core::audit::LogAudit;
+    use toolbay_core::pipeline::Pipeline;
+    use toolbay_core::registry::Registry;
+    use toolbay_core::registry::view::Filter;
+
+    use super::*;
+    use crate::server::Options;
+
+    /// A client of a server without tools, whose lines have at most 200 bytes.
+    fn connect() -> BufReader<tokio::io::DuplexStream> {
+        let options = Options { max_line_bytes: 200, ..Options::default() };
+        let pipeline = Pipeline::new(Arc::new(LogAudit));
+        let server = Server::new(Arc::new(Registry::default()), pipeline, Filter::default(), options);
+        let (client, stream) = tokio::io::duplex(1 << 16);
+        let (reader, writer) = tokio::io::split(stream);
+        tokio::spawn(serve(server, reader, writer, CancellationToken::new()));
+        BufReader::new(client)
+    }
+
+    fn ping(id: u8) -> String {
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#)
+    }
+
+    /// What the server writes after the end of the input.
+    async fn rest_after_end(mut client: BufReader<tokio::io::DuplexStream>) -> Vec<Value> {
+        client.shutdown().await.unwrap();
+        let mut rest = String::new();
+        client.read_to_string(&mut rest).await.unwrap();
+        rest.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_line_that_the_end_cuts_off_is_not_answered() {
+        let long = "x".repeat(300);
+        for last in [r#"{"jsonrpc":"2.0","id":60,"meth"#, &ping(60), "nonsense", r#"{"id":1}"#, &long] {
+            let mut client = connect();
+            client.write_all(last.as_bytes()).await.unwrap();
+            // The client waits before it closes its end. The clock is virtual.
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert_eq!(rest_after_end(client).await, Vec::<Value>::new(), "{last:.50}");
+            // Another one closes at once, after a conversation.
+            let mut client = connect();
+            client.write_all(format!("{}\n", ping(1)).as_bytes()).await.unwrap();
+            client.read_line(&mut String::new()).await.unwrap();
+            client.write_all(last.as_bytes()).await.unwrap();
+            assert_eq!(rest_after_end(client).await, Vec::<Value>::new(), "{last:.50}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_line_of_a_batch_needs_no_newline() {
+        let mut client = connect();
+        client.write_all(format!("{}\n{}", ping(1), ping(2)).as_bytes()).await.unwrap();
+        let ids: Vec<Value> =
+            rest_after_end(client).await.iter().map(|answer| answer["id"].clone()).collect();
+        assert_eq!(ids, [1, 2]);
+    }
+
+    #[tokio::test]
+    async fn several_messages_on_one_line_are_refused_together() {
+        let mut client = connect();
+        let note = r#"{"jsonrpc":"2.0","method":"notifications/x"}"#;
+        for (line, id) in [
+            (format!("{}{}", ping(7), ping(8)), Some(7)),
+            (format!("{} {note}", ping(7)), Some(7)),
+            (format!("\u{feff}{}\t{}", ping(7), &ping(8)[..9]), Some(7)),
+            (format!("{note}{}", ping(8)), None),
+        ] {
+            client.write_all(format!("{line}\n").as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            client.read_line(&mut answer).await.unwrap();
+            let answer: Value = serde_json::from_str(&answer).unwrap();
+            assert_eq!(
+                (answer["error"]["code"].as_i64(), answer["id"].as_i64()),
+                (Some(-32700), id),
+                "{line}"
+            );
+            let message = answer["error"]["message"].as_str().unwrap();
+            assert!(
+                message.contains("several messages") && message.contains("each message is one line"),
+                "{message}"
+            );
+        }
+        // None of them has begun: the id is free.
+        client.write_all(format!("{}\n", ping(7)).as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        client.read_line(&mut answer).await.unwrap();
+        assert!(answer.contains("\"result\""), "{answer}");
     }
 }

@@ -42,7 +42,7 @@ async fn a_client_without_elicitation_is_refused_without_policy_lines() {
         let text = result["content"][0]["text"].as_str().unwrap();
         assert_eq!(result["isError"], true);
         assert!(
-            text.contains("no approver is available") && text.contains("`toolbay explain p__t`"),
+            text.contains("no approver is available") && text.contains("where a person can be asked"),
             "{text}"
         );
         assert!(!text.contains("[[rule]]"), "the model must not see policy lines: {text}");

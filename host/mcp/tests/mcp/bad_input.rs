@@ -47,7 +47,7 @@ async fn invalid_requests_are_answered_with_their_id() {
         for (method, params, code) in [
             ("tools/call", json!({}), -32602),
             ("tools/call", json!({"name": 5}), -32602),
-            ("tools/call", json!({"name": "p__t", "arguments": []}), -32602),
+            ("tools/call", json!({"name": "p__t", "arguments": [1]}), -32602),
             ("resources/read", json!({"uri": {}}), -32602),
             ("no/such/method", json!({}), -32601),
             ("", json!({}), -32601),
@@ -58,6 +58,93 @@ async fn invalid_requests_are_answered_with_their_id() {
         assert_still_serves(&mut client).await;
         client.send(&json!({"jsonrpc": "1.0", "id": 777, "method": "ping"})).await;
         assert_eq!(client.response(777).await["error"]["code"], -32600);
+    }
+}
+
+/// Clients in PHP send `[]` for an object without members, and some clients have no version.
+#[tokio::test]
+async fn empty_lists_are_empty_objects_and_other_values_are_named() {
+    let handshake = |capabilities: &Value, client: &Value| json!({"protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": client});
+    let probe = json!({"name": "probe", "version": "1"});
+    for (capabilities, client) in [
+        (json!([]), &probe),
+        (json!({"roots": []}), &probe),
+        (json!({"elicitation": []}), &probe),
+        (json!({}), &json!({"name": "probe"})),
+        (json!({}), &Value::Null),
+    ] {
+        let mut pipe = PipeClient::connect(ClientEra::Legacy, Options::default());
+        let answer = pipe.send_and_wait("initialize", handshake(&capabilities, client)).await;
+        assert_eq!(answer["result"]["protocolVersion"], "2025-11-25", "{answer}");
+        for params in [json!([]), json!({})] {
+            assert!(pipe.send_and_wait("tools/list", params).await["result"]["tools"].is_array());
+        }
+        let said = pipe.call("p__t", json!([])).await;
+        assert_eq!(said["content"][0]["text"], "{}");
+    }
+    let mut pipe = PipeClient::connect(ClientEra::Legacy, Options::default());
+    for (method, params, member) in [
+        ("initialize", handshake(&json!("none"), &probe), "`capabilities`"),
+        ("initialize", handshake(&json!({"roots": [1]}), &probe), "`capabilities.roots`"),
+        ("initialize", json!({"capabilities": {}}), "`protocolVersion`"),
+        ("initialize", json!(["2025-11-25"]), "expected an object"),
+    ] {
+        let answer = pipe.send_and_wait(method, params).await;
+        let message = answer["error"]["message"].as_str().unwrap();
+        assert!(answer["error"]["code"] == -32602 && message.contains(member), "{member}: {answer}");
+    }
+    pipe.initialize().await;
+    for (method, params, member) in [
+        ("tools/call", json!({"name": 5}), "`name`"),
+        ("tools/call", json!({"name": "p__t", "arguments": "x"}), "`arguments`"),
+        ("tools/call", json!({"name": "p__t", "task": {"ttl": "long"}}), "`task`"),
+        ("resources/read", json!({}), "`uri`"),
+        ("tools/list", json!({"cursor": {}}), "`cursor`"),
+    ] {
+        let answer = pipe.send_and_wait(method, params).await;
+        let message = answer["error"]["message"].as_str().unwrap();
+        assert!(answer["error"]["code"] == -32602 && message.contains(member), "{member}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_framed_or_pretty_message_is_told_what_a_line_is() {
+    let mut client = PipeClient::new(ClientEra::Legacy).await;
+    for line in ["Content-Length: 40\r\n", "{\n"] {
+        let answer = response_to(&mut client, line.as_bytes()).await;
+        let message = answer["error"]["message"].as_str().unwrap();
+        assert!(message.contains("each message is one line of JSON"), "{answer}");
+    }
+    client.write_bytes(b"\xef\xbb\xbf").await;
+    assert_still_serves(&mut client).await;
+}
+
+/// A client may repeat an id in another form.
+#[tokio::test]
+async fn equal_ids_match() {
+    let mut client = PipeClient::new(ClientEra::Legacy).await;
+    let hang = |id: &str| {
+        format!(
+            "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"tools/call\",\"params\":{{\"name\":\"p__t\",\"arguments\":{{\"do\":\"hang\"}}}}}}\n"
+        )
+    };
+    for (sent, repeated, cancelled) in
+        [("70", "70.0", "70.0"), ("71.0", "71", "\"71\""), ("\"72\"", "\"72\"", "72")]
+    {
+        client.write(&hang(sent)).await;
+        client.write(&hang(repeated)).await;
+        let refused = client.next().await.unwrap();
+        assert_eq!(refused["error"]["code"], -32600, "{sent}: {refused}");
+        client
+            .write(&format!(
+                "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{{\"requestId\":{cancelled}}}}}\n"
+            ))
+            .await;
+        assert_still_serves(&mut client).await;
+        // The request was cancelled: its id is known, and there is no answer.
+        client.write(&hang(sent)).await;
+        assert_eq!(client.next().await.unwrap()["error"]["code"], -32600, "{sent}");
+        assert_eq!(client.other_messages, Vec::<Value>::new());
     }
 }
 
@@ -98,6 +185,8 @@ async fn unparseable_requests_are_answered_with_their_id() {
                 assert_eq!(answer["id"], id, "{shown}: {answer}");
                 assert_eq!(answer["result"]["isError"], true, "{shown}: {answer}");
                 assert_eq!(answer["result"]["_meta"]["toolbay/code"], "input_invalid", "{shown}: {answer}");
+                let text = answer["result"]["content"][0]["text"].as_str().unwrap();
+                assert_eq!(text.contains("not UTF-8"), std::str::from_utf8(&bad).is_err(), "{shown}: {text}");
             }
             for method in ["tools/call", "tools/list", "no/such"] {
                 let head = format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{{"name":"p__t","x":"#);

@@ -1,5 +1,6 @@
 use serde_json::{Value, json};
 use toolbay_mcp::Options;
+use toolbay_policy::serve::ServePolicy;
 
 use crate::client::{BOTH_ERAS, ClientEra, PipeClient};
 use crate::puppet::FORGED;
@@ -55,13 +56,6 @@ async fn errors_are_results_that_the_model_can_read() {
             ),
             ("p__t", json!({"do": "busy"}), "not_available", Some("busy"), "no place"),
             ("p__t", json!({"do": "panic"}), "execution_failed", Some("host_failed"), "panicked"),
-            (
-                "p__object",
-                json!({"do": "echo"}),
-                "execution_failed",
-                Some("bad_output"),
-                "does not match its schema",
-            ),
             ("p__missing", json!({}), "not_available", None, "not currently available: no grant"),
         ] {
             let result = client.call(tool, args).await;
@@ -82,6 +76,20 @@ async fn errors_are_results_that_the_model_can_read() {
 }
 
 #[tokio::test]
+async fn a_failed_call_keeps_its_data_and_blocks() {
+    for era in BOTH_ERAS {
+        let mut client = PipeClient::new(era).await;
+        let failed = client.call("p__t", json!({"do": "fail-with-details"})).await;
+        let good = client.call("p__t", json!({"do": "blocks"})).await;
+        assert_eq!(
+            (&failed["isError"], &failed["structuredContent"]["code"]),
+            (&json!(true), &json!("LIMIT"))
+        );
+        assert_eq!(failed["content"], good["content"], "the text `see` and the same blocks");
+    }
+}
+
+#[tokio::test]
 async fn results_contain_policy_lines_only_if_the_policy_allows_it() {
     for era in BOTH_ERAS {
         let mut client = PipeClient::new(era).await;
@@ -91,7 +99,7 @@ async fn results_contain_policy_lines_only_if_the_policy_allows_it() {
         }
         let result = client.call("p__missing", json!({})).await;
         let text = result["content"][0]["text"].as_str().unwrap();
-        let way = "not permitted; the operator can allow it with `toolbay explain p__missing`";
+        let way = "not permitted; `toolbay explain p__missing` tells the operator what would allow it";
         assert!(text.ends_with(way), "{text}");
         assert!(!result.to_string().contains("[plugins"), "{result}");
         let result = client.call("p__open", json!({})).await;
@@ -214,4 +222,28 @@ async fn long_results_are_cut_to_the_budget() {
     let result = client.call("p__t", json!({"text": "x".repeat(1000)})).await;
     let text = result["content"][0]["text"].as_str().unwrap();
     assert!(text.chars().count() == 100 && text.contains("truncated"), "{text}");
+}
+
+/// Some clients show `_meta` to the model.
+#[tokio::test]
+async fn own_members_of_meta_are_sent_only_on_request() {
+    for era in BOTH_ERAS {
+        let mut client = PipeClient::new(era).await;
+        let metas = async |client: &mut PipeClient| {
+            let tools = client.send_and_wait("tools/list", json!({})).await["result"]["tools"].clone();
+            let mut all = vec![tools[0]["_meta"].clone()];
+            for how in ["echo", "fail", "deadline", "meta"] {
+                all.push(client.call("p__t", json!({"do": how})).await["_meta"].clone());
+            }
+            all
+        };
+        let own = |meta: &Value| meta.to_string().contains("toolbay/");
+        let shown = metas(&mut client).await;
+        assert!(shown.iter().all(own), "{era:?}: {shown:?}");
+        client.server.set_usage_meta(&ServePolicy::default());
+        let hidden = metas(&mut client).await;
+        assert!(!hidden.iter().any(own), "{era:?}: {hidden:?}");
+        // A legacy result without members has no `_meta`.
+        assert_eq!(hidden[1].is_object(), era == ClientEra::Modern);
+    }
 }

@@ -13,6 +13,7 @@ use toolbay_core::registry::view::Filter;
 use toolbay_core::registry::{Bundle, Registry};
 use toolbay_core::session::output_store::{MemoryOutputStore, OutputQuota, OutputStore};
 use toolbay_mcp::{CancellationToken, Options, Server};
+use toolbay_policy::serve::ServePolicy;
 
 use crate::puppet::{self, PuppetTool};
 
@@ -123,6 +124,8 @@ impl PipeClient {
         let audit = Arc::<MemoryAudit>::default();
         let pipeline = with(&registry, Pipeline::new(Arc::clone(&audit) as _));
         let server = serving(Server::new(Arc::clone(&registry), pipeline, filter, options));
+        // Tests see codes, usage and plugins.
+        server.set_usage_meta(&ServePolicy { usage_meta: true, ..ServePolicy::default() });
         let (ours, theirs) = tokio::io::duplex(64 << 10);
         let (reader, writer) = tokio::io::split(theirs);
         let cancel = CancellationToken::new();

@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use toolbay_core::call::refusal::RefusalReason;
 use toolbay_mcp::Options;
 
 use crate::client::{BOTH_ERAS, ClientEra, PipeClient};
@@ -62,6 +63,9 @@ async fn calls_over_the_limit_are_told_to_retry() {
         assert_eq!(refused["_meta"]["toolbay/code"], "not_available");
         assert_eq!(refused["_meta"]["toolbay/limit"]["value"], "2");
         assert!(refused["content"][0]["text"].as_str().unwrap().contains("retry"), "{refused}");
+        let records = client.audit.take();
+        let mut busy = records.iter().filter_map(|record| record.refusal).map(RefusalReason::as_str);
+        assert_eq!(busy.next_back(), Some("busy"), "it is recorded, too: {records:?}");
         client.cancel_request(first).await;
         while client.call("p__t", json!({})).await["isError"] == true {}
     }
@@ -89,18 +93,54 @@ async fn a_cancelled_call_ends_and_is_not_answered() {
     }
 }
 
+/// An `echo` into the program sends all messages and the end at once.
 #[tokio::test]
-async fn pending_responses_are_delivered_after_the_client_closed() {
+async fn pending_responses_are_delivered_after_a_batch() {
     for era in BOTH_ERAS {
-        let mut client = PipeClient::new(era).await;
-        let id = client.request("tools/call", json!({"name": "p__t", "arguments": {"do": "nap"}})).await;
+        let mut client = PipeClient::connect(era, Options::default());
+        let params = json!({"protocolVersion": "2025-11-25", "capabilities": {},
+            "clientInfo": {"name": "test", "version": "0"}});
+        let first = match era {
+            ClientEra::Legacy => client.request("initialize", params).await,
+            ClientEra::Modern => client.request("server/discover", json!({})).await,
+        };
+        let call = json!({"name": "p__t", "arguments": {"do": "nap"}});
+        let second = client.request("tools/call", call).await;
         client.close().await;
         let rest = client.remaining_messages().await;
-        assert_eq!(rest.len(), 1);
-        assert_eq!(
-            (&rest[0]["id"], &rest[0]["result"]["content"][0]["text"]),
-            (&json!(id), &json!("rested"))
-        );
+        let ids: Vec<_> = rest.iter().map(|message| &message["id"]).collect();
+        assert_eq!(ids, [&json!(first), &json!(second)]);
+        assert_eq!(rest[1]["result"]["content"][0]["text"], "rested");
+    }
+}
+
+/// Any other client has left when it closes its end. The Python SDK 1.30 fails if anything is written then.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_written_to_a_client_that_has_left() {
+    for (era, has_conversed) in
+        [(ClientEra::Legacy, true), (ClientEra::Modern, true), (ClientEra::Modern, false)]
+    {
+        let mut client = PipeClient::connect(era, Options::default());
+        if has_conversed {
+            client.initialize().await;
+            client.send_and_wait("tools/list", json!({})).await;
+        }
+        let params = json!({"name": "p__t", "arguments": {"do": "meet"}, "_meta": {"progressToken": 1}});
+        for _ in 1..MEETING_SIZE {
+            client.request("tools/call", params.clone()).await;
+        }
+        if !has_conversed {
+            // Longer than a pipe takes to end behind its last message. The clock is virtual.
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        client.close().await;
+        // The calls end, and the list changes.
+        client.puppet.meet().await;
+        client.registry.unregister("p__list");
+        client.server.notify_changed();
+        assert_eq!(client.remaining_messages().await, Vec::<Value>::new(), "{era:?}");
+        let outcomes: Vec<_> = client.audit.take().iter().map(|record| record.outcome).collect();
+        assert_eq!(outcomes.len(), MEETING_SIZE - 1, "every call is recorded: {outcomes:?}");
     }
 }
 
@@ -181,8 +221,8 @@ async fn a_silent_client_is_not_an_error() {
 
 #[tokio::test]
 async fn a_last_line_without_a_newline_is_read() {
-    let mut client = PipeClient::new(ClientEra::Legacy).await;
-    client.write(r#"{"jsonrpc":"2.0","id":77,"method":"tools/call","params":{"name":"p__t"}}"#).await;
+    let mut client = PipeClient::connect(ClientEra::Legacy, Options::default());
+    client.write(r#"{"jsonrpc":"2.0","id":77,"method":"ping"}"#).await;
     client.close().await;
     assert_eq!(client.remaining_messages().await[0]["id"], 77);
 }

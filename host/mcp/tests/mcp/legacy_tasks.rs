@@ -49,6 +49,7 @@ async fn the_server_declares_tasks_to_2025_11_25_only() {
         let params = json!({"protocolVersion": version, "capabilities": {},
             "clientInfo": {"name": "test", "version": "0"}});
         let answer = client.send_and_wait("initialize", params).await["result"].clone();
+        assert!(answer["capabilities"].get("extensions").is_none(), "they belong to 2026-07-28: {answer}");
         let declared = &answer["capabilities"]["tasks"];
         assert_eq!(declared["requests"]["tools"]["call"].is_object(), has_tasks, "{version}: {answer}");
         register(&client, "long", &["task_required"]);

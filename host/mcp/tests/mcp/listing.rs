@@ -9,10 +9,9 @@ use toolbay_mcp::Options;
 use crate::client::{BOTH_ERAS, ClientEra, PipeClient};
 use crate::puppet;
 
-/// The capabilities do not depend on the loaded plugins, which may change.
+/// The capabilities of both eras. They do not depend on the loaded plugins, which may change.
 fn capabilities() -> Value {
     json!({
-        "extensions": {"io.modelcontextprotocol/tasks": {}},
         "completions": {},
         "prompts": {"listChanged": true},
         "resources": {"subscribe": true, "listChanged": true},
@@ -40,7 +39,9 @@ async fn the_server_reports_its_identity_and_capabilities() {
 
     let mut client = PipeClient::connect(ClientEra::Modern, options);
     let result = client.send_and_wait("server/discover", json!({})).await["result"].clone();
-    assert_eq!(result["capabilities"], capabilities());
+    let mut expect = capabilities();
+    expect["extensions"] = json!({"io.modelcontextprotocol/tasks": {}});
+    assert_eq!(result["capabilities"], expect);
     assert_eq!(result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"], "toolbay");
     assert_eq!((&result["ttlMs"], &result["cacheScope"]), (&json!(60_000), &json!("private")));
     assert_eq!(result["resultType"], "complete");
@@ -125,6 +126,34 @@ async fn non_object_output_is_wrapped_for_legacy_clients() {
                 json!({"n": 1})
             );
         }
+    }
+}
+
+/// The official clients throw such a result away, unless it is an error without structured data.
+#[tokio::test]
+async fn data_that_does_not_match_the_listed_schema_is_delivered_as_text() {
+    for era in BOTH_ERAS {
+        let mut client = PipeClient::new(era).await;
+        for (tool, what, texts) in [
+            ("p__object", "list", &["[1,2]", "does not match its schema"][..]),
+            ("p__object", "nothing", &["no structured part"]),
+            ("p__object", "meta", &["paid", "no structured part"]),
+            ("p__list", "object", &["an object", "{\"n\":1}", "does not match its schema"]),
+            ("p__object", "fail-with-details", &["see", "{\"code\":\"LIMIT\",\"retry_after\":7}"]),
+        ] {
+            let result = client.call(tool, json!({"do": what})).await;
+            assert_eq!(result["isError"], true, "{tool} {what}: {result}");
+            assert!(result.get("structuredContent").is_none(), "{tool} {what}: {result}");
+            let found: Vec<_> = result["content"].as_array().unwrap().iter().map(|it| &it["text"]).collect();
+            for text in texts {
+                let has = |found: &&Value| found.as_str().is_some_and(|found| found.contains(text));
+                assert_eq!(found.iter().filter(|found| has(found)).count(), 1, "{text}: {result}");
+            }
+        }
+        let matching = client.call("p__object", json!({"do": "object"})).await;
+        assert_eq!(matching["isError"], false, "{matching}");
+        let unlisted = client.call("p__t", json!({"do": "fail-with-details"})).await;
+        assert_eq!(unlisted["structuredContent"], json!({"code": "LIMIT", "retry_after": 7}));
     }
 }
 

@@ -286,9 +286,31 @@ async fn changes_of_prompts_and_resources_are_announced() {
         legacy.send_and_wait("resources/unsubscribe", json!({ "uri": watched })).await["result"],
         json!({})
     );
+    legacy.registry.register(bundle("# A")).unwrap();
+    let mut subscribe =
+        async |uri: String| legacy.send_and_wait("resources/subscribe", json!({ "uri": uri })).await;
     for number in 0..toolbay_mcp::MAX_RESOURCE_SUBSCRIPTIONS {
-        legacy.send_and_wait("resources/subscribe", json!({"uri": format!("x:{number}")})).await;
+        let answer = subscribe(format!("toolbay://plugin/p/t/{number}/y")).await;
+        assert_eq!(answer["result"], json!({}), "{answer}");
     }
-    let answer = legacy.send_and_wait("resources/subscribe", json!({"uri": "x:more"})).await;
+    let answer = subscribe("toolbay://plugin/p/t/more/y".to_owned()).await;
     assert_eq!(answer["error"]["code"], -32600, "{answer}");
+}
+
+#[tokio::test]
+async fn a_subscription_that_would_never_notify_is_refused() {
+    let others = ["x:unknown", "toolbay://mcp/s/note://1", "toolbay://output/1", "attachment:1", ""];
+    let watched = "toolbay://plugin/p/a.md";
+    let mut legacy = client(ClientEra::Legacy, json!({})).await;
+    for uri in others {
+        let answer = legacy.send_and_wait("resources/subscribe", json!({ "uri": uri })).await;
+        assert_eq!(answer["error"]["code"], -32600, "{uri}: {answer}");
+        assert!(answer["error"]["message"].as_str().unwrap().contains("`uri`"), "{answer}");
+    }
+    let mut modern = client(ClientEra::Modern, json!({})).await;
+    let all = [&others[..], &[watched]].concat();
+    let wanted = json!({ "resourceSubscriptions": all });
+    modern.request("subscriptions/listen", json!({ "notifications": wanted })).await;
+    let ack = modern.notification("notifications/subscriptions/acknowledged").await;
+    assert_eq!(ack["params"]["notifications"], json!({"resourceSubscriptions": [watched]}));
 }

@@ -14,8 +14,8 @@ use toolbay_core::call::{AdmittedCall, CallContext, ProgressAudience};
 use toolbay_core::registry::view::ToolEntry;
 use toolbay_core::registry::{Bundle, Registry};
 use toolbay_core::tool::content::{
-    Blob, BlockAnnotations, BlockBody, ContentBlock, EmbeddedResource, ErrorCode, ResourceBody, ResourceLink,
-    Role, ToolError, ToolOutput,
+    Blob, BlockAnnotations, BlockBody, ContentBlock, EmbeddedResource, ErrorCode, ErrorDetails, ResourceBody,
+    ResourceLink, Role, ToolError, ToolOutput,
 };
 use toolbay_core::tool::schema::Schema;
 use toolbay_core::tool::{ToolDef, ToolSource, ToolTraits};
@@ -62,6 +62,11 @@ impl Invoke for PuppetTool {
 }
 
 impl PuppetTool {
+    /// Joins the meeting of the calls of `meet`, as one of them.
+    pub(crate) async fn meet(&self) {
+        self.meeting.wait().await;
+    }
+
     async fn run(&self, call: &AdmittedCall, ctx: &Arc<CallContext>) -> Result<ToolOutput, Failure> {
         let output = |value: &str, structured: Value| ToolOutput {
             structured: raw(&structured),
@@ -72,6 +77,13 @@ impl PuppetTool {
                 cost_usd: Some(0.25),
                 ..ToolError::new(ErrorCode::StaleWrite, FORGED).with_subject("a.txt")
             })),
+            "fail-with-details" => {
+                let details = ErrorDetails {
+                    structured: raw(&json!({"code": "LIMIT", "retry_after": 7})),
+                    content: blocks(),
+                };
+                Err(ToolError::new(ErrorCode::ExecutionFailed, "see").with_details(details).into())
+            }
             "deadline" => {
                 let setting = "[plugins.p.limits] timeout = …".to_owned();
                 let limit = LimitHit { name: "timeout", value: "30s".to_owned(), setting };

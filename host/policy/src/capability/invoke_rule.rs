@@ -52,6 +52,10 @@ impl GrantRule for InvokeRule {
         }
     }
 
+    fn is_everything(&self) -> bool {
+        self.is_prefix && self.name.is_empty()
+    }
+
     fn show(&self, _: &Path) -> String {
         format!("{}{}", self.name, if self.is_prefix { "*" } else { "" })
     }

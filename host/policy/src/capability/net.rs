@@ -159,8 +159,13 @@ impl HostPattern {
         }
     }
 
+    /// Whether a host may match both patterns.
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
+        self.intersect(other).is_some()
+    }
+
     /// The address, if the pattern is one.
-    fn address(&self) -> Option<IpAddr> {
+    pub(crate) fn address(&self) -> Option<IpAddr> {
         match self {
             Self::Exact(name) => parse_host(name).ok()?.1,
             Self::Any | Self::Subdomains(_) => None,
@@ -367,9 +372,21 @@ impl GrantRule for NetRule {
         rule::covers(&Self { except: BTreeSet::new(), ..self.clone() }, declared)
     }
 
+    fn holds(&self, narrower: &Self) -> bool {
+        // A line without methods narrows hosts alone, and one that names a host does not ask for private addresses.
+        let methods = narrower.methods.clone().or_else(|| self.methods.clone());
+        let addresses = narrower.addresses.min(self.addresses);
+        let inherited = Self { methods, addresses, ..narrower.clone() };
+        self.grants(&inherited) || rule::covers(self, &inherited)
+    }
+
     fn permits(&self, used: &Self) -> bool {
         // Exclusions of other hosts do not matter.
         self.grants(used) && used.clone().with_exclusions(&self.except).is_some()
+    }
+
+    fn is_everything(&self) -> bool {
+        self.host == HostPattern::Any
     }
 
     fn show_list(rules: &[Self], _: &Path) -> Vec<String> {
@@ -551,6 +568,11 @@ impl GrantRule for ipnet::IpNet {
 
     fn intersect(&self, other: &Self) -> Option<Self> {
         if self.contains(other) { Some(*other) } else { other.contains(self).then_some(*self) }
+    }
+
+    /// A metadata service is allowed only by a line with its exact address, which no wider network replaces.
+    fn includes(&self, inner: &Self) -> bool {
+        self == inner || (self.contains(inner) && !address::is_metadata_network(*inner))
     }
 
     fn show(&self, _: &Path) -> String {

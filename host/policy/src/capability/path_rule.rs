@@ -124,6 +124,10 @@ impl GrantRule for PathRule {
         self.show_except(workspace, &BTreeSet::new())
     }
 
+    fn is_everything(&self) -> bool {
+        self.is_whole_machine()
+    }
+
     fn show_list(rules: &[Self], workspace: &Path) -> Vec<String> {
         // Shared exclusions are shown as lines of the list, as an operator would write them.
         let mut shared = rules.first().map(|rule| rule.except.clone()).unwrap_or_default();
@@ -175,6 +179,12 @@ impl PathRule {
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.patterns.is_empty() && self.except.is_empty()
+    }
+
+    /// Whether it allows everything on the machine but its exclusions.
+    #[must_use]
+    pub fn is_whole_machine(&self) -> bool {
+        self.folder == Path::new("/") && self.patterns.is_empty()
     }
 
     /// The cost of a comparison with a path, in names and pattern characters.

@@ -155,6 +155,12 @@ impl ProtectedPaths {
         self.exemptions.push(path);
     }
 
+    /// Whether the operator exempted a path.
+    #[must_use]
+    pub fn is_exempt(&self, path: &Path) -> bool {
+        self.exemptions.iter().any(|open| path.starts_with(open))
+    }
+
     /// Returns all protected paths and all exemptions.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         self.protected.iter().map(|(place, _)| place).chain(&self.exemptions).map(PathBuf::as_path)
@@ -174,7 +180,7 @@ impl ProtectedPaths {
     /// Returns the protected path that equals or contains `path`.
     #[must_use]
     pub fn protected_ancestor(&self, path: &Path, writing: bool) -> Option<&Path> {
-        if self.exemptions.iter().any(|open| path.starts_with(open)) {
+        if self.is_exempt(path) {
             return None;
         }
         self.protected_from(writing).find(|place| path.starts_with(place))

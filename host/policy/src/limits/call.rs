@@ -148,7 +148,7 @@ limit_table! {
 
     /// Size of a result besides its texts: `structured`, `meta` and the data of all content blocks (such as images,
     /// before base64) together. It does not apply to results of nested calls.
-    [ResultBytes] result_bytes: u64 as Bytes = DEFAULT_RESULT_BYTES, ANY, "`output_too_large`", AppliesToServices;
+    [ResultBytes] result_bytes: u64 as Bytes = DEFAULT_RESULT_BYTES, ANY, "[in another form](results.md#what-does-not-fit)", AppliesToServices;
 }
 
 impl CallLimitsPatch {

@@ -30,17 +30,48 @@ pub struct AdvisedList {
     pub lines: Vec<String>,
 }
 
-impl fmt::Display for AdvisedList {
-    /// Writes the list as two lines of TOML.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (table, key) = (&self.table, self.key.name());
+impl AdvisedList {
+    /// The line of TOML in the table.
+    fn assignment(&self) -> String {
+        let key = self.key.name();
         if self.key.is_switch() {
-            return write!(f, "{table}\n{key} = true");
+            return format!("{key} = true");
         }
         let lines: Vec<String> =
             self.lines.iter().map(|line| serde_json::Value::from(line.as_str()).to_string()).collect();
-        write!(f, "{table}\n{key} = [{}]", lines.join(", "))
+        format!("{key} = [{}]", lines.join(", "))
     }
+}
+
+impl fmt::Display for AdvisedList {
+    /// Writes the list as two lines of TOML.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}\n{}", self.table, self.assignment())
+    }
+}
+
+/// Formats lists as TOML: each table once, and each list once with the lines of all.
+fn show_lists<'l>(lists: impl IntoIterator<Item = &'l AdvisedList>) -> String {
+    let mut tables: Vec<(&str, Vec<AdvisedList>)> = Vec::new();
+    for list in lists {
+        let at = tables.iter().position(|(table, _)| *table == list.table);
+        let Some((_, known)) = at.and_then(|at| tables.get_mut(at)) else {
+            tables.push((&list.table, vec![list.clone()]));
+            continue;
+        };
+        match known.iter_mut().find(|one| one.key == list.key) {
+            Some(one) => {
+                let new = list.lines.iter().filter(|line| !one.lines.contains(line));
+                let new: Vec<String> = new.cloned().collect();
+                one.lines.extend(new);
+            }
+            None => known.push(list.clone()),
+        }
+    }
+    let table = |(name, lists): (&str, Vec<AdvisedList>)| {
+        std::iter::once(name.to_owned()).chain(lists.iter().map(AdvisedList::assignment)).collect::<Vec<_>>()
+    };
+    tables.into_iter().flat_map(table).collect::<Vec<_>>().join("\n")
 }
 
 /// How an operator can permit a use.
@@ -60,21 +91,40 @@ pub enum Advice {
 }
 
 impl Advice {
+    /// What a message for models says of the use: whether the operator can allow it.
+    #[must_use]
+    pub fn notice(&self, tool: &str) -> String {
+        match self {
+            Self::Impossible(_) => refusal::NEVER_PERMITTED_NOTICE.to_owned(),
+            Self::Write { .. } | Self::AlreadyGranted => refusal::not_permitted_notice(tool),
+        }
+    }
+
     /// Formats the hint of a refusal.
     #[must_use]
     pub fn hint(&self) -> String {
-        match self {
-            Self::Write { prerequisite, lists } => {
-                let lists: Vec<String> = lists.iter().map(ToString::to_string).collect();
-                let hint = refusal::allow_hint(&lists.join("\n"));
-                match prerequisite {
-                    Some(prerequisite) => format!("{prerequisite} {hint}"),
-                    None => hint,
+        Self::joint_hint([self])
+    }
+
+    /// Formats one hint for uses that are all needed: the reasons of those that no line allows, then one block with
+    /// the lists of the others.
+    #[must_use]
+    pub fn joint_hint<'a>(parts: impl IntoIterator<Item = &'a Self>) -> String {
+        let (mut sentences, mut all): (Vec<&str>, Vec<&AdvisedList>) = (Vec::new(), Vec::new());
+        for part in parts {
+            let sentence = match part {
+                Self::Write { prerequisite, lists } => {
+                    all.extend(lists);
+                    prerequisite.as_ref()
                 }
-            }
-            Self::AlreadyGranted => "The policy grants it already.".to_owned(),
-            Self::Impossible(why) => why.clone(),
+                Self::AlreadyGranted => None,
+                Self::Impossible(why) => Some(why),
+            };
+            sentences.extend(sentence.map(String::as_str).filter(|new| !sentences.contains(new)));
         }
+        let lines = (!all.is_empty()).then(|| refusal::allow_hint(&show_lists(all)));
+        sentences.extend(lines.as_deref());
+        if sentences.is_empty() { "The policy grants it already.".to_owned() } else { sentences.join(" ") }
     }
 }
 
@@ -154,6 +204,29 @@ impl Policy {
         });
         let own = (format!("[openapi.{}]", service.name), own);
         self.advice_for_levels(std::iter::once(own).chain(of_profile), key, line, None)
+    }
+
+    /// Names the tables whose list has a line: `[plugins.files.grant]`; `the policy` if none has it as it is shown.
+    #[must_use]
+    pub fn tables_with_line(&self, of: AccessQuery<'_>) -> String {
+        let AccessQuery { plugin, tool, profile, key, line } = of;
+        let of_profile = profile.and_then(|name| Some((name, &self.profile(name)?.rules)));
+        let levels = [
+            (format!("[plugins.{plugin}.grant]"), self.plugin_rules(plugin)),
+            (format!("[plugins.{plugin}.tools.{tool}]"), self.tool_rules(plugin, tool)),
+            (
+                of_profile.map_or_else(String::new, |(name, _)| format!("[profile.{}]", table_name(name))),
+                of_profile.map(|(_, rules)| rules),
+            ),
+        ];
+        let has_line = |rules: &super::RuleLists| {
+            rules
+                .list_lines(key, &self.workspace)
+                .is_some_and(|lines| lines.iter().any(|one| one.split(" & ").any(|part| part == line)))
+        };
+        let tables = levels.into_iter().filter(|(_, rules)| rules.is_some_and(has_line));
+        let tables: Vec<String> = tables.map(|(table, _)| table).collect();
+        if tables.is_empty() { "the policy".to_owned() } else { tables.join(" and ") }
     }
 
     /// Returns the advice for these levels. A level is a table with its list.

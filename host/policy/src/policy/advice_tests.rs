@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::capability::CapabilityKind;
 use crate::capability::net::NetRule;
+use crate::capability::net::address::check_address;
 use crate::capability::path_rule::PathRule;
 use crate::policy::Grants;
 
@@ -227,4 +228,84 @@ fn advice_names_a_missing_definition_first() {
     let long = "x".repeat(5000);
     let of = AccessQuery { plugin: &plugin, tool: &tool, profile: None, key: GrantKey::FsRead, line: &long };
     assert!(matches!(policy.advise(of, []), Advice::Impossible(_)));
+}
+
+/// The address of a metadata service is allowed only by itself, so the lines are offered at each level that has a wider
+/// network, and they are enough.
+#[test]
+fn advice_names_the_exact_address_of_a_metadata_service() {
+    let text = "version = 1\n[plugins.p.grant]\nnet = [\"https://*\"]\nnet_private = [\"169.254.0.0/16\"]\n[profile.q]\n\
+                net_private = [\"169.254.0.0/16\"]\n";
+    let policy = Policy::parse(text, Path::new(W), None).unwrap();
+    let (plugin, tool) = (PluginId::new("p").unwrap(), ToolName::new("t").unwrap());
+    let of = |line| AccessQuery {
+        plugin: &plugin,
+        tool: &tool,
+        profile: Some("q"),
+        key: GrantKey::NetPrivate,
+        line,
+    };
+    assert_eq!(policy.advise(of("169.254.1.1/32"), []), Advice::AlreadyGranted);
+    let hint = policy.advise(of("169.254.169.254/32"), []).hint();
+    let (_, lines) = hint.split_once(":\n").unwrap();
+    let policy = Policy::parse(
+        &format!("version = 1\n{}", lines.replacen("grant]\n", "grant]\nnet = [\"https://*\"]\n", 1)),
+        Path::new(W),
+        None,
+    );
+    let policy = policy.unwrap();
+    let net = Capability {
+        kind: CapabilityKind::parse("net"),
+        target: "https://*".to_owned(),
+        optional: false,
+        reason: None,
+    };
+    let granted = policy.grant(&plugin, &tool, &[net], Some("q"));
+    let ip = "169.254.169.254".parse().unwrap();
+    assert_eq!(check_address("169.254.169.254", ip, &granted.net_private), Ok(()), "{hint}");
+}
+
+#[test]
+fn the_hint_for_several_uses_is_one_block() {
+    let list = |table: &str, key, line: &str| Advice::Write {
+        prerequisite: None,
+        lists: vec![AdvisedList {
+            table: table.to_owned(),
+            key,
+            lines: vec!["a".to_owned(), line.to_owned()],
+        }],
+    };
+    let parts = [
+        list("[x]", GrantKey::FsWrite, "b"),
+        list("[y]", GrantKey::Net, "c"),
+        list("[x]", GrantKey::FsRead, "d"),
+        Advice::AlreadyGranted,
+        list("[x]", GrantKey::FsWrite, "e"),
+        Advice::Impossible("No.".to_owned()),
+    ];
+    assert_eq!(
+        Advice::joint_hint(&parts),
+        format!(
+            "No. {}",
+            refusal::allow_hint(
+                "[x]\nfs_write = [\"a\", \"b\", \"e\"]\nfs_read = [\"a\", \"d\"]\n[y]\nnet = [\"a\", \"c\"]"
+            )
+        )
+    );
+    assert_eq!(Advice::joint_hint([]), Advice::AlreadyGranted.hint());
+}
+
+#[test]
+fn an_exclusion_is_named_with_its_tables() {
+    let text = "version = 1\n[plugins.p.grant]\nfs_read = [\"$workspace\", \"!**/b\"]\n[profile.q]\n\
+                fs_read = [\"$workspace\", \"!**/a\", \"!**/b\"]\n";
+    let policy = Policy::parse(text, Path::new(W), None).unwrap();
+    let (plugin, tool) = (PluginId::new("p").unwrap(), ToolName::new("t").unwrap());
+    let of =
+        |line| AccessQuery { plugin: &plugin, tool: &tool, profile: Some("q"), key: GrantKey::FsRead, line };
+    for (line, expected) in
+        [("!**/a", "[profile.q]"), ("!**/b", "[plugins.p.grant] and [profile.q]"), ("!**/c", "the policy")]
+    {
+        assert_eq!(policy.tables_with_line(of(line)), expected);
+    }
 }

@@ -3,6 +3,7 @@
 //! Errors are the mistakes that [`Policy::parse`] refuses; both use the same code. Warnings compare the names in the
 //! policy with the names that the caller knows ([`super::KnownNames`]). This module does no lookups itself.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::path::Path;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::document::{DocumentEdit, PolicyDocument, ProblemLocation, UNKNOWN_KEY};
+use super::document::{DocumentEdit, PolicyDocument, ProblemLocation, UNKNOWN_KEY, WrittenText};
 use super::problem::{PathStep, PolicyProblem};
 use super::{Policy, PolicyError, file};
 
@@ -100,6 +101,8 @@ impl fmt::Display for PolicyFinding {
 pub(super) struct PolicySource {
     text: Arc<str>,
     edits: Vec<DocumentEdit>,
+    /// The lines that are no TOML.
+    broken: Vec<Range<usize>>,
 }
 
 impl PartialEq for PolicySource {
@@ -109,19 +112,57 @@ impl PartialEq for PolicySource {
 }
 
 impl PolicySource {
-    /// Returns the findings for problems, sorted by line.
+    /// The file without its mistakes.
+    fn document(&self) -> PolicyDocument<'_> {
+        let (mut document, _) = PolicyDocument::read(&self.text);
+        document.replay(&self.edits);
+        document
+    }
+
+    /// Whether parts of the file are left out, because they are wrong.
+    pub(super) fn has_mistakes(&self) -> bool {
+        !(self.edits.is_empty() && self.broken.is_empty())
+    }
+
+    /// Returns all texts that the file has as values.
+    pub(super) fn texts(&self) -> Vec<WrittenText> {
+        self.document().texts()
+    }
+
+    /// Returns the findings for problems, sorted by line. A problem that only follows from a mistake is left out.
     pub(super) fn findings(&self, severity: Severity, problems: Vec<PolicyProblem>) -> Vec<PolicyFinding> {
         if problems.is_empty() {
             return Vec::new();
         }
-        let (mut document, _) = PolicyDocument::read(&self.text);
-        document.replay(&self.edits);
+        let document = self.document();
         let finding = |problem: PolicyProblem| {
             let located = document.locate(&problem);
-            let is_written = !document.is_placeholder(&located.path);
-            is_written.then(|| to_finding(severity, &self.text, problem, &located))
+            // A name may be defined in a line that could not be parsed.
+            let follows = document.is_consequence(&problem, &located)
+                || document.is_placeholder(&located.path)
+                || (problem.required_table.is_some() && !self.broken.is_empty());
+            let found = to_finding(severity, &self.text, problem, &located);
+            let is_readable = !self.broken.iter().any(|lines| lines.contains(&found.line));
+            (!follows && is_readable).then_some(found)
         };
         sort_findings(problems.into_iter().filter_map(finding).collect())
+    }
+
+    /// See [`Policy::section_texts`](super::Policy::section_texts).
+    pub(super) fn section_texts(&self) -> BTreeMap<String, String> {
+        // The text was parsed before.
+        let Ok(table) = self.text.parse::<toml::Table>() else { return BTreeMap::new() };
+        let mut sections = BTreeMap::new();
+        for (name, value) in table {
+            match value {
+                toml::Value::Table(parts) if parts.values().all(toml::Value::is_table) => {
+                    let parts = parts.into_iter().map(|(part, value)| (format!("{name}.{part}"), value));
+                    sections.extend(parts.map(|(part, value)| (part, value.to_string())));
+                }
+                value => drop(sections.insert(name, value.to_string())),
+            }
+        }
+        sections
     }
 
     /// Returns the line of the key at the end of a path.
@@ -143,7 +184,7 @@ pub struct PolicyCheck {
 }
 
 impl Policy {
-    /// Finds all mistakes that the text alone reveals. [`Policy::warnings`] finds mistakes that depend on known names
+    /// Finds all mistakes that the text alone reveals. [`Policy::review`] finds mistakes that depend on known names
     /// and files. The arguments are those of [`Policy::parse`].
     #[must_use]
     pub fn check(text: &str, base: &Path, workspace: Option<&Path>) -> PolicyCheck {
@@ -181,8 +222,8 @@ impl Policy {
                 break None;
             }
         };
-        let source = PolicySource { text: body.into(), edits: document.edits().to_vec() };
-        let policy = policy.filter(|_| broken.is_empty()).map(|policy| Self { source, ..policy });
+        let source = PolicySource { text: body.into(), edits: document.edits().to_vec(), broken };
+        let policy = policy.map(|policy| Self { source, ..policy });
         PolicyCheck { policy, errors: sort_findings(errors) }
     }
 }

@@ -36,6 +36,15 @@ const RENAMED_KEYS: [(&str, &str); 8] = [
     ("warm_instances", "idle_instances"),
 ];
 
+/// Keys of other programs' settings and of other tables, each with a key that the table must know, and what to write.
+const FOREIGN_KEYS: [(&str, &str, &str); 5] = [
+    ("mcpServers", "mcp", "write a table [mcp.NAME] for each server; `toolbay mcp add` does it"),
+    ("mcp_servers", "mcp", "write a table [mcp.NAME] for each server; `toolbay mcp add` does it"),
+    ("servers", "mcp", "write a table [mcp.NAME] for each server; `toolbay mcp add` does it"),
+    ("approve", "toolcall_reason", "write a [[rule]] with `tool` and `action = \"ask\"`"),
+    ("permission", "toolcall_reason", "write a [[rule]] with `tool` and `action`"),
+];
+
 /// Prefixes of messages about a key instead of its value.
 const ABOUT_KEYS: [&str; 2] = [UNKNOWN_KEY, "the key "];
 /// Prefix of messages about a key that the table does not have.
@@ -58,6 +67,26 @@ pub(super) enum DocumentEdit {
     Remove(Vec<PathStep>),
     /// Put a placeholder value at this path.
     Place(Vec<PathStep>),
+}
+
+/// A text of the file with its path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct WrittenText {
+    pub(super) path: Vec<PathStep>,
+    pub(super) text: String,
+}
+
+impl WrittenText {
+    /// The keys of its path, from the top of the file.
+    pub(super) fn keys(&self) -> Vec<&str> {
+        self.path
+            .iter()
+            .filter_map(|step| match step {
+                PathStep::Key(key) => Some(key.as_str()),
+                PathStep::Text(_) | PathStep::Index(_) | PathStep::Line(_) => None,
+            })
+            .collect()
+    }
 }
 
 /// A TOML syntax error.
@@ -214,6 +243,8 @@ impl<'t> PolicyDocument<'t> {
             Some((PathStep::Key(key), table)) => {
                 table == located.path && problem.message.contains(&format!("`{key}`"))
             }
+            // What is left of a list says nothing about the list.
+            Some((PathStep::Index(_) | PathStep::Text(_), list)) => list == located.path,
             _ => false,
         };
         self.edits.iter().any(|edit| {
@@ -303,12 +334,31 @@ impl<'t> PolicyDocument<'t> {
     /// Returns the deepest path whose key or value has this range.
     fn path_of(&self, span: &Range<usize>) -> Option<Vec<PathStep>> {
         let mut found = None;
-        let mut nodes: Vec<(Vec<PathStep>, TomlNode<'_, 't>)> = entries(self.root.get_ref(), &[]);
-        while let Some((path, node)) = nodes.pop() {
+        self.visit(|path, node| {
             let has = node.value.span() == *span || node.key.is_some_and(|key| key.span() == *span);
             if has && found.as_ref().is_none_or(|before: &Vec<PathStep>| before.len() < path.len()) {
-                found = Some(path.clone());
+                found = Some(path.to_vec());
             }
+        });
+        found
+    }
+
+    /// Returns all texts that the file has as values.
+    pub(super) fn texts(&self) -> Vec<WrittenText> {
+        let mut texts = Vec::new();
+        self.visit(|path, node| {
+            if let DeValue::String(text) = node.value.get_ref() {
+                texts.push(WrittenText { path: path.to_vec(), text: text.clone().into_owned() });
+            }
+        });
+        texts
+    }
+
+    /// Visits all nodes with their paths, in no order.
+    fn visit(&self, mut visit: impl FnMut(&[PathStep], TomlNode<'_, 't>)) {
+        let mut nodes: Vec<(Vec<PathStep>, TomlNode<'_, 't>)> = entries(self.root.get_ref(), &[]);
+        while let Some((path, node)) = nodes.pop() {
+            visit(&path, node);
             match node.value.get_ref() {
                 DeValue::Table(table) => nodes.extend(entries(table, &path)),
                 DeValue::Array(list) => nodes.extend(list.iter().enumerate().map(|(index, value)| {
@@ -318,7 +368,6 @@ impl<'t> PolicyDocument<'t> {
                 _ => {}
             }
         }
-        found
     }
 }
 
@@ -398,9 +447,12 @@ fn reword(message: &str) -> (String, Option<String>) {
         let known: Vec<&str> = known.split('`').skip(1).step_by(2).collect();
         let name_only = name.trim_matches('`');
         let renamed = RENAMED_KEYS.iter().find(|(old, new)| *old == name_only && known.contains(new));
-        let help = match renamed {
-            Some((_, new)) => Some(format!("it is called `{new}` now")),
-            None => suggest_name(name_only, known.iter().copied()),
+        let foreign =
+            FOREIGN_KEYS.iter().find(|(key, beside, _)| *key == name_only && known.contains(beside));
+        let help = match (renamed, foreign) {
+            (Some((_, new)), _) => Some(format!("it is called `{new}` now")),
+            (None, Some((.., instead))) => Some((*instead).to_owned()),
+            (None, None) => suggest_name(name_only, known.iter().copied()),
         };
         let there_are = match (&help, known.is_empty()) {
             (None, false) => format!("; use one of `{}`", known.join("`, `")),

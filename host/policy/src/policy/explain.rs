@@ -87,6 +87,12 @@ impl Policy {
         .collect()
     }
 
+    /// Returns a list of `[plugins.ID.grant]` as policy lines. `None` if it is absent.
+    #[must_use]
+    pub fn grant_lines(&self, plugin: &PluginId, key: GrantKey) -> Option<Vec<String>> {
+        self.plugin_rules(plugin)?.list_lines(key, &self.workspace)
+    }
+
     /// Returns the line that would grant a declaration that [`Policy::grant`] refused, with its table. `None` if no
     /// single line would.
     #[must_use]

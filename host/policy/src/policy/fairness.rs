@@ -3,6 +3,7 @@
 use super::Policy;
 use super::problem::PolicyProblem;
 use crate::limits::CallLimits;
+use crate::limits::table::LimitTable as _;
 
 impl Policy {
     /// Finds the tables that let one plugin run more than half of `parallel_calls`. By default, `concurrency` is a
@@ -14,16 +15,22 @@ impl Policy {
             return;
         }
         let problem = |path: &[&str], concurrency: u32| {
+            let most = concurrency.min(places);
             let message = format!(
-                "one plugin may run {concurrency} of the {places} parallel calls of the host, so its slow calls delay \
+                "one plugin may run {most} of the {places} parallel calls of the host, so its slow calls delay \
                  all other plugins"
             );
-            let help = format!("write `concurrency = {}`, or raise parallel_calls", places.div_ceil(4));
+            let help = format!(
+                "write `concurrency = {}` in the limits, or raise `parallel_calls`",
+                places.div_ceil(4)
+            );
             PolicyProblem { help: Some(help), ..PolicyProblem::at_keys(path.iter().copied(), message) }
         };
         let of_all = self.limits.apply(CallLimits::default());
         if of_all.concurrency > places / 2 {
-            found.push(problem(&["limits", "concurrency"], of_all.concurrency));
+            let is_written = CallLimits::keys_of(&self.limits).contains(&"concurrency");
+            let path = if is_written { ["limits", "concurrency"] } else { ["host", "parallel_calls"] };
+            found.push(problem(&path, of_all.concurrency));
         }
         for (id, plugin) in &self.plugins {
             let concurrency = plugin.section.limits.apply(of_all.clone()).concurrency;
@@ -42,13 +49,14 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::policy::{KnownNames, PathKind};
+    use crate::policy::KnownNames;
+    use crate::policy::warnings::CompleteMachine;
 
     /// Returns the lines with warnings.
     fn warned_lines(policy: &str) -> Vec<usize> {
         let policy = format!("version = 1\nworkspace = \"/srv\"\n{policy}");
         let policy = Policy::parse(&policy, Path::new("/"), None).unwrap();
-        let found = policy.warnings(&KnownNames::default(), &|_| PathKind::Folder);
+        let found = policy.review(&KnownNames::default(), &CompleteMachine).findings;
         assert!(found.iter().all(|finding| finding.message.contains("one plugin may run")), "{found:?}");
         found.iter().map(|finding| finding.line).collect()
     }
@@ -59,6 +67,7 @@ mod tests {
         assert_eq!(warned_lines("[limits]\nconcurrency = 32"), [0_usize; 0]);
         assert_eq!(warned_lines("[host]\nparallel_calls = 1\n"), [0_usize; 0], "nothing to share");
         assert_eq!(warned_lines("[host]\nparallel_calls = 32\n"), [0_usize; 0]);
+        assert_eq!(warned_lines("[host]\nparallel_calls = 4\n"), [4], "the default of `concurrency`");
         assert_eq!(warned_lines("[limits]\nconcurrency = 33\n[plugins.a.limits]\nmemory = \"1MiB\""), [4]);
         assert_eq!(
             warned_lines("[plugins.a.limits]\nconcurrency = 64\n[plugins.b.limits]\nconcurrency = 8"),

@@ -390,7 +390,7 @@ pub(super) fn read(
         let plugin = section.resolve(&workspace).map_err(nest_under(["plugins", name.as_str()]))?;
         policy.plugins.insert(id, plugin);
     }
-    policy.add_servers(file.mcp)?;
+    policy.add_servers(file.mcp, base)?;
     policy.openapi = super::openapi::resolve_all(file.openapi, base, &workspace)?;
     policy.registries = super::registries::resolve_all(file.registry, base)?;
     policy.trust = super::trust::resolve_all(file.trust, base)?;
@@ -426,7 +426,11 @@ fn parse_rules(
 }
 
 impl Policy {
-    fn add_servers(&mut self, sections: BTreeMap<String, ServerSection>) -> Result<(), PolicyProblem> {
+    fn add_servers(
+        &mut self,
+        sections: BTreeMap<String, ServerSection>,
+        base: &Path,
+    ) -> Result<(), PolicyProblem> {
         if sections.len() > MAX_SERVERS {
             return Err(PolicyProblem::at_keys(
                 ["mcp"],
@@ -435,7 +439,7 @@ impl Policy {
         }
         for (name, section) in sections {
             let server =
-                section.resolve(&name, &self.workspace).map_err(nest_under(["mcp", name.as_str()]))?;
+                section.resolve(&name, base, &self.workspace).map_err(nest_under(["mcp", name.as_str()]))?;
             self.permissions.section_rules.extend(server.permission_rules());
             self.servers.insert(server.name.clone(), std::sync::Arc::new(server));
         }

@@ -3,7 +3,7 @@
 use ipnet::IpNet;
 
 use super::openapi::OpenApiService;
-use super::{AccessQuery, GrantKey, Grants, Policy, RuleLists};
+use super::{AccessQuery, Advice, GrantKey, Grants, Policy, RuleLists};
 use crate::capability::kind::kinds;
 use crate::capability::path_rule;
 use crate::capability::{Capability, CapabilityKind, FROM_PROFILE};
@@ -22,27 +22,42 @@ pub struct GrantDecision {
     pub capability: Capability,
     /// The granted part as policy lines. Empty if nothing is granted.
     pub granted: Vec<String>,
+    /// What would grant it; `None` if something is granted.
+    pub advice: Option<Advice>,
+}
+
+impl GrantDecision {
     /// Why nothing is granted: the policy lines that would grant it, or the reason why none can.
-    pub hint: Option<String>,
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        self.advice.as_ref().map(Advice::hint)
+    }
 }
 
 impl Grants {
     /// The declared capabilities that are not granted at all.
     pub fn missing(&self) -> impl Iterator<Item = &GrantDecision> {
-        self.decisions.iter().filter(|decision| decision.hint.is_some())
+        self.decisions.iter().filter(|decision| decision.advice.is_some())
     }
 
-    /// Returns why the tool cannot run: a required capability is missing.
+    /// Returns why the tool cannot run: required capabilities are missing. The hint has the lines of all.
     #[must_use]
     pub fn unavailable(&self) -> Option<PolicyRefusal> {
-        let missing = self.missing().find(|decision| !decision.capability.optional)?;
-        let Capability { kind, target, .. } = &missing.capability;
-        let text = format!(
-            "it needs `{}` of `{}`, which is not granted",
-            kind.as_str(),
-            path_rule::printable_path(target)
-        );
-        Some(PolicyRefusal { text, hint: missing.hint.clone() })
+        let required = || self.missing().filter(|decision| !decision.capability.optional);
+        let name = |Capability { kind, target, .. }: &Capability| {
+            format!("`{}` of `{}`", kind.as_str(), path_rule::printable_path(target))
+        };
+        let names: Vec<String> = required().map(|decision| name(&decision.capability)).collect();
+        let text = match names.as_slice() {
+            [] => return None,
+            [one] => format!("it needs {one}, which is not granted"),
+            [first, second] => format!("it needs {first} and {second}, which are not granted"),
+            [first, second, more @ ..] => {
+                format!("it needs {first}, {second} and {} more, which are not granted", more.len())
+            }
+        };
+        let hint = Advice::joint_hint(required().filter_map(|decision| decision.advice.as_ref()));
+        Some(PolicyRefusal::new(text, hint))
     }
 }
 
@@ -103,11 +118,11 @@ impl<'a> GrantLevels<'a> {
         let mut grants = Grants::default();
         for capability in declared {
             let decided = levels.decide(capability, &mut grants);
-            let (granted, hint) = match decided {
+            let (granted, advice) = match decided {
                 Ok(granted) => (granted, None),
-                Err(hint) => (Vec::new(), Some(hint)),
+                Err(advice) => (Vec::new(), Some(advice)),
             };
-            grants.decisions.push(GrantDecision { capability: capability.clone(), granted, hint });
+            grants.decisions.push(GrantDecision { capability: capability.clone(), granted, advice });
         }
         if !grants.net.is_empty() {
             grants.net_private = levels.private_networks();
@@ -117,7 +132,7 @@ impl<'a> GrantLevels<'a> {
 }
 
 impl GrantLevels<'_> {
-    fn decide(&self, capability: &Capability, grants: &mut Grants) -> Result<Vec<String>, String> {
+    fn decide(&self, capability: &Capability, grants: &mut Grants) -> Result<Vec<String>, Advice> {
         macro_rules! decide {
             (
                 [$($([$Kind:ident $($about:tt)*])? $Key:ident $key:ident: $Rule:ty, $text:tt;)*]
@@ -128,7 +143,8 @@ impl GrantLevels<'_> {
                         $levels.narrow(capability, GrantKey::$Key, |rules| rules.$key.as_deref(), &mut $grants.$key)
                     })?)*
                     CapabilityKind::Unknown(_) => {
-                        Err("The host does not know this kind of capability.".to_owned())
+                        let why = "The host does not know this kind of capability.";
+                        Err(Advice::Impossible(why.to_owned()))
                     }
                 }
             };
@@ -143,15 +159,16 @@ impl GrantLevels<'_> {
         key: GrantKey,
         list: impl Fn(&RuleLists) -> Option<&[R]>,
         granted: &mut Vec<R>,
-    ) -> Result<Vec<String>, String> {
+    ) -> Result<Vec<String>, Advice> {
         let workspace = &self.policy.workspace;
         let of_profile = self.profile.and_then(|(_, rules)| list(rules));
         let wanted = if capability.target == FROM_PROFILE && !R::IS_SWITCH {
-            let reach = of_profile.ok_or_else(|| self.missing_profile_hint(key))?;
+            let reach = of_profile.ok_or_else(|| Advice::Impossible(self.missing_profile_hint(key)))?;
             reach.to_vec()
         } else {
             let wanted = R::parse_declared(&capability.target, workspace);
-            vec![wanted.map_err(|e| format!("Its author declared an invalid target: {e}."))?]
+            let invalid = |e| Advice::Impossible(format!("Its author declared an invalid target: {e}."));
+            vec![wanted.map_err(invalid)?]
         };
         let mut found = intersect_lists(&wanted, self.plugin_rules.and_then(&list).unwrap_or_default());
         if let Some(narrow) = self.tool_rules.and_then(&list) {
@@ -164,13 +181,17 @@ impl GrantLevels<'_> {
         if found.is_empty() {
             let line = wanted.first().map_or_else(String::new, |wanted| wanted.proposed_line(workspace));
             return Err(if before.is_empty() {
-                self.hint(capability, key, &line)
+                self.advice(capability, key, &line)
             } else {
-                self.outside_profile_hint(key)
+                Advice::Impossible(self.outside_profile_hint(key))
             });
         }
         let shown = R::show_list(&found, workspace);
-        if merge_rules(granted, found) { Ok(shown) } else { Err(too_many_rules_hint(key)) }
+        if merge_rules(granted, found) {
+            Ok(shown)
+        } else {
+            Err(Advice::Impossible(too_many_rules_hint(key)))
+        }
     }
 
     fn private_networks(&self) -> Vec<IpNet> {
@@ -183,16 +204,15 @@ impl GrantLevels<'_> {
         found
     }
 
-    /// Returns the hint for a refused declaration. `line` is the proposed policy line.
-    fn hint(&self, capability: &Capability, key: GrantKey, line: &str) -> String {
-        let advice = match self.service {
+    /// Returns the advice for a refused declaration. `line` is the proposed policy line.
+    fn advice(&self, capability: &Capability, key: GrantKey, line: &str) -> Advice {
+        match self.service {
             Some(service) => self.policy.advise_openapi(service, None, key, line),
             None => {
                 let of = AccessQuery { plugin: self.plugin, tool: self.tool, profile: None, key, line };
                 self.policy.advise(of, std::iter::once(capability))
             }
-        };
-        advice.hint()
+        }
     }
 
     fn outside_profile_hint(&self, key: GrantKey) -> String {

@@ -50,7 +50,7 @@ impl Policy {
     fn check_sources(&self) -> Result<(), PolicyProblem> {
         let taken = self.plugins.keys().find_map(|id| Some((id, self.conflicting_section(id)?)));
         taken.map_or(Ok(()), |(id, table)| {
-            let message = format!("{table} already has this name; rename one of the two");
+            let message = format!("{table} and [plugins.{id}] have the same name; rename one of the two");
             Err(PolicyProblem::at_keys(["plugins", id.as_str()], message))
         })
     }

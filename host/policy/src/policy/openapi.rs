@@ -27,10 +27,12 @@ use crate::capability::net::NetRule;
 use crate::capability::secret;
 use crate::limits::table::{LimitFlag, LimitRow, LimitTable as _};
 use crate::limits::{self, CallLimits, CallLimitsPatch};
-use crate::name::{NAME_SEPARATOR, PluginId, ToolName};
+use crate::name::{NAME_SEPARATOR, PluginId, QualifiedName, ToolName};
 use crate::output::OutputSettings;
 use crate::permission::{self, Action};
 use crate::quantity::unit::{OptionalQuantity, Timeout};
+use crate::route::OutboundRoute;
+use crate::schema::ToolKey;
 use crate::text::one_line;
 
 /// Longest name of a section, in characters. It prefixes all tool names, and some clients accept only 45 characters
@@ -72,6 +74,8 @@ pub struct OpenApiService {
     pub net: Vec<NetRule>,
     /// Private networks in which the service and its document may be.
     pub net_private: Vec<IpNet>,
+    /// How the service and its document are reached.
+    pub route: OutboundRoute,
     /// Settings of single tools.
     pub tools: BTreeMap<ToolName, OpenApiToolSettings>,
     encoded_slashes: bool,
@@ -86,6 +90,10 @@ pub struct OpenApiService {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "ServiceToolSection")]
 pub struct OpenApiToolSettings {
+    /// The name of the tool after `SERVICE__`, in place of the document's own. Rules and lists with the name that it would
+    /// have without this key still apply.
+    #[schemars(with = "Option<ToolKey>")]
+    pub name: Option<ToolName>,
     /// A permission that makes the rules stricter for this tool.
     #[serde(default, deserialize_with = "section::read_stricter_action")]
     #[schemars(with = "Option<section::StricterAction>")]
@@ -111,6 +119,14 @@ pub struct OpenApiToolSettings {
     results: OutputSettings,
     /// Whether the model is asked for the reason of its calls.
     toolcall_reason: Option<bool>,
+}
+
+impl OpenApiToolSettings {
+    /// Whether the section makes the calls of its tool stricter than those of the service.
+    #[must_use]
+    pub fn is_stricter(&self) -> bool {
+        self.permission.is_some() || self.approve == Some(true)
+    }
 }
 
 /// The location of an OpenAPI document.
@@ -212,6 +228,29 @@ impl OpenApiService {
             ServiceHeader::Plain(_) => None,
         });
         self.secrets.values().map(String::as_str).chain(of_headers)
+    }
+
+    /// The operator's name for a tool.
+    #[must_use]
+    pub fn tool_name(&self, tool: &ToolName) -> Option<&ToolName> {
+        self.tools.get(tool)?.name.as_ref()
+    }
+
+    /// Refuses names that two tools would have, or that are too long.
+    fn check_tool_names(&self) -> Result<(), PolicyProblem> {
+        let mut taken: BTreeMap<String, &ToolName> = BTreeMap::new();
+        // Tools with a section and without a name of their own keep the document's.
+        let kept = self.tools.iter().filter(|(_, own)| own.name.is_none());
+        taken.extend(kept.map(|(tool, _)| (tool.as_str().to_ascii_lowercase(), tool)));
+        for (tool, own) in &self.tools {
+            let Some(name) = &own.name else { continue };
+            let problem = |text: String| PolicyProblem::at_keys(["tools", tool.as_str(), "name"], text);
+            QualifiedName::join(&self.name, name).map_err(|e| problem(e.to_string()))?;
+            if let Some(other) = taken.insert(name.as_str().to_ascii_lowercase(), tool) {
+                return Err(problem(format!("`{name}` is also the name of the tool `{other}`")));
+            }
+        }
+        Ok(())
     }
 
     /// Whether calls of a tool need approval.
@@ -359,6 +398,7 @@ impl Policy {
     pub(super) fn check_openapi(&self) -> Result<(), PolicyProblem> {
         for service in self.openapi.values() {
             let table = ["openapi", service.name.as_str()];
+            service.check_tool_names().map_err(nest_under(table))?;
             for (scheme, name) in &service.secrets {
                 let checked =
                     self.find_secret("secrets", name).map_err(|problem| problem.in_table_entry(scheme));

@@ -183,7 +183,7 @@ fn an_invalid_section_is_refused_with_its_location() {
         ("[openapi.a]\ndocument = \"a\"\nnet_private = [\"everything\"]", "`net_private`"),
         ("[openapi.a]\ndocument = \"a\"\n[openapi.a.tools.b]\npermission = \"allow\"", "permission"),
         ("[openapi.a]\ndocument = \"a\"\n[openapi.a.tools.b]\nlimits = { concurrency = 1 }", "whole plugin"),
-        ("[openapi.a]\ndocument = \"a\"\n[plugins.a]", "[openapi.a] already has this name"),
+        ("[openapi.a]\ndocument = \"a\"\n[plugins.a]", "[openapi.a] and [plugins.a] have the same name"),
     ] {
         let error = read(lines).map(|_| ()).unwrap_err();
         assert!(error.contains(part), "{lines}: {error}");

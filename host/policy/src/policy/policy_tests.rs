@@ -86,6 +86,11 @@ fn a_refusal_shows_the_lines_that_would_allow_it() {
         .unwrap()
         .for_operator();
     assert!(text.contains("[plugins.notes.grant]\nfs_read = [\"$workspace/notes\"]"), "{text}");
+    let both = [wish("fs-write", "$workspace/notes/**"), wish("fs-read", "$workspace/notes/**")];
+    let both = policy.grant(&id("notes"), &tool("read"), &both, None).unavailable().unwrap();
+    let lines = "[plugins.notes.grant]\nfs_write = [\"$workspace/notes\"]\nfs_read = [\"$workspace/notes\"]";
+    assert!(both.hint.as_ref().is_some_and(|hint| hint.ends_with(lines)), "{both:?}");
+    assert!(both.text.contains("`fs-write`") && both.text.contains("`fs-read`"), "{both:?}");
     // These lines do allow it.
     let fixed = format!("{FILE}\n[plugins.notes.grant]\nfs_read = [\"$workspace/notes\"]");
     let policy = Policy::parse(&fixed, Path::new("/base"), None).unwrap();
@@ -183,6 +188,8 @@ fn an_invalid_policy_is_refused_with_its_location() {
             "version = 1\n[serve.limits]\nkept_bytes = 1",
             "unknown key `kept_bytes`; it is called `resume_buffer_bytes` now",
         ),
+        ("version = 1\nmcpServers = {}", "unknown key `mcpServers`; write a table [mcp.NAME]"),
+        ("version = 1\n[plugins.x.tools.y]\napprove = true", "unknown key `approve`; write a [[rule]]"),
     ] {
         let error = Policy::parse(text, Path::new("/base"), None).unwrap_err().to_string();
         assert!(error.contains(part), "{text}: {error}");

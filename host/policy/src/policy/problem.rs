@@ -4,7 +4,7 @@
 //! [`PolicyProblem::leading_words`] extracts it, so that checks need no knowledge of files and lines. A path that
 //! does not exist ends at its last existing table: the finding may be one table too wide, but never in a wrong table.
 
-use crate::similar::{did_you_mean, similar_names};
+use crate::similar::{TypedName, did_you_mean};
 
 /// One step from a table or list to a child.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,6 +117,6 @@ impl From<String> for PolicyProblem {
 
 /// Formats the help line that suggests the name most similar to an unknown one; `None` if no name is similar.
 pub(super) fn suggest_name<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
-    let near = similar_names(name, known);
+    let near = TypedName::new(name).nearest(known);
     did_you_mean(near.get(..1)?)
 }

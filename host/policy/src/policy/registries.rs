@@ -15,6 +15,7 @@ use crate::capability::net::NetTarget;
 use crate::capability::secret::add_hint;
 use crate::policy::Policy;
 use crate::registry::{MAX_REGISTRIES, RegistryHost, RegistryMirror, RegistryPolicy};
+use crate::route::OutboundRoute;
 use crate::rule::GrantRule as _;
 use crate::text::one_line;
 
@@ -98,33 +99,18 @@ impl RegistrySection {
         if mirror.as_ref().is_some_and(|mirror| mirror.host == host) {
             return Err("`mirror` is the registry itself: name another host".to_owned());
         }
-        let proxy = self.proxy.as_deref().map(parse_proxy).transpose()?;
+        let route = OutboundRoute::parse(self.proxy.as_deref(), self.ca.as_deref(), base)?;
         let settings = RegistryPolicy {
             realm: self.realm,
-            ca: self.ca.map(|file| base.join(file)),
+            route,
             net_private: self.net_private.rules_or_empty("net_private", Path::new("/"))?,
             redirect_private: self.redirect_private.rules_or_empty("redirect_private", Path::new("/"))?,
             plain_http: self.plain_http,
             mirror,
-            proxy,
             secret: self.secret,
         };
         Ok((host, settings))
     }
-}
-
-fn parse_proxy(text: &str) -> Result<Url, String> {
-    let bad = |why: &str| format!("`proxy`: `{}` {why}", one_line(text, MAX_SHOWN));
-    let url = Url::parse(text).map_err(|_| bad("is not a URL: write `http://HOST:PORT`"))?;
-    if !url.username().is_empty() || url.password().is_some() {
-        return Err("`proxy` has credentials, which do not belong in a policy: set them with `HTTPS_PROXY`"
-            .to_owned());
-    }
-    let is_origin = url.path() == "/" && url.query().is_none() && url.fragment().is_none();
-    if url.scheme() != "http" || !is_origin {
-        return Err(bad("is not an HTTP proxy: write `http://HOST:PORT`"));
-    }
-    Ok(url)
 }
 
 impl Policy {
@@ -177,7 +163,7 @@ mod tests {
         let host = |name: &str| RegistryHost::parse(name).unwrap();
         let settings = policy.registry(&host("registry.example:5000"));
         assert_eq!(settings.realm, ["https://auth.example"]);
-        assert_eq!(settings.ca, Some(PathBuf::from("/srv/ca.pem")));
+        assert_eq!(settings.route.ca, Some(PathBuf::from("/srv/ca.pem")));
         assert_eq!(settings.net_private, ["10.0.0.0/8".parse::<ipnet::IpNet>().unwrap()]);
         assert_eq!(settings.redirect_private, ["10.1.0.0/16".parse::<ipnet::IpNet>().unwrap()]);
         assert_eq!(policy.registry(&host("registry.example")), RegistryPolicy::default());

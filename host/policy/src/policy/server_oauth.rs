@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use url::Url;
 
-use crate::mcp_server::{OAuthClientSettings, RegisteredClient};
+use crate::mcp_server::{OAuthClientSettings, RegisteredClient, TokenEndpointAuthMethod};
 use crate::text::one_line;
 
 /// Most scopes of a section. Authorization servers know about a dozen.
@@ -25,6 +25,8 @@ pub(super) struct ServerOAuthSection {
     client_id: Option<String>,
     /// The secret of that client.
     client_secret: Option<String>,
+    /// How the client sends its secret to the token endpoint. Default: a method that the authorization server supports.
+    token_endpoint_auth_method: Option<TokenEndpointAuthMethod>,
     /// The issuer of the authorization server. Every other is refused.
     issuer: Option<String>,
     /// The URL of a client ID metadata document, for authorization servers that support it.
@@ -34,6 +36,10 @@ pub(super) struct ServerOAuthSection {
     /// The port on 127.0.0.1 to which the browser returns. Default: any free port.
     #[schemars(range(min = 1))]
     redirect_port: Option<u16>,
+    /// Whether the authorization server counts as supporting PKCE with S256 if its metadata do not say; needs `issuer`.
+    /// Default: false.
+    #[serde(default)]
+    assume_pkce: bool,
 }
 
 impl ServerOAuthSection {
@@ -58,14 +64,23 @@ impl ServerOAuthSection {
         if self.redirect_port == Some(0) {
             return Err("`redirect_port`: write a port from 1 to 65535".to_owned());
         }
-        let scopes = self.scopes.map(check_scopes).transpose()?;
+        if self.assume_pkce && self.issuer.is_none() {
+            return Err("`assume_pkce` needs `issuer`: it is about one authorization server, and the server could name \
+                        another one"
+                .to_owned());
+        }
+        let (scopes, auth_method) =
+            (self.scopes.map(check_scopes).transpose()?, self.token_endpoint_auth_method);
+        if auth_method.is_some() && self.client_secret.is_none() {
+            return Err("`token_endpoint_auth_method` needs `client_secret`".to_owned());
+        }
         let client = match (self.client_id, self.client_secret) {
             (Some(_), _) if self.issuer.is_none() => {
                 return Err("`client_id` needs `issuer`, the authorization server that knows the client: without it, \
                             the server could name another one, which would get the client's credentials"
                     .to_owned());
             }
-            (Some(id), secret) => Some(RegisteredClient { id, secret }),
+            (Some(id), secret) => Some(RegisteredClient { id, secret, auth_method }),
             (None, Some(_)) => return Err("`client_secret` needs `client_id`".to_owned()),
             (None, None) => None,
         };
@@ -75,6 +90,7 @@ impl ServerOAuthSection {
             client_metadata_url: self.client_metadata_url,
             scopes,
             redirect_port: self.redirect_port,
+            assumes_pkce: self.assume_pkce,
         })
     }
 }

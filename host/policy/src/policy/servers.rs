@@ -22,10 +22,11 @@ use crate::mcp_server::{
     DEFAULT_START_TIMEOUT, DEFAULT_TIMEOUT, HttpServerConfig, MAX_SERVER_NAME, McpServer, ProtocolEra,
     SecretHeader, ServerToolSettings, ServerTransport, StdioServerConfig,
 };
-use crate::name::PluginId;
+use crate::name::{PluginId, QualifiedName};
 use crate::output::OutputSettings;
 use crate::permission::Action;
 use crate::quantity::unit::{Bytes, OptionalQuantity, Size, Timeout};
+use crate::route::OutboundRoute;
 use crate::rule::GrantRule as _;
 use crate::schema::CommandArray;
 use crate::text::one_line;
@@ -73,6 +74,8 @@ pub(super) struct ServerSection {
     /// Most processes of the server, its descendants included. Default: 256.
     #[schemars(range(min = 1, max = program::MAX_PROCESSES))]
     processes: Option<u64>,
+    /// Whether it may change modes, owners and attributes of every file of the host's user. Default: false.
+    chmod: Option<bool>,
     /// What happens if the kernel cannot confine it. Default: `required`.
     sandbox: Option<ServerSandboxMode>,
     /// The URL of a server over HTTP.
@@ -91,6 +94,12 @@ pub(super) struct ServerSection {
     /// Private networks that the URL's host name, and the addresses of its authorization server, may resolve to.
     #[serde(default)]
     net_private: RuleList<IpNet>,
+    /// The HTTP proxy through which the URL and its authorization server are reached: `http://proxy.example:3128`.
+    /// Default: `HTTPS_PROXY`.
+    #[schemars(regex(pattern = "^http://[^/?#@]+/?$"))]
+    proxy: Option<String>,
+    /// A file with certificates (PEM) that are trusted besides the system's, relative to the policy's folder.
+    ca: Option<String>,
     /// The protocol era that the host uses with the server.
     #[serde(default)]
     protocol: ProtocolEra,
@@ -138,7 +147,13 @@ enum ServerSandboxMode {
 }
 
 impl ServerSection {
-    pub(super) fn resolve(self, name: &str, workspace: &Path) -> Result<McpServer, PolicyProblem> {
+    /// Relative paths start from `base`, and those of a program from `workspace`.
+    pub(super) fn resolve(
+        self,
+        name: &str,
+        base: &Path,
+        workspace: &Path,
+    ) -> Result<McpServer, PolicyProblem> {
         let id = PluginId::new(name).map_err(|e| e.to_string().replacen("plugin id", "name", 1))?;
         if name.len() > MAX_SERVER_NAME {
             return Err(format!(
@@ -149,7 +164,7 @@ impl ServerSection {
         self.check_sizes()?;
         let place = match (&self.command, &self.url) {
             (Some(_), None) => ServerTransport::Stdio(Box::new(self.resolve_stdio(workspace)?)),
-            (None, Some(url)) => ServerTransport::Http(Box::new(self.resolve_http(url, workspace)?)),
+            (None, Some(url)) => ServerTransport::Http(Box::new(self.resolve_http(url, base, workspace)?)),
             (Some(_), Some(_)) => {
                 let message = "`url` and `command` exclude each other: remove one of them";
                 return Err(message.to_owned().into());
@@ -163,13 +178,14 @@ impl ServerSection {
                 );
             }
         };
-        Ok(McpServer {
+        let server = McpServer {
             transport: place,
             protocol: self.protocol,
             timeout: self.timeout.0.unwrap_or(DEFAULT_TIMEOUT),
             start_timeout: self.start_timeout.0.unwrap_or(DEFAULT_START_TIMEOUT),
             tool_overrides: self.tool,
             tool_defaults: ServerToolSettings {
+                name: None,
                 permission: self.permission,
                 timeout: None,
                 max_result_chars: self.max_result_chars,
@@ -181,7 +197,9 @@ impl ServerSection {
             exclude: self.exclude,
             resources: self.resources,
             name: id,
-        })
+        };
+        check_tool_names(&server)?;
+        Ok(server)
     }
 
     fn check_sizes(&self) -> Result<(), String> {
@@ -218,6 +236,8 @@ impl ServerSection {
                 ("bearer", self.bearer.is_some()),
                 ("oauth", self.oauth.is_some()),
                 ("net_private", !self.net_private.is_empty()),
+                ("proxy", self.proxy.is_some()),
+                ("ca", self.ca.is_some()),
             ],
         )?;
         let mut command = self.command.iter().flatten();
@@ -244,6 +264,7 @@ impl ServerSection {
                     ("fs_write", !self.fs_write.is_empty()),
                     ("execute", !self.execute.is_empty()),
                     ("network", self.network == Some(false)),
+                    ("chmod", self.chmod == Some(false)),
                 ],
             )?;
         }
@@ -268,7 +289,7 @@ impl ServerSection {
                 read: self.fs_read.folders("fs_read", workspace)?,
                 write: self.fs_write.folders("fs_write", workspace)?,
                 execute: self.execute.folders("execute", workspace)?,
-                chmod: false,
+                chmod: self.chmod.unwrap_or(false),
                 sandbox: match self.sandbox {
                     Some(ServerSandboxMode::BestEffort) => SandboxMode::BestEffort,
                     Some(ServerSandboxMode::Required | ServerSandboxMode::None) | None => {
@@ -282,7 +303,7 @@ impl ServerSection {
         })
     }
 
-    fn resolve_http(&self, url: &str, workspace: &Path) -> Result<HttpServerConfig, String> {
+    fn resolve_http(&self, url: &str, base: &Path, workspace: &Path) -> Result<HttpServerConfig, String> {
         Self::refuse_keys(
             "url",
             &[
@@ -296,6 +317,7 @@ impl ServerSection {
                 ("network", self.network.is_some()),
                 ("memory", self.memory.0.is_some()),
                 ("processes", self.processes.is_some()),
+                ("chmod", self.chmod.is_some()),
                 ("sandbox", self.sandbox.is_some()),
             ],
         )?;
@@ -344,8 +366,26 @@ impl ServerSection {
                     .map_err(|problem| format!("`oauth`: {problem}"))?,
             ),
         };
-        Ok(HttpServerConfig { url: parsed.into(), headers, secrets, oauth, net_private })
+        let route = OutboundRoute::parse(self.proxy.as_deref(), self.ca.as_deref(), base)?;
+        Ok(HttpServerConfig { url: parsed.into(), headers, secrets, oauth, net_private, route })
     }
+}
+
+/// Refuses names that two tools would have, or that are too long.
+fn check_tool_names(server: &McpServer) -> Result<(), PolicyProblem> {
+    let mut taken: BTreeMap<String, &str> = BTreeMap::new();
+    // Tools with a section and without a name of their own keep the server's.
+    let kept = server.tool_overrides.iter().filter(|(_, own)| own.name.is_none());
+    taken.extend(kept.map(|(tool, _)| (tool.to_ascii_lowercase(), tool.as_str())));
+    for (tool, own) in &server.tool_overrides {
+        let Some(name) = &own.name else { continue };
+        let problem = |text: String| PolicyProblem::at_keys(["tool", tool.as_str(), "name"], text);
+        QualifiedName::join_mcp(&server.name, name).map_err(|e| problem(e.to_string()))?;
+        if let Some(other) = taken.insert(name.as_str().to_ascii_lowercase(), tool) {
+            return Err(problem(format!("`{name}` is also the name of the tool `{other}`")));
+        }
+    }
+    Ok(())
 }
 
 /// Whether the protocol sets this header itself.
@@ -413,7 +453,7 @@ impl Policy {
         let client = endpoint.oauth.as_ref().and_then(|oauth| oauth.client.as_ref());
         if let Some(name) = client.and_then(|client| client.secret.as_ref()) {
             // Where it may be sent is checked when the authorization server has named its token endpoint.
-            self.find_secret("client_secret", name)?;
+            self.find_secret("client_secret", name).map_err(nest_under(["oauth"]))?;
         }
         let target = Url::parse(&endpoint.url).map_err(|e| e.to_string());
         let target =

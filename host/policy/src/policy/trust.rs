@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::problem::PolicyProblem;
-use crate::quantity::unit::{Age, OptionalQuantity};
+use crate::quantity::unit::{OptionalQuantity, Time};
 use crate::trust::{
     IdentityPattern, KeylessSigner, MAX_IDENTITY, MAX_TRUST_RULES, MAX_TRUSTED_KEYS, TrustRequirement,
     TrustRule, TrustScope, TrustedSigners,
@@ -53,7 +53,7 @@ pub(super) struct TrustSection {
     root: Option<String>,
     /// The age that a signature with a certificate must have: `3d`.
     #[serde(default)]
-    min_age: OptionalQuantity<Duration, Age>,
+    min_age: OptionalQuantity<Duration, Time>,
 }
 
 /// An identity with its host or domain written out.

@@ -9,7 +9,7 @@ use schemars::{Schema, json_schema};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, de};
 
-use super::{parse_age, parse_bytes, parse_duration, show_bytes, show_duration};
+use super::{parse_bytes, parse_duration, show_bytes, show_duration};
 use crate::schema::inline_schema;
 
 /// A day in milliseconds. Longer times are refused, because some systems cannot represent later deadlines.
@@ -84,9 +84,6 @@ pub(crate) struct Time;
 /// A time above zero and at most a day.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Timeout;
-/// A time as a string such as `90d`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Age;
 /// Fuel units, or `"none"`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fuel;
@@ -112,7 +109,7 @@ fn quantity(range: &RangeInclusive<u64>, units: &str) -> Schema {
 /// The units of sizes. No unit means bytes.
 const SIZES: &str = "(B|KiB|MiB|GiB|kB|MB|GB)?";
 /// The units of times.
-const TIMES: &str = "(ms|s|m)";
+const TIMES: &str = "(ms|s|m|h|d)";
 
 macro_rules! counts {
     ($($ty:ty),*) => {$(
@@ -237,8 +234,8 @@ macro_rules! texts {
 
 texts! {
     Size: u64 = parse_bytes, "a size as a string, \"64MiB\"", |value: &u64| *value, show_bytes, SIZES;
-    Time: Duration = parse_duration, "a time as a string, \"250ms\", \"30s\" or \"5m\"", milliseconds, show_milliseconds, TIMES;
-    Age: Duration = parse_age, "an age as a string, \"12h\" or \"90d\"", milliseconds, show_milliseconds, "(ms|s|m|h|d)";
+    Time: Duration = parse_duration, "a time as a string, \"250ms\", \"30s\", \"5m\", \"12h\" or \"90d\"", milliseconds, show_milliseconds,
+        TIMES;
 }
 
 fn milliseconds(time: &Duration) -> u64 {
@@ -419,8 +416,8 @@ mod tests {
             (<Count as Unit<u32>>::show_range(&(1..=1000)), "from 1 to 1000"),
             (<Count as Unit<u32>>::show_range(&(0..=1000)), "at most 1000"),
             (<Bytes as Unit<u64>>::show_range(&(1 << 20..=u64::MAX)), "at least 1MiB"),
-            (Time::show_range(&(1..=DAY)), "above zero and at most 1440m"),
-            (Time::show_range(&(0..=DAY)), "at most 1440m"),
+            (Time::show_range(&(1..=DAY)), "above zero and at most 1d"),
+            (Time::show_range(&(0..=DAY)), "at most 1d"),
         ] {
             assert_eq!(shown, expected);
         }

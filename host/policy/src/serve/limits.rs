@@ -134,7 +134,8 @@ impl ServeLimits {
         self.check_ranges()?;
         // The largest body must fit.
         let least = self.body_bytes..=MAX_BYTES;
-        Bytes::check("body_bytes_total", &self.body_bytes_total, &least)?;
-        Bytes::check("body_bytes_per_client", &self.body_bytes_per_client, &least)
+        Bytes::check("body_bytes_total", &self.body_bytes_total, &least)
+            .and_then(|()| Bytes::check("body_bytes_per_client", &self.body_bytes_per_client, &least))
+            .map_err(|why| format!("{why}: one `body_bytes` must fit"))
     }
 }

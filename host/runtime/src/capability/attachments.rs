@@ -141,8 +141,10 @@ impl Host for Capabilities {
         data: Vec<u8>,
     ) -> Result<Attachment, AttachmentError> {
         // An attachment leaves the host, so it is redacted like a result.
-        let (name, data) = (self.redacted(&name).into_owned(), self.redacted_bytes(data));
+        let name = self.redacted(&name).into_owned();
         let media = self.check_create(&name, &mime_type)?;
+        let data = self.redacted_bytes(data).await;
+        let data = data.map_err(|fault| AttachmentError::Other(fault.message))?;
         let Some(attachments) = self.attachments() else {
             return Err(AttachmentError::Other("the caller of the tool accepts no attachments".to_owned()));
         };

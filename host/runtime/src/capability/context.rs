@@ -1,11 +1,27 @@
 //! `context`: progress, cancellation and the identity of the running call. Sealed entries have none of them.
 
 use toolbay_core::call::{Identity, ProgressAudience};
+use toolbay_policy::capability::CapabilityKind;
 
 use super::Capabilities;
 use crate::engine::bindings::host::context;
 
+/// The attribute that lists which of the capabilities without a refusal are granted. WASI reads a clock and draws random
+/// bytes, but cannot say that they are not real.
+const GRANTED: &str = "granted";
+
 impl Capabilities {
+    fn granted_without_refusal(&self) -> Option<String> {
+        let grants = &self.grantee.granted.as_ref()?.grants;
+        let kinds = [
+            (CapabilityKind::Clock, grants.clock.is_empty()),
+            (CapabilityKind::Random, grants.random.is_empty()),
+        ];
+        let granted =
+            kinds.iter().filter(|(_, is_empty)| !is_empty).map(|(kind, _)| format!("\"{}\"", kind.as_str()));
+        Some(format!("[{}]", granted.collect::<Vec<_>>().join(",")))
+    }
+
     fn identity<T>(&self, read: impl FnOnce(&Identity) -> Option<T>) -> Option<T> {
         self.grantee.ctx.as_ref().and_then(|ctx| read(&ctx.turn.identity))
     }
@@ -70,6 +86,9 @@ impl context::Host for Capabilities {
         self.identity(|id| id.message_count)
     }
     fn attribute(&mut self, name: String) -> Option<String> {
+        if name == GRANTED {
+            return self.granted_without_refusal();
+        }
         self.identity(|id| match (id.attributes.get(&name), &id.traceparent) {
             (Some(value), _) => Some(value.to_string()),
             // Attributes are JSON, so the header value becomes a JSON string.

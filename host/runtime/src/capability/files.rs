@@ -11,12 +11,16 @@
 mod beneath;
 mod grants;
 mod locks;
+mod mounts;
+mod opened_folder;
 mod operations;
+mod protected;
 mod quota;
 mod reads;
 
 pub(crate) use beneath::open_inside;
-pub(crate) use grants::{FileAccess, FileGrants, FolderHandles, SharedProtectedPaths};
+pub(crate) use grants::{FileAccess, FileGrants, FolderHandles};
+pub(crate) use protected::SharedProtectedPaths;
 pub(crate) use quota::FileUsage;
 pub(crate) use reads::ReadLog;
 
@@ -65,6 +69,10 @@ impl Capabilities {
             Err(ResolveError::Refused(refusal)) => {
                 Err(FileError::Denied(self.grantee.report_refusal(refusal)))
             }
+            Err(ResolveError::Excluded(text, line)) => {
+                let hint = || self.grantee.exclusion_hint(access.key(), &line);
+                Err(FileError::Denied(self.grantee.refuse_with(&text, hint)))
+            }
             Err(ResolveError::NotGranted(text, path)) => {
                 Err(FileError::Denied(self.refuse_ungranted_path(text, &path, access).await))
             }
@@ -106,10 +114,12 @@ impl Capabilities {
     /// the guest learns nothing about paths outside its grants.
     async fn refuse_ungranted_path(&self, text: String, path: &Path, access: FileAccess) -> String {
         let (Some(granted), Some(ctx)) = (&self.grantee.granted, &self.grantee.ctx) else { return text };
+        let mut notice = not_permitted_notice(&ctx.tool);
         if ctx.should_build_hint() {
             let policy = &granted.services.policy;
             let advice = granted.advice(
                 &self.grantee.plugin,
+                self.grantee.profile(),
                 access.key(),
                 &path_rule::show_folder(path, policy.workspace()),
             );
@@ -125,8 +135,9 @@ impl Capabilities {
                 _ => advice.hint(),
             };
             ctx.add_hint(format!("{text}. {hint}"));
+            notice = advice.notice(&ctx.tool);
         }
-        format!("{text}: {}", not_permitted_notice(&ctx.tool))
+        format!("{text}: {notice}")
     }
 
     /// Records a use in the audit and returns its result.

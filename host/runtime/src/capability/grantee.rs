@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use toolbay_core::call::CallContext;
-use toolbay_policy::GrantKey;
 use toolbay_policy::capability::path_rule;
 use toolbay_policy::limits::{CallLimits, Limit};
 use toolbay_policy::name::PluginId;
 use toolbay_policy::refusal::{PolicyRefusal, limit_notice, not_permitted_notice};
+use toolbay_policy::{AccessQuery, GrantKey};
 
 use super::ResolvedGrants;
 
@@ -31,8 +31,17 @@ impl Grantee {
     pub(crate) fn refuse(&self, key: GrantKey, entry: &str) -> String {
         self.note(key, &path_rule::printable_path(entry), false);
         let Some(granted) = &self.granted else { return self.sealed_error() };
-        let hint = || granted.advice(&self.plugin, key, entry).hint();
-        self.refuse_with(&granted.refusal_text(&self.plugin, key, entry), hint)
+        let text = granted.refusal_text(&self.plugin, key, entry);
+        let advice = || granted.advice(&self.plugin, self.profile(), key, entry);
+        let Some(ctx) = &self.ctx else { return format!("{text}. {}", advice().hint()) };
+        let notice = if ctx.should_build_hint() {
+            let advice = advice();
+            ctx.add_hint(format!("{text}. {}", advice.hint()));
+            advice.notice(&ctx.tool)
+        } else {
+            not_permitted_notice(&ctx.tool)
+        };
+        format!("{text}: {notice}")
     }
 
     /// Keeps a hint for the operator and returns the text for the guest.
@@ -42,6 +51,26 @@ impl Grantee {
             ctx.add_hint(format!("{text}. {}", hint()));
         }
         format!("{text}: {}", not_permitted_notice(&ctx.tool))
+    }
+
+    /// The hint for a use that a line of the policy excludes, with the tables of the line.
+    pub(super) fn exclusion_hint(&self, key: GrantKey, line: &str) -> String {
+        let tables = match &self.granted {
+            Some(granted) if granted.service.is_none() => {
+                let (plugin, tool, profile) = (&self.plugin, &granted.tool, self.profile());
+                let of = AccessQuery { plugin, tool, profile, key, line };
+                granted.services.policy.tables_with_line(of)
+            }
+            Some(_) | None => "the policy".to_owned(),
+        };
+        format!("`{}` in `{}` of {tables} excludes it.", path_rule::printable_path(line), key.name())
+    }
+
+    /// Keeps advice for the operator and returns the text for the guest. Without a call, the operator reads the text.
+    pub(super) fn advise(&self, text: &str, advice: &str) -> String {
+        let Some(ctx) = &self.ctx else { return format!("{text}; {advice}") };
+        ctx.add_hint(format!("{text}; {advice}"));
+        text.to_owned()
     }
 
     /// Like [`Grantee::refuse_with`], for a refusal made elsewhere.

@@ -13,7 +13,13 @@ impl Host {
     /// Reads the documents of the policy's services ([`Policy::openapi`](toolbay_policy::Policy::openapi)) and
     /// registers their operations as tools. A source that cannot be read is reported and does not stop the others.
     pub async fn load_openapi(&self) -> Vec<OpenApiInfo> {
-        self.openapi.load(&self.installed, false).await
+        self.load_openapi_of(|_| true).await
+    }
+
+    /// Does the same as [`Host::load_openapi`], with only the services that are `wanted`. Dropping the future ends the
+    /// load: what was ready is registered, and [`Host::openapi`] names the rest as loading.
+    pub async fn load_openapi_of(&self, wanted: impl Fn(&OpenApiService) -> bool) -> Vec<OpenApiInfo> {
+        self.openapi.load(&self.installed, false, wanted).await
     }
 
     /// Protects the plugin folder and the OpenAPI documents from all writers. Call it before they are loaded, so that
@@ -30,7 +36,7 @@ impl Host {
 
     /// Like [`Host::load_openapi`], but requests every document again, however fresh its copy is.
     pub async fn refresh_openapi(&self) -> Vec<OpenApiInfo> {
-        self.openapi.load(&self.installed, true).await
+        self.openapi.load(&self.installed, true, |_| true).await
     }
 
     /// The result of the last read of each section, in the order of their names.
@@ -45,6 +51,11 @@ impl Host {
     /// When the document cannot be read.
     pub async fn read_openapi(&self, section: &Arc<OpenApiService>) -> Result<(Arc<str>, Arc<str>), String> {
         openapi::read_document(section, &self.installed.services()).await
+    }
+
+    /// The folder for copies of documents.
+    pub(crate) fn document_copies(&self) -> Option<std::path::PathBuf> {
+        self.openapi.copies()
     }
 
     /// Applies a reloaded policy to the loaded services.

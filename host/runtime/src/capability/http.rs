@@ -3,8 +3,8 @@
 //! `wasi:http` uses the same client ([`wasi`]), `wasi:sockets` the same checks ([`super::sockets`]). Every hop of a
 //! request passes the rules ([`call_network`]), the limits, secret injection ([`secret_injection`]), one name lookup
 //! ([`resolve`]) and the check of every address; then the client connects to a checked address ([`dispatch`],
-//! [`connect`]). Proxy settings of the environment hold for registries only ([`proxy`]): a proxy resolves names again,
-//! unchecked.
+//! [`connect`]). Proxies are for requests to what the operator names, such as registries and MCP servers ([`proxy`]), and
+//! never for those of guests: a proxy resolves names again, unchecked.
 
 mod body;
 pub(super) mod call_network;
@@ -24,6 +24,7 @@ pub(crate) mod registry;
 mod resolve;
 mod secret_injection;
 pub(crate) mod service;
+mod tls;
 mod trace;
 pub(crate) mod wasi;
 
@@ -32,6 +33,7 @@ use std::time::Duration;
 
 pub(crate) use call_network::{NetError, NetworkUsage};
 pub(crate) use host_request::OperatorNetworks;
+pub(crate) use tls::check_certificates;
 
 use toolbay_policy::{GrantKey, Policy};
 use url::Url;
@@ -44,11 +46,10 @@ use crate::engine::bindings::host::http_client::{Host, HttpError, HttpRequest, H
 pub(crate) struct HttpClient {
     resolver: resolve::Resolver,
     pool: Arc<connect::ConnectionPool>,
-    tls_roots: connect::TlsRoots,
+    tls_roots: Arc<tls::TlsRoots>,
     limiter: outbound_limiter::OutboundLimiter,
     recorded: OnceLock<Arc<dyn recorded::RecordedHttp>>,
-    /// The proxies of a registry; `None` for every other use.
-    proxies: Option<proxy::ProxyRules>,
+    environment_proxies: proxy::ProxyRules,
 }
 
 impl HttpClient {
@@ -57,16 +58,11 @@ impl HttpClient {
         Self {
             resolver: resolve::Resolver::new(),
             pool: Arc::default(),
-            tls_roots: connect::TlsRoots::default(),
+            tls_roots: Arc::default(),
             limiter: outbound_limiter::OutboundLimiter::new(policy.host()),
             recorded: OnceLock::new(),
-            proxies: None,
+            environment_proxies: proxy::ProxyRules::from_environment(),
         }
-    }
-
-    /// Connects through proxies.
-    fn with_proxies(self, proxies: proxy::ProxyRules) -> Self {
-        Self { proxies: Some(proxies), ..self }
     }
 
     /// Adds trusted TLS roots, in PEM.

@@ -33,6 +33,8 @@ pub(crate) struct NestedCallAccess {
 pub(crate) struct ToolInvokeGrant {
     pub(crate) plugin: PluginId,
     pub(crate) grants: Arc<super::ResolvedGrants>,
+    /// The profile of the call.
+    pub(crate) profile: Option<Arc<str>>,
 }
 
 impl InvokeGrant for ToolInvokeGrant {
@@ -42,7 +44,8 @@ impl InvokeGrant for ToolInvokeGrant {
 
     fn refusal(&self, tool: &str) -> PolicyRefusal {
         let text = self.grants.refusal_text(&self.plugin, GrantKey::Invoke, tool);
-        let hint = self.grants.advice(&self.plugin, GrantKey::Invoke, tool).hint();
+        let profile = self.profile.as_deref();
+        let hint = self.grants.advice(&self.plugin, profile, GrantKey::Invoke, tool).hint();
         PolicyRefusal::new(text.clone(), format!("{text}. {hint}"))
     }
 }

@@ -4,13 +4,16 @@
 
 mod backup;
 mod encoding;
+mod header;
 mod open;
+mod panic;
 mod read;
 mod store;
 mod tables;
 mod writer;
 
 pub use encoding::EntryInfo;
+pub use panic::is_store_panic;
 pub use store::{KvUsage, RedbStore};
 
 use std::sync::Arc;

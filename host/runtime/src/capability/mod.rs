@@ -31,6 +31,7 @@ use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use toolbay_core::call::fault::Fault;
 use toolbay_core::output::redact::Redactor;
 use toolbay_core::session::kv::KvStore;
 use toolbay_policy::capability::path_rule;
@@ -121,8 +122,6 @@ impl Services {
 pub(crate) struct ResolvedGrants {
     pub(crate) services: Arc<Services>,
     pub(crate) tool: ToolName,
-    /// The profile under which the policy granted them.
-    pub(crate) profile: Option<Arc<str>>,
     pub(crate) grants: Grants,
     /// The opened folders; `None` without file grants.
     pub(crate) files: Option<FileGrants>,
@@ -140,7 +139,6 @@ impl ResolvedGrants {
         Self {
             services: Arc::clone(services),
             tool,
-            profile: None,
             environment: environment::Environment::new(&grants, &services.environment_overrides),
             grants,
             files: None,
@@ -161,11 +159,17 @@ impl ResolvedGrants {
         }
     }
 
-    /// The policy lines that would grant `entry`, an entry as a policy list writes it.
-    pub(crate) fn advice(&self, plugin: &PluginId, key: GrantKey, entry: &str) -> Advice {
-        let (policy, profile) = (&self.services.policy, self.profile.as_deref());
+    /// The policy lines that would grant `entry` under a profile, an entry as a policy list writes it.
+    pub(crate) fn advice(
+        &self,
+        plugin: &PluginId,
+        profile: Option<&str>,
+        key: GrantKey,
+        entry: &str,
+    ) -> Advice {
+        let policy = &self.services.policy;
         match &self.service {
-            Some(service) => policy.advise_openapi(&service.section, profile, key, entry),
+            Some(service) => policy.advise_openapi(&service.section, None, key, entry),
             None => {
                 let declared = self.grants.decisions.iter().map(|decision| &decision.capability);
                 policy.advise(
@@ -177,7 +181,7 @@ impl ResolvedGrants {
     }
 }
 
-/// The grants of one tool under each profile of the policy.
+/// The grants of one tool under each profile of the policy. Profiles that grant the same share one value.
 #[derive(Debug)]
 pub(crate) struct GrantsByProfile {
     pub(crate) no_profile: Arc<ResolvedGrants>,
@@ -266,10 +270,17 @@ impl Capabilities {
     }
 
     /// Redacts secrets from a guest's bytes.
-    fn redacted_bytes(&self, bytes: Vec<u8>) -> Vec<u8> {
-        match &self.grantee.granted {
-            Some(granted) => granted.services.redactor.redact_bytes(bytes, |_| true),
-            None => bytes,
+    fn redacted_bytes(&self, bytes: Vec<u8>) -> impl Future<Output = Result<Vec<u8>, Fault>> + Send + use<> {
+        let redactor = self.grantee.granted.as_ref().map(|granted| granted.services.redactor.clone());
+        let ctx = self.grantee.ctx.clone();
+        async move {
+            let Some(redactor) = redactor else { return Ok(bytes) };
+            let steps = redactor.steps(bytes.len());
+            let redact = move || redactor.redact_bytes(bytes, |_| true);
+            match ctx {
+                Some(ctx) => ctx.compute(steps, redact).await,
+                None => Ok(redact()),
+            }
         }
     }
 

@@ -24,15 +24,16 @@ use toolbay_policy::capability::path_rule;
 use toolbay_policy::limits::Limit;
 use toolbay_policy::name::PluginId;
 use toolbay_policy::refusal::PolicyRefusal;
-use toolbay_policy::{GrantKey, Policy};
+use toolbay_policy::{GrantKey, Policy, ProgramSection};
 
 use super::Capabilities;
 use super::files::SharedProtectedPaths;
 use crate::engine::admission::{FairPermit, FairSemaphore};
 use crate::engine::bindings::host::process::{Command, Completed, Host, ProcessError};
 use child::{RunningProgram, StartError};
-use programs::Programs;
-use request::{MatchedCommand, PrepareError, PreparedCommand};
+use guard::ProgramGuard;
+use programs::{ListedProgram, ProgramError, Programs};
+use request::{MatchedCommand, PrepareError, PreparedCommand, open_program_folders};
 
 /// Starts the programs of all calls of a host.
 #[derive(Debug)]
@@ -46,8 +47,8 @@ pub(crate) struct ProcessLauncher {
     pub(crate) protected: SharedProtectedPaths,
     /// One permit for each concurrent MCP server.
     servers: Arc<Semaphore>,
-    /// The executable of the guard that ends servers when this process is killed.
-    pub(crate) guard: Option<std::path::PathBuf>,
+    /// Ends programs and servers when this process is killed.
+    pub(crate) guard: Arc<ProgramGuard>,
 }
 
 impl ProcessLauncher {
@@ -61,8 +62,22 @@ impl ProcessLauncher {
             queue_timeout: host.queue_timeout,
             protected: SharedProtectedPaths::default(),
             servers: Arc::new(Semaphore::new(server::MAX_RUNNING)),
-            guard: None,
+            guard: Arc::default(),
         }
+    }
+
+    /// Why a program would not start, by the policy line that decides. A missing file is no refusal. Blocks.
+    pub(crate) fn refusal(&self, section: ProgramSection<'_>) -> Option<String> {
+        let ProgramSection { table: [kind, name], keys, program, args } = section;
+        if let Err(ProgramError::Refused(why)) = self.programs.check(&ListedProgram::resolve(program)) {
+            return Some(why);
+        }
+        if let Some(Err(why)) = args.map(|args| self.programs.check_command_line(program, args)) {
+            return Some(why);
+        }
+        let table = format!("[{kind}.{name}]");
+        let refused = open_program_folders(program, &self.protected, &table, keys).err()?;
+        Some(refused.hint.unwrap_or(refused.text))
     }
 
     /// Keeps the permits and takes the programs of another policy.
@@ -73,7 +88,7 @@ impl ProcessLauncher {
             queue_timeout: self.queue_timeout,
             protected: self.protected.clone(),
             servers: Arc::clone(&self.servers),
-            guard: self.guard.clone(),
+            guard: Arc::clone(&self.guard),
         }
     }
 

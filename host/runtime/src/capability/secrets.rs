@@ -90,6 +90,18 @@ impl SecretStore {
         Ok(value)
     }
 
+    /// What is wrong with the value of a secret, for the check of a policy. Blocks as [`Self::read_one`].
+    pub(crate) fn problem(policy: &Policy, name: &str) -> Option<String> {
+        match Self::read_one(policy, name) {
+            Err(problem) => Some(format!("the secret has no value here: {problem}")),
+            Ok(value) if value.expose_secret().len() < redact::MIN_BYTES => Some(format!(
+                "the value is shorter than {} bytes and is not redacted: short values occur everywhere",
+                redact::MIN_BYTES
+            )),
+            Ok(_) => None,
+        }
+    }
+
     /// Returns a secret with its value, for requests that the operator configured.
     ///
     /// # Errors
@@ -120,10 +132,9 @@ impl SecretStore {
 
     /// Returns the declared secrets that are granted but have no value: whether each is optional, and the reason.
     pub(crate) fn missing_secrets(&self, grants: &Grants, policy: &Policy) -> Vec<(bool, PolicyRefusal)> {
-        let of_secrets = grants
-            .decisions
-            .iter()
-            .filter(|decision| decision.capability.kind == CapabilityKind::Secret && decision.hint.is_none());
+        let of_secrets = grants.decisions.iter().filter(|decision| {
+            decision.capability.kind == CapabilityKind::Secret && decision.advice.is_none()
+        });
         let missing = of_secrets.filter_map(|decision| {
             let rules: Vec<SecretRule> = decision
                 .granted
@@ -217,7 +228,9 @@ impl Capabilities {
             None => format!("plugin `{plugin}` has no secrets while the host queries its metadata"),
             Some(granted) => {
                 let text = format!("the secret `{shown}` is not granted to tool `{}`", granted.tool);
-                self.grantee.refuse_with(&text, || granted.advice(plugin, GrantKey::Secrets, name).hint())
+                let profile = self.grantee.profile();
+                let hint = || granted.advice(plugin, profile, GrantKey::Secrets, name).hint();
+                self.grantee.refuse_with(&text, hint)
             }
         })
     }

@@ -29,6 +29,17 @@ pub(crate) struct UngrantedUse {
     text: &'static str,
     /// Appended only to a failed result: language runtimes make this use before the author's code runs.
     only_on_failure: bool,
+    /// Which tools are reported, of those that do not declare the use.
+    undeclared: UndeclaredUse,
+}
+
+/// Which tools that do not declare a use are reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum UndeclaredUse {
+    /// All: only the author's code makes this use.
+    OfAll,
+    /// Those of plain components, whose authors know no declaration.
+    OfPlainComponents,
 }
 
 /// Reads of the wall clock.
@@ -36,28 +47,33 @@ pub(crate) static CLOCK_READS: UngrantedUse = UngrantedUse {
     kinds: &[CapabilityKind::Clock],
     text: "the tool read the clock without the capability `clock`: the clock is frozen at 2025-01-01T00:00:00Z",
     only_on_failure: false,
+    undeclared: UndeclaredUse::OfPlainComponents,
 };
-/// Random bytes.
+/// Random bytes. Hash seeds are drawn elsewhere, and the SDKs draw nothing before the author's code does.
 pub(crate) static RANDOM_BYTES: UngrantedUse = UngrantedUse {
     kinds: &[CapabilityKind::Random],
     text: "the tool drew random bytes without the capability `random`: the bytes are the same in each call",
     only_on_failure: false,
+    undeclared: UndeclaredUse::OfAll,
 };
 /// A listing of the preopened folders when there are none.
 pub(crate) static FOLDER_LISTING: UngrantedUse = UngrantedUse {
     kinds: &[CapabilityKind::FsRead, CapabilityKind::FsWrite],
     text: "the tool looked for files, but no folder is granted to it",
     only_on_failure: true,
+    undeclared: UndeclaredUse::OfPlainComponents,
 };
 /// A file opened for writing.
 pub(crate) static FILE_WRITES: UngrantedUse = UngrantedUse {
     kinds: &[CapabilityKind::FsWrite],
     text: "the tool tried to write a file without a grant for writing",
     only_on_failure: false,
+    undeclared: UndeclaredUse::OfPlainComponents,
 };
 
 impl SilentRefusal {
-    /// Returns the reporter for a use; `None` when the use is granted or the tool did not declare it.
+    /// Returns the reporter for a use; `None` when the use is granted, or is not reported for a tool that did not declare
+    /// it.
     pub(crate) fn new(of: &Capabilities, ungranted_use: &'static UngrantedUse) -> Option<Self> {
         let (Some(granted), Some(ctx)) = (&of.grantee.granted, &of.grantee.ctx) else { return None };
         let silent =
@@ -70,10 +86,11 @@ impl SilentRefusal {
         self.granted.grants.missing().filter(|one| self.ungranted_use.kinds.contains(&one.capability.kind))
     }
 
-    /// Whether a plain component makes this use without declaring it in its metadata file.
+    /// Whether the tool makes this use without declaring it, and is reported for it.
     fn is_undeclared(&self) -> bool {
         let mut decisions = self.granted.grants.decisions.iter();
-        self.granted.foreign && !decisions.any(|one| self.ungranted_use.kinds.contains(&one.capability.kind))
+        let is_reported = self.granted.foreign || self.ungranted_use.undeclared == UndeclaredUse::OfAll;
+        is_reported && !decisions.any(|one| self.ungranted_use.kinds.contains(&one.capability.kind))
     }
 
     /// Records the use.
@@ -81,21 +98,23 @@ impl SilentRefusal {
         if self.noted.swap(true, Ordering::Relaxed) {
             return;
         }
-        let UngrantedUse { kinds, text, only_on_failure } = self.ungranted_use;
+        let UngrantedUse { kinds, text, only_on_failure, undeclared: _ } = self.ungranted_use;
         let names: Vec<String> = kinds.iter().map(|kind| format!("`{}`", kind.as_str())).collect();
-        if self.is_undeclared() {
-            let hint = format!(
-                "{text}. To declare it, write `needs` in the metadata file next to the component: {}.",
-                names.join(", ")
-            );
-            self.ctx.add_hint(hint);
+        let names = names.join(", ");
+        let mut notice = not_permitted_notice(&self.ctx.tool);
+        match (self.is_undeclared(), self.granted.foreign) {
+            (false, _) => {}
+            (true, true) => self.ctx.add_hint(format!(
+                "{text}. To declare it, write `needs` in the metadata file next to the component: {names}."
+            )),
+            (true, false) => {
+                notice = "the tool does not declare it".to_owned();
+                self.ctx.add_hint(format!("{text}. Only a tool that declares {names} can be granted it."));
+            }
         }
-        for hint in self.declared_refusals().filter_map(|one| one.hint.as_deref()) {
+        for hint in self.declared_refusals().filter_map(GrantDecision::hint) {
             self.ctx.add_hint(format!("{text}. {hint}"));
         }
-        self.ctx.add_silent_refusal(
-            &format!("{text}: {}", not_permitted_notice(&self.ctx.tool)),
-            *only_on_failure,
-        );
+        self.ctx.add_silent_refusal(&format!("{text}: {notice}"), *only_on_failure);
     }
 }

@@ -32,8 +32,9 @@ pub(crate) struct InstanceKey {
     plugin: PluginId,
     session: Weak<Session>,
     agent: AgentKey,
-    /// The grants of one tool under one profile and policy.
+    /// The grants of one tool under one policy. Profiles that grant the same share them.
     granted: Weak<ResolvedGrants>,
+    profile: Option<Arc<str>>,
     code: Weak<Code>,
 }
 
@@ -50,6 +51,7 @@ impl InstanceKey {
             session: Arc::downgrade(&ctx.turn.session),
             agent: [who.agent_id.clone(), who.personality_id.clone(), who.team_id.clone()],
             granted: Arc::downgrade(granted),
+            profile: ctx.profile.clone(),
             code: Arc::downgrade(code),
         }
     }
@@ -57,6 +59,7 @@ impl InstanceKey {
     fn matches(&self, other: &Self) -> bool {
         self.session.ptr_eq(&other.session)
             && self.granted.ptr_eq(&other.granted)
+            && self.profile == other.profile
             && self.code.ptr_eq(&other.code)
             && self.agent == other.agent
     }

@@ -17,6 +17,7 @@ use wasmtime_wasi::{I32Exit, ResourceTableError};
 
 use crate::engine::Engine;
 use crate::engine::cpu_limiter::CpuPermit;
+use crate::engine::panic_boundary::{ContainedDrop, ContainedFuture, EnginePanic};
 use crate::engine::resource_limiter::GrowthRefusal;
 use crate::engine::shortage;
 use crate::engine::state::{GuestState, ProgramOutputTooLong};
@@ -50,6 +51,18 @@ struct DeadlinePassed;
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct RightsLost(String);
+
+/// A guest broke the contract of an interface of the host, which says how.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct ContractBreach(String);
+
+impl ContractBreach {
+    /// The error that ends the guest.
+    pub(crate) fn error(how: impl Into<String>) -> wasmtime::Error {
+        wasmtime::Error::from(Self(how.into()))
+    }
+}
 
 /// A running guest. When it is dropped before the guest ends, it records the usage in the call.
 struct RunningGuest<'a> {
@@ -95,8 +108,13 @@ impl GuestEntry<'_> {
         state: GuestState,
         run: impl AsyncFnOnce(&mut Store<GuestState>) -> wasmtime::Result<R>,
     ) -> impl Future<Output = (Result<R, Failure>, Usage)> {
-        let mut store = self.store(state);
-        async move { self.run_in(&mut store, run).await }
+        let mut store = ContainedDrop::new(self.store(state));
+        async move {
+            match store.get_mut() {
+                Some(store) => self.run_in(store, run).await,
+                None => (Err(Failure::Host("the store of the guest is gone".to_owned())), Usage::default()),
+            }
+        }
     }
 
     /// Creates a store without an instance.
@@ -113,13 +131,15 @@ impl GuestEntry<'_> {
     ) -> (Result<R, Failure>, Usage) {
         let permit = CpuPermit::new(self.engine.cpu_limiter());
         if let Err(error) = self.set_bounds(store, &permit) {
-            return (Err(Failure::Host(error.to_string())), Usage::default());
+            tracing::error!(plugin = %self.plugin, %error, "the limits of a call could not be set");
+            let text = format!("`{}` could not run: its limits could not be set", self.plugin);
+            return (Err(Failure::Host(text)), Usage::default());
         }
         let deadline = store.data().deadline;
         let mut running = RunningGuest { store, limits: self.limits, ended: false };
         let done = {
             // Pinned in place: passing the futures by value would reserve their space twice.
-            let guest = pin!(run(running.store));
+            let guest = pin!(ContainedFuture::new(run(running.store)));
             let guest = pin!(permit.run(guest));
             self.run_until(deadline, guest).await
         };
@@ -130,8 +150,9 @@ impl GuestEntry<'_> {
             self.log_output(stream, sink, state);
         }
         let result = match done {
-            Ok(Ok(value)) => Ok(value),
-            Ok(Err(error)) => Err(self.failure(&error, state)),
+            Ok(Ok(Ok(value))) => Ok(value),
+            Ok(Ok(Err(error))) => Err(self.failure(&error, state)),
+            Ok(Err(EnginePanic)) => Err(self.panic_fault().into()),
             Err(ended) => Err(ended.into()),
         };
         (result, usage)
@@ -185,6 +206,13 @@ impl GuestEntry<'_> {
         Ok(())
     }
 
+    /// The fault of a guest that made the engine panic. A guest can reach panics of the engine, so they count for its
+    /// circuit breaker like its own traps. The panic hook has logged where it was.
+    fn panic_fault(&self) -> Fault {
+        tracing::error!(plugin = %self.plugin, "the engine panicked while a plugin ran");
+        Fault::new(FaultKind::Trap, format!("`{}` trapped: it broke the engine that runs it", self.plugin))
+    }
+
     fn deadline_fault(&self) -> Fault {
         self.limit_fault(FaultKind::Deadline, "the time was up", Limit::Timeout)
     }
@@ -197,11 +225,11 @@ impl GuestEntry<'_> {
     /// caused.
     fn failure(&self, error: &wasmtime::Error, state: &GuestState) -> Failure {
         if let Some(lacked) = shortage::from_error(error) {
-            return self.shortage_failure(&lacked);
+            return self.shortage_failure(lacked, Some(error));
         }
         if let Some(refused) = state.limiter.last_refusal().filter(|_| may_follow_refused_memory(error)) {
             return match refused {
-                GrowthRefusal::System(reason) => self.shortage_failure(reason),
+                GrowthRefusal::System(lacked) => self.shortage_failure(lacked, Some(error)),
                 GrowthRefusal::Budget(bytes) => {
                     let what = format!("not enough memory is left for `{}`", self.plugin);
                     self.engine.memory.exhausted(&what, *bytes).into()
@@ -213,14 +241,18 @@ impl GuestEntry<'_> {
         }
         let fault = self.fault(error, state);
         match shortage::probe().filter(|_| fault.kind == FaultKind::Trap) {
-            Some(lacks) => self.shortage_failure(&format!("no {lacks} are left")),
+            Some(lacked) => self.shortage_failure(lacked, None),
             None => fault.into(),
         }
     }
 
-    fn shortage_failure(&self, what: &str) -> Failure {
-        tracing::error!(plugin = %self.plugin, what, "the host has run out of a resource that a call needs");
-        Failure::Host(format!("`{}` could not run: {}", self.plugin, one_line(what, MAX_REASON_CHARS)))
+    fn shortage_failure(&self, lacked: &str, error: Option<&wasmtime::Error>) -> Failure {
+        let error = error.map(|error| one_line(&format!("{error:#}"), MAX_REASON_CHARS));
+        tracing::error!(
+            plugin = %self.plugin, lacked, error, "the host has run out of a resource that a call needs"
+        );
+        let are = if lacked == "memory" { "is" } else { "are" };
+        Failure::Host(format!("`{}` could not run: no {lacked} {are} left", self.plugin))
     }
 
     /// Maps wasmtime's error to the guest's fault.
@@ -236,11 +268,7 @@ impl GuestEntry<'_> {
                 return self.limit_fault(FaultKind::OutOfFuel, "the fuel was used up", Limit::Fuel);
             }
             Some(Trap::Interrupt) => return self.deadline_fault(),
-            Some(Trap::AsyncDeadlock) => {
-                let text = format!("`{}` trapped: it waits for nothing that can happen", self.plugin);
-                return Fault::new(FaultKind::Trap, text);
-            }
-            _ => {}
+            Some(_) | None => {}
         }
         if matches!(error.downcast_ref::<ResourceTableError>(), Some(ResourceTableError::Full)) {
             return self.limit_fault(FaultKind::OutOfMemory, "it opened too many handles", Limit::Handles);
@@ -271,7 +299,17 @@ impl GuestEntry<'_> {
         }
         let what = match error.downcast_ref::<I32Exit>() {
             Some(exit) => format!("ended itself with exit status {}", exit.0),
-            None => format!("trapped: {}", one_line(&cause, MAX_REASON_CHARS)),
+            None => {
+                // The words of the engine are for the operator: models and clients get those of the specification.
+                let cause = one_line(&format!("{error:#}"), MAX_REASON_CHARS);
+                tracing::warn!(target: "toolbay::guest", plugin = %self.plugin, cause, "a guest trapped");
+                match error.downcast_ref::<ContractBreach>() {
+                    Some(ContractBreach(breach)) => {
+                        format!("trapped: {}", one_line(breach, MAX_REASON_CHARS))
+                    }
+                    None => format!("trapped: {}", trap_words(error.downcast_ref())),
+                }
+            }
         };
         Fault::new(FaultKind::Trap, format!("`{}` {what}{}", self.plugin, stderr_excerpt(state)))
     }
@@ -315,6 +353,26 @@ fn may_follow_refused_memory(error: &wasmtime::Error) -> bool {
     }
 }
 
+/// Why a guest trapped, in the words of the WebAssembly specification.
+fn trap_words(trap: Option<&Trap>) -> &'static str {
+    match trap {
+        Some(Trap::StackOverflow) => "call stack exhausted",
+        Some(Trap::MemoryOutOfBounds) => "out of bounds memory access",
+        Some(Trap::HeapMisaligned) => "unaligned atomic access",
+        Some(Trap::TableOutOfBounds) => "out of bounds table access",
+        Some(Trap::IndirectCallToNull) => "call of an uninitialized table element",
+        Some(Trap::BadSignature) => "indirect call type mismatch",
+        Some(Trap::IntegerOverflow) => "integer overflow",
+        Some(Trap::IntegerDivisionByZero) => "integer divide by zero",
+        Some(Trap::BadConversionToInteger) => "invalid conversion to integer",
+        Some(Trap::UnreachableCodeReached) => "`unreachable` was executed",
+        Some(Trap::NullReference) => "null reference",
+        Some(Trap::AsyncDeadlock) => "it waits for nothing that can happen",
+        Some(_) => "it did what WebAssembly forbids",
+        None => "it broke the rules of an interface",
+    }
+}
+
 /// The limit behind wasmtime's refusal to create another instance, memory or table.
 fn count_limit(cause: &str) -> Option<Limit> {
     if !cause.contains("count too high") {
@@ -337,5 +395,55 @@ fn stderr_excerpt(state: &GuestState) -> String {
         String::new()
     } else {
         format!("; its last words: {}", one_line(&tail.join(" "), MAX_REASON_CHARS))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::capability::Capabilities;
+    use crate::engine::circuit_breaker::CircuitBreaker;
+    use crate::engine::state::WasiAccess;
+    use crate::engine::{AsyncSupport, EngineKind, Metering, Ticker};
+    use toolbay_core::pipeline::memory::MemoryBudget;
+    use toolbay_policy::limits::HostLimits;
+
+    /// A guest whose call reaches a panic of the engine, here in a function that it imports.
+    async fn panic_in_guest(store: &mut Store<GuestState>) -> wasmtime::Result<()> {
+        let text = "(module (import \"host\" \"panic\" (func $p)) (func (export \"f\") (call $p)))";
+        let module = wasmtime::Module::new(store.engine(), wat::parse_str(text).unwrap())?;
+        let mut linker = wasmtime::Linker::new(store.engine());
+        linker.func_wrap("host", "panic", || -> wasmtime::Result<()> { panic!("the engine panics") })?;
+        let instance = linker.instantiate_async(&mut *store, &module).await?;
+        let run = instance.get_typed_func::<(), ()>(&mut *store, "f")?;
+        run.call_async(&mut *store, ()).await
+    }
+
+    #[tokio::test]
+    async fn a_panic_of_the_engine_is_a_fault_of_the_guest_and_counts_for_its_breaker() {
+        let (host, memory) = (HostLimits::default(), MemoryBudget::new("guest_memory", 1 << 30));
+        let kind = EngineKind { metering: Metering::Fuel, async_support: AsyncSupport::Off };
+        let engine = Engine::new(&host, &memory, kind, &Ticker::start().unwrap()).unwrap();
+        let (plugin, limits) = (PluginId::new("p").unwrap(), Arc::new(CallLimits::default()));
+        let cancel = CancellationToken::new();
+        let entry = GuestEntry { engine: &engine, plugin: &plugin, limits: &limits, cancel: &cancel };
+        let state = || {
+            let sealed = Capabilities::sealed(plugin.clone(), Arc::clone(&limits));
+            GuestState::new(WasiAccess::Isolated, &limits, sealed).unwrap()
+        };
+        let breaker = CircuitBreaker::new("`p__t`".to_owned(), &host);
+        for _ in 0..host.breaker_faults {
+            let permit = breaker.try_acquire().unwrap();
+            let (result, _) = entry.run(state(), async |store| panic_in_guest(store).await).await;
+            let Err(Failure::Fault(fault)) = result else { panic!("no fault") };
+            assert_eq!(fault.kind, FaultKind::Trap);
+            assert!(!fault.message.contains("the engine panics"), "{}", fault.message);
+            permit.record(Some(fault.kind));
+        }
+        assert_eq!(breaker.check().unwrap_err().kind, FaultKind::Suspended);
+        let (other, _) = entry.run(state(), async |_| Ok(())).await;
+        assert_eq!(other, Ok(()), "it cost its own calls only");
     }
 }

@@ -1,6 +1,9 @@
-//! Maps compiled code. The only file of the host with `unsafe`.
+//! Maps compiled code, and returns freed memory. The only file of the host with `unsafe`.
 
-#![allow(unsafe_code, reason = "the only way to load compiled code; the proof is below")]
+#![allow(
+    unsafe_code,
+    reason = "the only ways to load compiled code and to reach the allocator; the proofs are below"
+)]
 
 use std::path::Path;
 
@@ -23,4 +26,14 @@ pub(crate) fn map(engine: &Engine, file: &Path) -> wasmtime::Result<Component> {
     // compiled it, with functions from the cache whose SHA-256 is the one recorded when this host wrote them. Only this
     // user could interfere, and this user could replace the host program as well.
     unsafe { Component::deserialize_file(&engine.wasmtime, file) }
+}
+
+/// Returns freed memory of the C library's heaps to the system. Does nothing with another C library.
+pub(crate) fn trim_heap() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: `malloc_trim` takes a number and no pointer, locks the heaps itself, and changes no memory in use
+    // (malloc_trim(3): MT-Safe).
+    unsafe {
+        libc::malloc_trim(0);
+    }
 }

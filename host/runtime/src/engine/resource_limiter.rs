@@ -23,8 +23,8 @@ pub(crate) enum GrowthRefusal {
     Limit(Limit),
     /// The budget of all guests. The store needed this many bytes in total.
     Budget(u64),
-    /// The operating system, with its error.
-    System(String),
+    /// The operating system, with the resource that it lacks.
+    System(&'static str),
 }
 
 /// The memory and table usage of one store, with its limits.

@@ -16,15 +16,20 @@ fn is_shortage(error: Errno) -> bool {
     [Errno::NOMEM, Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::AGAIN].contains(&error)
 }
 
-/// The shortage behind an error, as text.
-pub(crate) fn from_error(error: &wasmtime::Error) -> Option<String> {
+/// The resource that the host lacked when an error arose; `None` if the error has another cause.
+pub(crate) fn from_error(error: &wasmtime::Error) -> Option<&'static str> {
     if error.downcast_ref::<wasmtime::OutOfMemory>().is_some() {
-        return Some(error.root_cause().to_string());
+        return Some("memory");
     }
     error.chain().find_map(|cause| {
         let system = cause.downcast_ref::<io::Error>().and_then(Errno::from_io_error);
         let system = system.or_else(|| cause.downcast_ref::<Errno>().copied())?;
-        is_shortage(system).then(|| error.to_string())
+        is_shortage(system).then_some(match system {
+            Errno::MFILE | Errno::NFILE => "file descriptors",
+            Errno::NOBUFS => "network buffers",
+            Errno::AGAIN => "threads or memory",
+            _ => "memory",
+        })
     })
 }
 

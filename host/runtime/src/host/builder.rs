@@ -24,6 +24,7 @@ use crate::capability::Services;
 use crate::capability::clock::{Clock, EnvironmentOverrides, SeededRandom};
 use crate::capability::files::{FolderHandles, ReadLog};
 use crate::capability::http::recorded::RecordedHttp;
+use crate::capability::process::guard::ProgramGuard;
 use crate::engine::Metering;
 use crate::engine::admission::ConcurrencyLimiter;
 use crate::engine::engines::Engines;
@@ -38,10 +39,12 @@ use crate::plugins::installed::InstalledPlugins;
 use crate::plugins::loading::LoadListener;
 use crate::plugins::plugin::HostResources;
 use crate::plugins::resident_code::ResidentCode;
+use crate::server_connector;
 use crate::storage::consent::{ConsentGate, FileConsents};
 use crate::storage::output_store::FileOutputStore;
 use crate::storage::private::DEFAULT_STATE_WAIT;
 
+use super::running::SOURCE_WAIT;
 use super::{Host, call_policy};
 
 /// The settings of a [`Host`] before it is built.
@@ -66,6 +69,7 @@ pub struct HostBuilder {
     state: Option<PathBuf>,
     credentials: Option<PathBuf>,
     state_wait: Duration,
+    pub(super) source_wait: Duration,
     pub(super) worker: Option<PathBuf>,
     base: Option<PathBuf>,
     pub(super) guard: Option<PathBuf>,
@@ -107,6 +111,7 @@ impl HostBuilder {
             state: None,
             credentials: None,
             state_wait: DEFAULT_STATE_WAIT,
+            source_wait: SOURCE_WAIT,
             recorded_http: None,
             environment_overrides: EnvironmentOverrides::default(),
             kv: None,
@@ -127,6 +132,13 @@ impl HostBuilder {
             interceptors: Interceptors::default(),
             call_log: call_log::DEFAULT_ENTRIES,
         }
+    }
+
+    /// Sets how long [`HostBuilder::start`] waits for OpenAPI documents and MCP servers, [`SOURCE_WAIT`] by default. What
+    /// comes later is registered when it comes.
+    #[must_use]
+    pub fn source_wait(self, wait: Duration) -> Self {
+        Self { source_wait: wait, ..self }
     }
 
     /// Caches compiled code in this folder, which is created if it does not exist. Without a cache, every start
@@ -190,9 +202,10 @@ impl HostBuilder {
         self
     }
 
-    /// Ends the programs of MCP servers even if this process is killed. The host starts `program` next to each server
-    /// with [`crate::PROGRAM_GUARD`] as its only argument, and the program must then call [`crate::run_worker`].
-    /// Pass the path of your own executable. Without a guard, such a server only sees the end of its stdin.
+    /// Ends the programs of plugins and of MCP servers even if this process is killed. With the first of them the host
+    /// starts `program` with [`crate::PROGRAM_GUARD`] as its only argument, and the program must then call
+    /// [`crate::run_worker`]. Pass the path of your own executable. Without a guard, programs outlive a process that is
+    /// killed.
     #[must_use]
     pub fn program_guard(mut self, program: impl Into<PathBuf>) -> Self {
         self.guard = Some(program.into());
@@ -366,7 +379,7 @@ impl HostBuilder {
         let mut services = Services::new(Arc::clone(&policy), self.state.as_deref(), self.state_wait)
             .map_err(HostError::Secrets)?;
         services.process.protected = folders.protected();
-        services.process.guard = self.guard;
+        services.process.guard = Arc::new(ProgramGuard::new(self.guard));
         services.environment_overrides = self.environment_overrides;
         if let Some(store) = self.kv {
             services.kv = store;
@@ -413,7 +426,7 @@ impl HostBuilder {
             folders,
             reads: Arc::new(ReadLog::default()),
         };
-        let tool_lists = self.state.as_ref().map(|dir| dir.join("mcp"));
+        let tool_lists = self.state.as_deref().map(server_connector::tool_list_folder);
         let credentials = self.credentials.or_else(|| self.state.as_ref().map(|dir| dir.join("credentials")));
         let in_state = self.state.filter(|_| self.consents.is_none());
         let in_state = in_state.map(|dir| FileConsents::new(dir).with_wait(self.state_wait));
@@ -430,6 +443,7 @@ impl HostBuilder {
             openapi: Arc::new(openapi),
             tool_lists,
             credentials,
+            probe: Arc::default(),
         })
     }
 

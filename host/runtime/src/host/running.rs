@@ -3,6 +3,7 @@
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
@@ -15,6 +16,10 @@ use crate::error::HostError;
 use crate::openapi::OpenApiInfo;
 use crate::plugins::report::LoadReport;
 use crate::plugins::watch::{WatchHandle, WatchOptions};
+
+/// How long a start waits for OpenAPI documents and MCP servers: some take several seconds, and one that hangs must
+/// delay only itself.
+pub const SOURCE_WAIT: Duration = Duration::from_secs(10);
 
 /// A [`Host`] with everything that its policy names. Dropping it stops the MCP servers and the watch.
 ///
@@ -35,9 +40,10 @@ pub struct RunningHost {
     host: Host,
     plugins: PathBuf,
     report: LoadReport,
-    services: Vec<OpenApiInfo>,
     watch: Option<WatchHandle>,
     servers: Servers,
+    /// The first load of the documents. It ends when each has come or failed.
+    _documents: AbortOnDropHandle<()>,
 }
 
 impl Deref for RunningHost {
@@ -50,23 +56,32 @@ impl Deref for RunningHost {
 
 impl HostBuilder {
     /// Builds the host, loads the plugins of a directory and the OpenAPI services of the policy, and connects to its MCP
-    /// servers. Waits until each server is ready or has failed; a server that fails is connected again later.
+    /// servers. Waits until each service and each server is ready or has failed, for at most
+    /// [`HostBuilder::source_wait`] after the plugins are loaded. What comes later is registered when it comes; a server that
+    /// fails is connected again later.
     ///
     /// A program whose `main` calls [`run_worker`](crate::run_worker) compiles plugins in processes of its own, and its
-    /// MCP servers end with it even if it is killed. Needs a tokio runtime with timers and I/O.
+    /// programs and MCP servers end with it even if it is killed. Needs a tokio runtime with timers and I/O.
     ///
     /// # Errors
     /// As [`HostBuilder::build`], or the directory cannot be read. What is wrong with one plugin, service or server
     /// affects no other: see [`RunningHost::report`], [`RunningHost::services`] and [`RunningHost::servers`].
     pub async fn start(self, plugins: &Path) -> Result<RunningHost, HostError> {
+        let wait = self.source_wait;
         let host = self.with_workers().build()?;
         // MCP servers must not write files that are still to be loaded.
         host.protect_sources(plugins);
         let servers = Servers::start(&host);
-        let services = host.load_openapi().await;
+        let loading = host.clone();
+        // The `RunningHost` owns the task, which ends when each document has come or failed.
+        let mut documents =
+            AbortOnDropHandle::new(tokio::spawn(async move { drop(loading.load_openapi().await) }));
         let report = host.load_dir(plugins).await?;
-        servers.bridge.wait_started().await;
-        Ok(RunningHost { host, plugins: plugins.to_path_buf(), report, services, watch: None, servers })
+        let sources = async { tokio::join!(&mut documents, servers.bridge.wait_started()) };
+        // A source that is late delays nothing but itself.
+        drop(tokio::time::timeout(wait, sources).await);
+        let plugins = plugins.to_path_buf();
+        Ok(RunningHost { host, plugins, report, watch: None, servers, _documents: documents })
     }
 }
 
@@ -77,10 +92,10 @@ impl RunningHost {
         &self.report
     }
 
-    /// The OpenAPI services as the first load found them.
+    /// The OpenAPI services, each with the state of its document.
     #[must_use]
-    pub fn services(&self) -> &[OpenApiInfo] {
-        &self.services
+    pub fn services(&self) -> Vec<OpenApiInfo> {
+        self.host.openapi()
     }
 
     /// The states of the MCP servers.

@@ -1,4 +1,4 @@
-//! Processes of the embedder's own program: the compile worker, and the guard of MCP servers.
+//! Processes of the embedder's own program: the compile worker, and the guard of programs.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};

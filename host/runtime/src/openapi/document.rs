@@ -40,13 +40,24 @@ pub(crate) struct DocumentText {
     pub(crate) digest: Arc<str>,
     /// A problem with its source.
     pub(crate) warning: Option<String>,
+    /// The document as it came, if that is not UTF-8.
+    encoded: Option<Arc<[u8]>>,
 }
 
 impl DocumentText {
-    fn new(bytes: Vec<u8>, warning: Option<String>) -> Result<Self, String> {
+    pub(super) fn new(bytes: Vec<u8>, warning: Option<String>) -> Result<Self, String> {
         let digest = sha256(&bytes).to_string().into();
-        let text = String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())?;
-        Ok(Self { text: text.into(), digest, warning })
+        let (text, encoded) = match String::from_utf8(bytes) {
+            Ok(text) => (text, None),
+            Err(error) => {
+                let bytes = error.into_bytes();
+                (
+                    toolbay_openapi::decode_utf_16(&bytes).map_err(|error| error.to_string())?,
+                    Some(bytes.into()),
+                )
+            }
+        };
+        Ok(Self { text: text.into(), digest, warning, encoded })
     }
 
     fn check_pin(self, section: &OpenApiService) -> Result<Self, String> {
@@ -74,11 +85,12 @@ pub(crate) async fn fetch_document(
         DocumentLocation::File(path) => {
             let path = path.clone();
             // A time-out, because the file system may hang.
-            let read = tokio::task::spawn_blocking(move || read_file(&path));
+            let read = move || read_file(&path).and_then(|bytes| DocumentText::new(bytes, None));
+            let read = tokio::task::spawn_blocking(read);
             let read = tokio::time::timeout(FETCH_TIME, read).await;
             let read =
                 read.map_err(|_| format!("it could not be read within {} seconds", FETCH_TIME.as_secs()))?;
-            DocumentText::new(read.map_err(|e| e.to_string())??, None)?.check_pin(section)
+            read.map_err(|e| e.to_string())??.check_pin(section)
         }
         DocumentLocation::Url(url) => {
             let copy = cache.map(|dir| DocumentCopy::new(dir, url));
@@ -88,7 +100,7 @@ pub(crate) async fn fetch_document(
 }
 
 /// Reads a regular file. Does not block on anything else.
-fn read_file(path: &Path) -> Result<Vec<u8>, String> {
+pub(super) fn read_file(path: &Path) -> Result<Vec<u8>, String> {
     read_regular(path, MAX_BYTES).map_err(|e| format!("`{}` cannot be read: {e}", path.display()))
 }
 
@@ -112,7 +124,8 @@ async fn fetch_with_copy(
     let before = held.as_ref().filter(|_| section.sha256.is_none());
     match request_document(section, url, services, before.map(|(header, _)| header)).await {
         Ok(Some((header, bytes))) => {
-            let text = DocumentText::new(bytes, None)?.check_pin(section)?;
+            let text = tokio::task::spawn_blocking(move || DocumentText::new(bytes, None)).await;
+            let text = text.map_err(|e| e.to_string())??.check_pin(section)?;
             store_copy(copy, header, &text).await;
             Ok(text)
         }
@@ -209,7 +222,7 @@ fn unix_seconds() -> u64 {
 
 /// The first line of a copy.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct CopyHeader {
+pub(super) struct CopyHeader {
     url: String,
     /// When the copy was fetched or last confirmed, in seconds since 1970.
     fetched: u64,
@@ -226,20 +239,20 @@ impl CopyHeader {
 
 /// A copy on disk, in a folder that only this user can write.
 #[derive(Debug, Clone)]
-struct DocumentCopy {
+pub(super) struct DocumentCopy {
     dir: PathBuf,
     file: PathBuf,
     url: String,
 }
 
 impl DocumentCopy {
-    fn new(dir: PathBuf, url: &Url) -> Self {
+    pub(super) fn new(dir: PathBuf, url: &Url) -> Self {
         let file = dir.join(format!("{}.openapi", sha256(url.as_str().as_bytes())));
         Self { dir, file, url: url.to_string() }
     }
 
     /// Reads the copy, if it exists and can be trusted.
-    fn read(&self) -> Option<(CopyHeader, DocumentText)> {
+    pub(super) fn read(&self) -> Option<(CopyHeader, DocumentText)> {
         if self.dir.exists()
             && let Err(problem) = private::check_dir(&self.dir)
         {
@@ -259,7 +272,9 @@ impl DocumentCopy {
     fn write(&self, header: &CopyHeader, text: &DocumentText) -> Result<(), String> {
         private::make_dir(&self.dir)?;
         let header = serde_json::to_string(header).map_err(|e| e.to_string())?;
-        private::replace_unsynced(&self.file, &[header.as_bytes(), b"\n", text.text.as_bytes()])
+        // The digest is that of the document as it came.
+        let document = text.encoded.as_deref().unwrap_or(text.text.as_bytes());
+        private::replace_unsynced(&self.file, &[header.as_bytes(), b"\n", document])
             .map_err(|e| e.to_string())
     }
 }

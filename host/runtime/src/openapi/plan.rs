@@ -1,13 +1,13 @@
 //! Turns a document and its section of the policy into registry entries.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::sync::Semaphore;
 use toolbay_core::registry::{Bundle, CallSettings, ToolAvailability, ToolEntry};
-use toolbay_core::tool::definition_text;
-use toolbay_core::tool::schema::Schema;
+use toolbay_core::tool::SourceName;
+use toolbay_core::tool::definition_text::{self, Redact};
 use toolbay_core::tool::tags::Effects;
 use toolbay_openapi::{
     Credential, HttpExchange, Import, ImportOptions, ImportProblem, ImportedOperation, OpenApiDocument,
@@ -17,10 +17,10 @@ use toolbay_policy::capability::net::{NetRule, NetTarget};
 use toolbay_policy::capability::secret::{DEFAULT_HEADER, SecretPosition};
 use toolbay_policy::capability::{Capability, CapabilityKind};
 use toolbay_policy::limits::CallLimits;
-use toolbay_policy::name::ToolName;
+use toolbay_policy::name::{QualifiedName, ToolName};
 use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_policy::rule::GrantRule as _;
-use toolbay_policy::{Grants, OpenApiService, ServiceHeader};
+use toolbay_policy::{Grants, OpenApiService, Policy, ServiceHeader};
 use url::Url;
 
 use super::exchange::ServiceExchange;
@@ -40,9 +40,13 @@ pub(super) struct ToolPlan {
     pub(super) title: Option<String>,
     /// The operations by tool name, such as `GET /pets/{id}`.
     pub(super) operations: BTreeMap<String, String>,
-    pub(super) problems: Vec<(String, String)>,
+    pub(super) problems: Vec<ImportProblem>,
+    /// What tools lack.
+    pub(super) warnings: Vec<ImportProblem>,
     pub(super) left_out: usize,
     pub(super) unused: Vec<String>,
+    /// Tools for which the policy has a section, and which the document does not have.
+    pub(super) unknown_tools: Vec<ToolName>,
 }
 
 /// Creates the tools of a section until a deadline. The time grows with the document, so call this on a blocking
@@ -57,60 +61,47 @@ pub(super) fn plan_tools(
     until: Instant,
 ) -> Result<ToolPlan, String> {
     let document = OpenApiDocument::parse(text).map_err(|e| e.to_string())?.with_deadline(until);
-    let mut imported =
-        import(&document, &section.name, &import_options(section)).map_err(|e| e.to_string())?;
-    check_tools(section, &imported)?;
-    sanitize(&mut imported, services);
-    let problems =
-        std::mem::take(&mut imported.problems).into_iter().map(|problem| (problem.operation, problem.reason));
-    let (problems, unused) = (problems.collect(), std::mem::take(&mut imported.unused));
+    let redact = definition_text::redact_fn(|text| services.redactor.redact_text(text));
+    let imported = import(&document, &section.name, &import_options(section), &redact);
+    let mut imported = imported.map_err(|e| e.to_string())?;
+    let unknown_tools = unknown_tools(section, &imported)?;
+    rename(section, &unknown_tools, &mut imported)?;
+    sanitize(&mut imported, &redact);
+    let (problems, unused) = (std::mem::take(&mut imported.problems), std::mem::take(&mut imported.unused));
+    let warnings = std::mem::take(&mut imported.warnings);
     let operations = imported.operations.iter();
     let operations =
         operations.map(|one| (one.def.name.as_str().to_owned(), one.method_and_path().to_owned())).collect();
-    let redact = definition_text::redact_fn(|text| services.redactor.redact_text(text));
-    let title = document.title().map(|title| definition_text::sanitize_label(title, MAX_TITLE, &redact));
+    let title = document.title().map(|title| definition_text::sanitize_label(&title, MAX_TITLE, &redact));
     let left_out = imported.excluded_count;
     Ok(ToolPlan {
         bundle: tool_bundle(section, services, imported)?,
         title,
         operations,
         problems,
+        warnings,
         left_out,
         unused,
+        unknown_tools,
     })
 }
 
-/// Cleans up the texts of a document, whose author is not the operator.
-fn sanitize(imported: &mut Import, services: &Services) {
-    let redact = definition_text::redact_fn(|text| services.redactor.redact_text(text));
-    let (mut fit, mut problems) = (Vec::new(), Vec::new());
-    for mut operation in std::mem::take(&mut imported.operations) {
+/// Cleans up the texts of a document, whose author is not the operator. The schemas are clean.
+fn sanitize(imported: &mut Import, redact: Redact<'_>) {
+    for operation in &mut imported.operations {
         let def = &mut operation.def;
-        def.description = definition_text::sanitize_text(&def.description, MAX_DESCRIPTION, &redact);
-        def.title = def.title.take().map(|title| definition_text::sanitize_label(&title, MAX_TITLE, &redact));
+        def.description = definition_text::sanitize_text(&def.description, MAX_DESCRIPTION, redact);
+        def.title = def.title.take().map(|title| definition_text::sanitize_label(&title, MAX_TITLE, redact));
         def.keywords.tags = def
             .keywords
             .tags
             .iter()
-            .map(|tag| definition_text::sanitize_label(tag, MAX_TITLE, &redact))
+            .map(|tag| definition_text::sanitize_label(tag, MAX_TITLE, redact))
             .collect();
-        let mut schema = def.input_schema.value().clone();
-        match definition_text::sanitize_schema(&mut schema, &redact) {
-            Ok(_) => {
-                def.input_schema = Schema::from_trusted(schema);
-                fit.push(operation);
-            }
-            Err(why) => problems.push(ImportProblem {
-                operation: operation.method_and_path().to_owned(),
-                reason: format!("its arguments: {why}"),
-            }),
-        }
     }
-    imported.operations = fit;
-    imported.problems.extend(problems);
 }
 
-fn import_options(section: &OpenApiService) -> ImportOptions {
+pub(super) fn import_options(section: &OpenApiService) -> ImportOptions {
     let (mut headers, mut credentials) = (Vec::new(), Vec::new());
     for (name, header) in &section.headers {
         match header {
@@ -133,17 +124,69 @@ fn import_options(section: &OpenApiService) -> ImportOptions {
     }
 }
 
-/// Rejects a section for a tool that does not exist. Most likely the name is misspelt, and its restrictions would not
-/// apply.
-fn check_tools(section: &OpenApiService, imported: &Import) -> Result<(), String> {
-    let there = |name: &ToolName| imported.operations.iter().any(|one| one.def.bare() == name.as_str());
-    match section.tools.keys().find(|name| !there(name)) {
-        Some(name) => Err(format!(
-            "it has no tool `{name}`, for which the policy has a section ([openapi.{}.tools.{name}])",
-            section.name
-        )),
-        None => Ok(()),
+/// The tools that the policy has a section for, and that do not exist.
+///
+/// # Errors
+/// Such a section is stricter than the service. Most likely the name is misspelt, and the tool that it means must not run
+/// without the section.
+fn unknown_tools(section: &OpenApiService, imported: &Import) -> Result<Vec<ToolName>, String> {
+    let unknown = absent_tools(section, imported);
+    let is_stricter = |name: &&ToolName| section.tools.get(*name).is_some_and(|own| own.is_stricter());
+    match unknown.iter().find(is_stricter) {
+        Some(name) => Err(unknown_tool_warning(section, name)),
+        None => Ok(unknown),
     }
+}
+
+/// The tools that the policy has a section for, and that the document does not have.
+pub(super) fn absent_tools(section: &OpenApiService, imported: &Import) -> Vec<ToolName> {
+    let known: HashSet<&str> = imported.operations.iter().map(|one| one.def.bare()).collect();
+    section.tools.keys().filter(|name| !known.contains(name.as_str())).cloned().collect()
+}
+
+/// What is wrong with a section for a tool that does not exist.
+pub(super) fn unknown_tool_warning(section: &OpenApiService, tool: &ToolName) -> String {
+    format!(
+        "it has no tool `{tool}`, for which the policy has a section ([openapi.{}.tools.{tool}])",
+        section.name
+    )
+}
+
+/// Gives tools the operator's names. An operation whose own name is one of them is left out.
+pub(super) fn rename(
+    section: &OpenApiService,
+    unknown: &[ToolName],
+    imported: &mut Import,
+) -> Result<(), String> {
+    let given: BTreeMap<String, &ToolName> = section
+        .tools
+        .iter()
+        .filter(|(tool, _)| !unknown.contains(tool))
+        .filter_map(|(tool, own)| Some((own.name.as_ref()?.as_str().to_ascii_lowercase(), tool)))
+        .collect();
+    for mut operation in std::mem::take(&mut imported.operations) {
+        let own = ToolName::new(operation.def.bare()).map_err(|e| e.to_string())?;
+        match (section.tool_name(&own), given.get(&own.as_str().to_ascii_lowercase())) {
+            (Some(name), _) => {
+                let name = QualifiedName::join(&section.name, name).map_err(|e| e.to_string())?;
+                let full = std::mem::replace(&mut operation.def.name, name);
+                // A search still finds it by the words of its own name.
+                operation.def.keywords.search_hint.get_or_insert_with(|| own.as_str().to_owned());
+                operation.def.source_name = Some(Box::new(SourceName { own: own.as_str().to_owned(), full }));
+                imported.operations.push(operation);
+            }
+            (None, Some(other)) => imported.problems.push(ImportProblem {
+                operation: operation.method_and_path().to_owned(),
+                tool: None,
+                reason: PolicyRefusal::new(
+                    "its name is the one that the policy gives to another tool",
+                    format!("Choose another `name` in [openapi.{}.tools.{other}]", section.name),
+                ),
+            }),
+            (None, None) => imported.operations.push(operation),
+        }
+    }
+    Ok(())
 }
 
 fn tool_bundle(
@@ -154,9 +197,12 @@ fn tool_bundle(
     let policy = &services.policy;
     let routes = Arc::new(imported.routes());
     let reached = reached_origins(&imported);
-    let names: Vec<ToolName> = section.tools.keys().cloned().collect();
+    // A section for a tool that does not exist may have the name of another.
+    let own_names = imported.operations.iter().filter_map(|one| ToolName::new(one.def.own_name()).ok());
+    let names: Vec<ToolName> = own_names.filter(|name| section.tools.contains_key(name)).collect();
     let tool_limits = names.iter().map(|name| {
-        let qualified = format!("{}{}{name}", section.name, toolbay_policy::name::NAME_SEPARATOR);
+        let shown = section.tool_name(name).unwrap_or(name);
+        let qualified = format!("{}{}{shown}", section.name, toolbay_policy::name::NAME_SEPARATOR);
         (qualified, Arc::new(policy.openapi_limits(section, Some(name))))
     });
     let limits = policy.openapi_limits(section, None);
@@ -169,8 +215,8 @@ fn tool_bundle(
         ),
         limits: Arc::new(limits),
     });
-    let tools =
-        imported.operations.into_iter().map(|operation| tool_entry(section, services, operation, &exchange));
+    let operations = imported.operations.into_iter();
+    let tools = operations.map(|operation| tool_entry(section, services, operation, (&exchange, &routes)));
     Ok(Bundle { tools: tools.collect::<Result<_, _>>()?, reducers: Vec::new() })
 }
 
@@ -234,16 +280,16 @@ fn tool_entry(
     section: &Arc<OpenApiService>,
     services: &Arc<Services>,
     operation: ImportedOperation,
-    exchange: &Arc<dyn HttpExchange>,
+    (exchange, routes): (&Arc<dyn HttpExchange>, &Arc<Routes>),
 ) -> Result<ToolEntry, String> {
     let policy = &services.policy;
-    let tool = ToolName::new(operation.def.bare()).map_err(|e| e.to_string())?;
+    let tool = ToolName::new(operation.def.own_name()).map_err(|e| e.to_string())?;
     let limits: CallLimits = policy.openapi_limits(section, Some(&tool));
     let broken = operation
         .unavailable
         .clone()
         .map(PolicyRefusal::from)
-        .or_else(|| misplaced_secret(services, &operation));
+        .or_else(|| misplaced_secret(&services.policy, &operation));
     let under = |profile: Option<&str>| {
         let reached = std::slice::from_ref(&operation.net_rule);
         let grants = policy.openapi_grant(section, &tool, &operation.def.capabilities, reached, profile);
@@ -258,7 +304,8 @@ fn tool_entry(
     let mut operation = operation.with_encoded_slashes(section.encoded_slashes(&tool));
     operation.def.traits.needs_approval = section.needs_approval(&tool, operation.may_change_data());
     let reducer = section.reducer(&tool).map(|name| reducers::native(operation.def.name.as_str(), name));
-    let entry = toolbay_openapi::tool_entry(operation, Arc::clone(exchange)).with_effects(effects);
+    let entry = toolbay_openapi::tool_entry(operation, Arc::clone(exchange), Arc::clone(routes));
+    let entry = entry.with_effects(effects);
     Ok(ToolEntry {
         availability: ToolAvailability {
             unavailable,
@@ -293,11 +340,11 @@ fn effects(section: &OpenApiService, operation: &ImportedOperation) -> Effects {
 }
 
 /// Why a secret must not go where the operation puts it.
-fn misplaced_secret(services: &Services, operation: &ImportedOperation) -> Option<PolicyRefusal> {
+pub(super) fn misplaced_secret(policy: &Policy, operation: &ImportedOperation) -> Option<PolicyRefusal> {
     let url = Url::parse(operation.base()).ok()?;
     let target = NetTarget::request("GET", &url).ok()?;
     operation.credentials.iter().find_map(|one| {
-        let (name, rule) = services.policy.secrets().find(|(name, _)| *name == one.secret)?;
+        let (name, rule) = policy.secrets().find(|(name, _)| *name == one.secret)?;
         let spot = match &one.placement {
             Placement::Header { name, .. } => SecretPosition::Header(name),
             Placement::Basic => SecretPosition::Header(DEFAULT_HEADER),

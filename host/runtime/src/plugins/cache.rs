@@ -32,7 +32,7 @@ use index::MAX_INDEX;
 pub(crate) use index::{DirectoryIndex, FileDigest};
 
 /// Increased when the meaning of the stored data changes.
-const FORMAT: u32 = 7;
+const FORMAT: u32 = 8;
 /// Maximum size of a metadata file, in bytes.
 const MAX_METADATA: u64 = 16 << 20;
 

@@ -19,7 +19,7 @@ use crate::engine::bindings::availability::ExportsAvailabilityPre;
 use crate::engine::bindings::reducers::ExportsReducersPre;
 use crate::engine::bindings::types::{ToolDef, ToolResult};
 use crate::engine::engines::LinkedEngine;
-use crate::engine::instance::{GuestEntry, as_fault};
+use crate::engine::instance::{ContractBreach, GuestEntry, as_fault};
 use crate::engine::state::{GuestState, WasiAccess};
 use crate::engine::{self, Engine};
 use crate::error::LoadError;
@@ -64,7 +64,7 @@ impl ContractTools {
         let interface = component.get_export_index(None, format!("{PACKAGE}{interface}@{VERSION}"));
         let function = |name: &str| {
             let index = interface.and_then(|interface| component.get_export_index(Some(&interface), name));
-            index.ok_or_else(|| wasmtime::format_err!("no function `{name}`"))
+            index.ok_or_else(|| ContractBreach::error(format!("no function `{name}`")))
         };
         Ok(Self { list_tools: function("list-tools")?, call: function("call")?, pre })
     }
@@ -130,7 +130,7 @@ impl ToolExports {
                 ToolEntryPoint::Function(_) | ToolEntryPoint::Program(_) | ToolEntryPoint::Handler(_),
             )
             | (Self::Plain(_), ToolEntryPoint::Contract) => {
-                Err(wasmtime::format_err!("the component no longer matches its description"))
+                Err(ContractBreach::error("the component no longer matches its description"))
             }
         }
     }

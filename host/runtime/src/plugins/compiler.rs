@@ -12,13 +12,15 @@
 //! the component with them.
 
 use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
+use rustix::fs::StatVfsMountFlags;
+use rustix::io::Errno;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use toolbay_policy::limits::HostLimits;
 use toolbay_policy::quantity;
@@ -33,7 +35,12 @@ use crate::plugins::compiled_functions::CompiledFunctions;
 use crate::plugins::{code, complexity, worker};
 
 /// Stack size of a compile thread: the default of spawned threads, independent of the embedder's settings.
-const STACK: usize = 8 << 20;
+pub(crate) const STACK: usize = 8 << 20;
+
+/// The start of the names of folders from which code is mapped.
+const CODE_FOLDER: &str = "toolbay-code-";
+/// The age at which such a folder belongs to no process any more: each lives for milliseconds.
+const STALE_CODE: Duration = Duration::from_secs(3600);
 
 /// Compiles the components of one host.
 #[derive(Debug)]
@@ -184,7 +191,7 @@ impl Compiler {
     async fn compile_in_process(
         &self,
         engine: &Engine,
-        program: &std::path::Path,
+        program: &Path,
         bytes: Vec<u8>,
         permit: CompilePermit,
     ) -> Result<Vec<u8>, LoadError> {
@@ -224,24 +231,135 @@ async fn map_component(engine: &Engine, code: Vec<u8>) -> Result<CompiledCompone
     let engine = engine.clone();
     run_blocking(move || {
         let component = map_code(&engine, &code)
-            .map_err(|e| LoadError::Host(format!("its compiled code cannot be mapped: {e}")))?;
+            .map_err(|e| LoadError::Host(format!("the compiled code cannot be mapped: {e}")))?;
         Ok(CompiledComponent { component, code: Some(code) })
     })
     .await
 }
 
+/// Removes folders with code that processes left behind when they were killed while they mapped it.
+fn sweep_code(temporary: &Path, age: Duration) {
+    let own = rustix::process::geteuid().as_raw();
+    for entry in std::fs::read_dir(temporary).into_iter().flatten().flatten() {
+        let is_stale = |meta: &std::fs::Metadata| {
+            let since = meta.modified().ok().and_then(|modified| modified.elapsed().ok());
+            meta.is_dir() && meta.uid() == own && since.is_some_and(|since| since >= age)
+        };
+        // The metadata of the entry itself, not of what a link leads to.
+        if entry.file_name().to_string_lossy().starts_with(CODE_FOLDER)
+            && entry.metadata().is_ok_and(|meta| is_stale(&meta))
+            && let Err(error) = std::fs::remove_dir_all(entry.path())
+        {
+            tracing::debug!(%error, "a folder with stale code was not removed");
+        }
+    }
+}
+
+/// What the file system of a folder allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mount {
+    /// Code can be mapped from it.
+    Executable,
+    /// It is mounted with `noexec`.
+    NoExec,
+}
+
+impl Mount {
+    fn of(folder: &Path) -> Self {
+        match rustix::fs::statvfs(folder) {
+            Ok(system) if system.f_flag.contains(StatVfsMountFlags::NOEXEC) => Self::NoExec,
+            Ok(_) | Err(_) => Self::Executable,
+        }
+    }
+}
+
+/// An error of mapping code from a folder, with what the operator can do about it.
+fn describe_map_error(error: &wasmtime::Error, folder: &Path, mount: Mount) -> String {
+    let is_denied = |cause: &(dyn std::error::Error + 'static)| {
+        let system = cause.downcast_ref::<std::io::Error>().and_then(Errno::from_io_error);
+        let errno = system.or_else(|| cause.downcast_ref::<Errno>().copied());
+        errno.is_some_and(|errno| [Errno::ACCESS, Errno::PERM].contains(&errno))
+    };
+    match (error.chain().any(is_denied), mount) {
+        (false, _) => format!("{error:#}"),
+        (true, Mount::NoExec) => format!(
+            "{error:#}: the temporary folder `{}` is on a file system that is mounted with `noexec`, and compiled plugins are \
+             mapped from it; name another folder with `TMPDIR`",
+            folder.display()
+        ),
+        (true, Mount::Executable) => format!(
+            "{error:#}: the system denies executable memory (`mprotect`), which compiled plugins need; remove \
+             `MemoryDenyWriteExecute=yes` from the unit, or allow it in the security policy of the system"
+        ),
+    }
+}
+
 /// Maps code from the worker, whose digest was verified, or from this process.
 fn map_code(engine: &Engine, code: &[u8]) -> Result<Component, String> {
+    static SWEPT: Once = Once::new();
+    SWEPT.call_once(|| sweep_code(&std::env::temp_dir(), STALE_CODE));
     // A new folder that only this user can enter.
     let mut folder = tempfile::Builder::new();
-    let folder = folder.prefix("toolbay-").permissions(Permissions::from_mode(0o700)).tempdir();
-    let folder = folder.map_err(|e| e.to_string())?;
+    let folder = folder.prefix(CODE_FOLDER).permissions(Permissions::from_mode(0o700)).tempdir();
+    let in_folder = |error: std::io::Error| {
+        let place = std::env::temp_dir();
+        format!(
+            "the temporary folder `{}` cannot be written (`TMPDIR` names another one): {error}",
+            place.display()
+        )
+    };
+    let folder = folder.map_err(in_folder)?;
     let file = folder.path().join("code");
-    std::fs::write(&file, code).map_err(|e| e.to_string())?;
-    let mapped = native::map(engine, &file).map_err(|e| e.to_string());
+    std::fs::write(&file, code).map_err(in_folder)?;
+    let mapped = native::map(engine, &file).map_err(|error| {
+        let place = std::env::temp_dir();
+        describe_map_error(&error, &place, Mount::of(folder.path()))
+    });
     // The mapping outlives the file.
     if let Err(error) = folder.close() {
         tracing::warn!(%error, "a temporary folder could not be removed");
     }
     mapped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_without_executable_files_is_not_reported_as_denied_memory() {
+        let describe = |errno: Errno, mount| {
+            let error = wasmtime::Error::from(std::io::Error::from(errno)).context("mmap failed");
+            describe_map_error(&error, Path::new("/scratch"), mount)
+        };
+        for errno in [Errno::ACCESS, Errno::PERM] {
+            let (noexec, denied) = (describe(errno, Mount::NoExec), describe(errno, Mount::Executable));
+            assert!(noexec.contains("`/scratch`") && noexec.contains("`noexec`"), "{noexec}");
+            assert!(noexec.contains("TMPDIR") && !noexec.contains("MemoryDenyWriteExecute"), "{noexec}");
+            assert!(denied.contains("MemoryDenyWriteExecute") && !denied.contains("noexec"), "{denied}");
+        }
+        assert_eq!(describe(Errno::NOMEM, Mount::NoExec).matches("noexec").count(), 0);
+        assert_eq!(Mount::of(&std::env::temp_dir()), Mount::Executable, "the tests map code from it");
+    }
+
+    #[test]
+    fn only_stale_folders_with_code_are_removed() {
+        let temporary = tempfile::tempdir().unwrap();
+        for name in ["toolbay-code-a", "toolbay-other", "x"] {
+            std::fs::create_dir(temporary.path().join(name)).unwrap();
+            std::fs::write(temporary.path().join(name).join("code"), "code").unwrap();
+        }
+        std::os::unix::fs::symlink(temporary.path().join("x"), temporary.path().join("toolbay-code-link"))
+            .unwrap();
+        let left = || {
+            let names = std::fs::read_dir(temporary.path()).unwrap();
+            let mut names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+            names.sort();
+            names
+        };
+        sweep_code(temporary.path(), STALE_CODE);
+        assert_eq!(left().len(), 4, "one that may be in use stays");
+        sweep_code(temporary.path(), Duration::ZERO);
+        assert_eq!(left(), ["toolbay-code-link", "toolbay-other", "x"]);
+    }
 }

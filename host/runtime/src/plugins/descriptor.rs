@@ -16,7 +16,7 @@ use toolbay_core::output::untrusted;
 use toolbay_core::tool::definition_text;
 use toolbay_core::tool::json;
 use toolbay_core::tool::prompts_and_resources::PromptsAndResourcesDocument;
-use toolbay_core::tool::schema::Schema;
+use toolbay_core::tool::schema::{Schema, SchemaReader};
 use toolbay_core::tool::{Keywords, ToolDef, ToolSource, ToolTraits};
 use toolbay_policy::capability::{Capability, CapabilityKind};
 use toolbay_policy::name::{PluginId, QualifiedName, ToolName};
@@ -64,7 +64,8 @@ pub(crate) struct Descriptor {
     pub(crate) availability: bool,
     /// The prompts, resources and icons that it ships.
     pub(crate) offers: Option<PromptsAndResourcesDocument>,
-    /// Exports that are not tools, with the reasons.
+    /// What the plugin has and the host does not use, with the reasons: exports that are not tools, keywords of the
+    /// settings' schema, and output schemas.
     pub(crate) left_out: Vec<String>,
     /// The engine that the component needs.
     pub(crate) async_support: AsyncSupport,
@@ -100,12 +101,7 @@ pub(crate) struct ToolDescription {
     pub(crate) name: String,
     title: Option<String>,
     description: String,
-    #[serde(with = "schema")]
     input_schema: Schema,
-    /// The schema that arguments must match, if models see a reduced one.
-    #[serde(with = "schema::option")]
-    pub(crate) checked_schema: Option<Schema>,
-    #[serde(with = "schema::option")]
     output_schema: Option<Schema>,
     toolset: Option<String>,
     tags: Vec<String>,
@@ -147,13 +143,15 @@ impl Descriptor {
             return Err(metadata_error("has neither a tool nor a reducer".to_owned()));
         }
         let mut names = HashSet::new();
-        let tools: Vec<_> = tools.into_iter().map(ToolDescription::new).collect::<Result<_, _>>()?;
+        let mut left_out = Vec::new();
+        let tools = tools.into_iter().map(|tool| ToolDescription::new(tool, &mut left_out));
+        let tools: Vec<_> = tools.collect::<Result<_, _>>()?;
         if let Some(twice) = tools.iter().find(|tool| !names.insert(&tool.name)) {
             return Err(metadata_error(format!("has two tools of the name `{}`", twice.name)));
         }
         check_targets(&tools)?;
         let reducers = reducers.into_iter().map(ReducerDescription::new).collect::<Result<_, _>>()?;
-        let about = about.map(PluginAbout::new).transpose()?;
+        let about = about.map(|about| PluginAbout::new(about, &mut left_out)).transpose()?;
         Ok(Self {
             about,
             tools,
@@ -161,15 +159,16 @@ impl Descriptor {
             imports,
             availability: false,
             offers: None,
-            left_out: Vec::new(),
+            left_out,
             async_support: AsyncSupport::default(),
         })
     }
 
     /// Adds the entry points and left-out exports of a plain component.
-    pub(crate) fn with_entry_points(self, entries: Vec<ToolEntryPoint>, left_out: Vec<String>) -> Self {
+    pub(crate) fn with_entry_points(self, entries: Vec<ToolEntryPoint>, exports: Vec<String>) -> Self {
         let tools = self.tools.into_iter().zip(entries);
         let tools = tools.map(|(tool, entry)| ToolDescription { entry, ..tool }).collect();
+        let left_out = self.left_out.into_iter().chain(exports).collect();
         Self { tools, left_out, ..self }
     }
 
@@ -184,7 +183,8 @@ impl Descriptor {
 }
 
 impl PluginAbout {
-    fn new(info: PluginInfo) -> Result<Self, LoadError> {
+    /// `left_out` gets a line about the keywords of the settings' schema that are not checked.
+    fn new(info: PluginInfo, left_out: &mut Vec<String>) -> Result<Self, LoadError> {
         let optional = |name, text: Option<String>| text.map(|t| checked_label(name, t)).transpose();
         Ok(Self {
             name: checked_label("about.name", info.name)?,
@@ -197,7 +197,7 @@ impl PluginAbout {
             license: optional("about.license", info.license)?,
             homepage: optional("about.homepage", info.homepage)?,
             source: optional("about.source", info.source)?,
-            config_schema: info.config_schema.map(|schema| settings_schema(&schema)).transpose()?,
+            config_schema: info.config_schema.map(|schema| settings_schema(&schema, left_out)),
             reusable: info.meta.is_some_and(|text| declares_reusable(&text)),
         })
     }
@@ -208,19 +208,12 @@ fn declares_reusable(text: &str) -> bool {
     meta(text).is_ok_and(|meta| meta.get("reusable") == Some(&Value::Bool(true)))
 }
 
-/// Parses the schema of the settings, with the limits of argument schemas.
-fn settings_schema(text: &str) -> Result<Value, LoadError> {
-    let of_settings = |error: String| metadata_error(format!("about.config-schema: {error}"));
-    let schema = Schema::input(text).map_err(|error| of_settings(error.to_string()))?;
-    let displayed = displayed_schema(&schema).map_err(of_settings)?;
-    Ok(displayed.unwrap_or(schema).value().clone())
-}
-
-/// The schema as people and models see it, if it differs ([`definition_text`]).
-fn displayed_schema(schema: &Schema) -> Result<Option<Schema>, String> {
-    let mut value = schema.value().clone();
-    definition_text::sanitize_schema(&mut value, &definition_text::no_redaction)?;
-    Ok((value != *schema.value()).then(|| Schema::from_trusted(value)))
+/// Reads the schema of the settings, in the form that is checked.
+fn settings_schema(text: &str, left_out: &mut Vec<String>) -> Value {
+    let reader = SchemaReader::of_server(&definition_text::no_redaction);
+    let schema = reader.input(Some(text));
+    left_out.extend(schema.dropped().map(|dropped| format!("its settings are not checked for {dropped}")));
+    schema.checked_value().clone()
 }
 
 impl ReducerDescription {
@@ -236,15 +229,16 @@ impl ReducerDescription {
 }
 
 impl ToolDescription {
-    fn new(def: types::ToolDef) -> Result<Self, LoadError> {
+    /// `left_out` gets a line about an output schema that cannot be used.
+    fn new(def: types::ToolDef, left_out: &mut Vec<String>) -> Result<Self, LoadError> {
         let name = ToolName::new(&def.name).map_err(|e| metadata_error(e.to_string()))?;
-        Self::from_definition(def).map_err(|e| match e {
+        Self::from_definition(def, left_out).map_err(|e| match e {
             LoadError::Metadata(problem) => metadata_error(format!("tool `{name}`: {problem}")),
             other => other,
         })
     }
 
-    fn from_definition(def: types::ToolDef) -> Result<Self, LoadError> {
+    fn from_definition(def: types::ToolDef, left_out: &mut Vec<String>) -> Result<Self, LoadError> {
         let description = checked_text("description", def.description, MAX_DESCRIPTION)?;
         if description.trim().is_empty() {
             return Err(metadata_error(
@@ -259,20 +253,18 @@ impl ToolDescription {
         if def.tags.len() > MAX_LIST || def.capabilities.len() > MAX_LIST {
             return Err(metadata_error(format!("has more than {MAX_LIST} tags or capabilities")));
         }
-        let written = Schema::input(&def.input_schema)?;
-        let (input_schema, checked_schema) = match displayed_schema(&written)
-            .map_err(|why| metadata_error(format!("its input schema: {why}")))?
-        {
-            Some(displayed) => (displayed, Some(written)),
-            None => (written, None),
-        };
-        let output_schema = def.output_schema.map(|schema| output_schema(&schema)).transpose()?;
+        let reader = SchemaReader::of_plugin();
+        let input_schema = reader.input(Some(&def.input_schema));
+        let output_schema = def.output_schema.map_or(Ok(None), |schema| reader.output(&schema));
+        let output_schema = output_schema.unwrap_or_else(|lost| {
+            left_out.push(format!("its tool `{}` has no output schema: {lost}", def.name));
+            None
+        });
         Ok(Self {
             name: def.name,
             title: def.title.map(|t| checked_label("title", t)).transpose()?,
             description,
             input_schema,
-            checked_schema,
             output_schema,
             toolset: def.toolset.map(toolset).transpose()?,
             tags: def.tags.into_iter().map(|t| checked_label("tag", t)).collect::<Result<_, _>>()?,
@@ -294,6 +286,7 @@ impl ToolDescription {
         let name = ToolName::new(&self.name)?;
         let def = ToolDef {
             name: QualifiedName::join(plugin, &name)?,
+            source_name: None,
             title: self.title.clone(),
             description: self.description.clone(),
             input_schema: self.input_schema.clone(),
@@ -307,46 +300,6 @@ impl ToolDescription {
             source: Arc::clone(source),
         };
         Ok((name, def))
-    }
-}
-
-/// Parses the schema of results. Removed parts are not checked, because the schema is only the plugin's own promise.
-fn output_schema(text: &str) -> Result<Schema, LoadError> {
-    let schema = Schema::output(text)?;
-    let displayed =
-        displayed_schema(&schema).map_err(|why| metadata_error(format!("its output schema: {why}")))?;
-    Ok(displayed.unwrap_or(schema))
-}
-
-/// Serializes schemas. A stored schema was validated before.
-mod schema {
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-    use serde_json::Value;
-    use toolbay_core::tool::schema::Schema;
-
-    pub(super) fn serialize<S: Serializer>(schema: &Schema, out: S) -> Result<S::Ok, S::Error> {
-        schema.value().serialize(out)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(stored: D) -> Result<Schema, D::Error> {
-        Value::deserialize(stored).map(Schema::from_trusted)
-    }
-
-    pub(super) mod option {
-        use super::{Deserialize, Deserializer, Schema, Serialize, Serializer, Value};
-
-        pub(in super::super) fn serialize<S: Serializer>(
-            schema: &Option<Schema>,
-            out: S,
-        ) -> Result<S::Ok, S::Error> {
-            schema.as_ref().map(Schema::value).serialize(out)
-        }
-
-        pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
-            stored: D,
-        ) -> Result<Option<Schema>, D::Error> {
-            Ok(Option::<Value>::deserialize(stored)?.map(Schema::from_trusted))
-        }
     }
 }
 

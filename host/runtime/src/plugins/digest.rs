@@ -16,6 +16,12 @@ impl Digest {
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
+    /// The digest in this text; `None` if it is none.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        (text.len() == 64 && text.bytes().all(is_hex)).then(|| Self(text.into()))
+    }
+
     pub(crate) fn text(&self) -> &Arc<str> {
         &self.0
     }

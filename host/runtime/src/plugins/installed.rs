@@ -9,6 +9,7 @@
 
 mod changes;
 mod plan;
+mod prepare;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -26,6 +27,7 @@ use toolbay_policy::name::PluginId;
 use crate::capability::Services;
 use crate::error::LoadError;
 use crate::plugins::cache::DirectoryIndex;
+use crate::plugins::digest::Digest;
 use crate::plugins::directory::{Directory, PluginLocation, ReadFile, ReadTask, ScanMode, list};
 use crate::plugins::loader::Loader;
 use crate::plugins::plugin::{HostResources, Plugin};
@@ -34,6 +36,7 @@ use crate::plugins::state::{ActivePlugin, PluginFile};
 use crate::storage::consent::ConsentGate;
 use changes::{new_events, plugin_changes, plugin_warnings};
 use plan::{RegistryPlan, awaited_plugins, collision_problems};
+use prepare::{MissingPlugin, Preparations};
 
 /// The registered plugins and the current problems.
 #[derive(Debug, Default, Clone)]
@@ -75,6 +78,17 @@ pub(crate) struct InstalledPlugins {
     files: Mutex<PluginFiles>,
     /// Whether an initial scan registers plugins while it still reads other files.
     initial_scan: AtomicBool,
+}
+
+/// A file that may be a plugin.
+#[derive(Debug)]
+pub(crate) struct KnownFile {
+    /// `None` if it has no valid plugin id, or another file has it.
+    pub(crate) id: Option<PluginId>,
+    /// `None` for a component that was loaded from bytes.
+    pub(crate) path: Option<Arc<Path>>,
+    /// The digest of its content; `None` if it was not read.
+    pub(crate) digest: Option<Digest>,
 }
 
 /// Why the plugins are planned again.
@@ -149,12 +163,7 @@ impl InstalledPlugins {
     }
 
     fn loader_with(&self, services: Arc<Services>) -> Loader {
-        Loader {
-            shared: Arc::clone(&self.shared),
-            services,
-            consent_gate: Arc::clone(&self.consent_gate),
-            runtime: None,
-        }
+        Loader { shared: Arc::clone(&self.shared), services, consent_gate: Arc::clone(&self.consent_gate) }
     }
 
     /// Adds a directory or lock, unless it is known. The next pass lists it.
@@ -266,28 +275,11 @@ impl InstalledPlugins {
     /// The reason why the plugin was not installed. The previous one stays.
     pub(crate) fn install(
         &self,
-        path: Option<Arc<Path>>,
+        path: Option<&Arc<Path>>,
         plugin: &Arc<Plugin>,
     ) -> Result<Vec<LoadWarning>, LoadError> {
         let id = &plugin.id;
-        let mut files = self.files.lock();
-        let at = files.direct.iter().position(|file| file.id.as_ref() == Some(id));
-        let before = at.map(|at| (at, files.direct.remove(at)));
-        files.direct.push(PluginFile::direct(path, Arc::clone(plugin)));
-        let (mut report, events) = self.apply_plan(&mut files, &ReplanReason::FilesChanged);
-        let active = self.snapshot().plugins.get(id).cloned();
-        let runs = active.as_ref().is_some_and(|one| Arc::ptr_eq(&one.plugin, plugin));
-        if !runs {
-            files.direct.pop();
-            if let Some((at, mut before)) = before {
-                before.set_registered(active.as_ref());
-                files.direct.insert(at, before);
-            }
-            let mut snapshot = PluginSnapshot::clone(&self.snapshot());
-            snapshot.problems.retain(|problem| problem.plugin.as_ref() != Some(id));
-            self.snapshot.store(Arc::new(snapshot));
-        }
-        drop(files);
+        let (mut report, events, runs) = self.put_direct(path, plugin);
         let failed = report.problems.iter().position(|problem| problem.plugin.as_ref() == Some(id));
         let failed = failed.filter(|_| !runs).map(|at| report.problems.swap_remove(at).error);
         self.report_changes(&report, events);
@@ -296,6 +288,46 @@ impl InstalledPlugins {
                 Err(Arc::try_unwrap(error).unwrap_or_else(|error| LoadError::Host(error.to_string())))
             }
             None => Ok(report.warnings.into_iter().filter(|warning| warning.plugin == *id).collect()),
+        }
+    }
+
+    /// Puts a plugin before those of directories, if it can run. Also returns the events, and whether it runs.
+    fn put_direct(
+        &self,
+        path: Option<&Arc<Path>>,
+        plugin: &Arc<Plugin>,
+    ) -> (LoadReport, Vec<HostEvent>, bool) {
+        let (id, why) = (&plugin.id, ReplanReason::FilesChanged);
+        let mut prepared = Preparations::default();
+        loop {
+            let mut files = self.files.lock();
+            let at = files.direct.iter().position(|file| file.id.as_ref() == Some(id));
+            let before = at.map(|at| (at, files.direct.remove(at)));
+            files.direct.push(PluginFile::direct(path.cloned(), Arc::clone(plugin)));
+            let planned = self.try_plan(&mut files, &why, &prepared);
+            let active = self.snapshot().plugins.get(id).cloned();
+            let runs = planned.is_ok() && active.as_ref().is_some_and(|one| Arc::ptr_eq(&one.plugin, plugin));
+            if !runs {
+                files.direct.pop();
+                if let Some((at, mut before)) = before {
+                    before.set_registered(active.as_ref());
+                    files.direct.insert(at, before);
+                }
+            }
+            match planned {
+                Ok((report, events)) => {
+                    if !runs {
+                        let mut snapshot = PluginSnapshot::clone(&self.snapshot());
+                        snapshot.problems.retain(|problem| problem.plugin.as_ref() != Some(id));
+                        self.snapshot.store(Arc::new(snapshot));
+                    }
+                    return (report, events, runs);
+                }
+                Err(missing) => {
+                    drop(files);
+                    self.prepare(missing, &why, &mut prepared);
+                }
+            }
         }
     }
 
@@ -311,12 +343,16 @@ impl InstalledPlugins {
         true
     }
 
-    /// The ids of all known plugins, loaded or not. Returns `None` if no directory was listed and no plugin loaded
-    /// directly.
-    pub(crate) fn known_ids(&self) -> Option<BTreeSet<PluginId>> {
+    /// All files that may be plugins, loaded or not. Returns `None` if no directory was listed and no plugin loaded directly.
+    pub(crate) fn known_files(&self) -> Option<Vec<KnownFile>> {
         let files = self.files.lock();
         let looked = !files.direct.is_empty() || files.directories.iter().any(|one| one.is_listed);
-        looked.then(|| files.all().filter_map(|file| file.id.clone()).collect())
+        let known = |file: &PluginFile| KnownFile {
+            id: file.id.clone(),
+            path: file.path.clone(),
+            digest: file.record.as_ref().and_then(|record| record.digest.clone()),
+        };
+        looked.then(|| files.all().map(known).collect())
     }
 
     /// Marks whether an initial scan is still reading files.
@@ -329,30 +365,67 @@ impl InstalledPlugins {
         self.files.lock().all_mut().for_each(PluginFile::clear_removed);
     }
 
+    /// Plans until nothing is missing, and applies the plan.
     fn replan(&self, mut files: MutexGuard<'_, PluginFiles>, why: &ReplanReason) -> LoadReport {
-        let (report, events) = self.apply_plan(&mut files, why);
-        drop(files);
-        self.report_changes(&report, events);
-        report
+        let mut prepared = Preparations::default();
+        loop {
+            match self.try_plan(&mut files, why, &prepared) {
+                Ok((report, events)) => {
+                    drop(files);
+                    self.report_changes(&report, events);
+                    return report;
+                }
+                Err(missing) => {
+                    MutexGuard::unlocked(&mut files, || self.prepare(missing, why, &mut prepared));
+                }
+            }
+        }
+    }
+
+    /// Prepares plugins. No lock may be held. Availability checks of new plugins run here, except after an unload, which may
+    /// run on a thread of the runtime.
+    fn prepare(&self, missing: Vec<MissingPlugin>, why: &ReplanReason, prepared: &mut Preparations) {
+        let checks_availability = !matches!(why, ReplanReason::Unloaded(_));
+        let runtime = Handle::try_current().ok().filter(|_| checks_availability);
+        prepared.add(missing, &self.loader_for(why), runtime.as_ref());
+    }
+
+    /// A loader with the policy that applies after the plan.
+    fn loader_for(&self, why: &ReplanReason) -> Loader {
+        match why {
+            ReplanReason::PolicyChanged(services) => self.loader_with(Arc::clone(services)),
+            _ => self.loader(),
+        }
     }
 
     /// Turns the plugin files into registered plugins. No other function does. Returns the events, because no lock may
-    /// be held while they are emitted. Availability checks of new plugins run here, except after an unload, which may
-    /// run on an async thread.
-    fn apply_plan(&self, files: &mut PluginFiles, why: &ReplanReason) -> (LoadReport, Vec<HostEvent>) {
-        let mut defaults = None;
-        if let ReplanReason::PolicyChanged(services) = why {
-            defaults = Some(view_defaults(&services.policy));
-            self.services.store(Arc::clone(services));
-        }
-        let (before, mut loader) = (self.snapshot(), self.loader());
-        let checks_availability = !matches!(why, ReplanReason::Unloaded(_));
-        loader.runtime = Handle::try_current().ok().filter(|_| checks_availability);
+    /// be held while they are emitted. Does no I/O.
+    ///
+    /// # Errors
+    /// Plugins are missing that must be prepared first. Nothing was changed.
+    fn try_plan(
+        &self,
+        files: &mut PluginFiles,
+        why: &ReplanReason,
+        prepared: &Preparations,
+    ) -> Result<(LoadReport, Vec<HostEvent>), Vec<MissingPlugin>> {
+        let before = self.snapshot();
+        let services = self.loader_for(why).services;
         let awaited = match self.initial_scan.load(Ordering::Relaxed) {
-            true => awaited_plugins(files.all(), &loader.services.policy),
+            true => awaited_plugins(files.all(), &services.policy),
             false => BTreeSet::new(),
         };
-        let plan = RegistryPlan::new(files.all_mut(), &awaited, &before.plugins, &loader, why);
+        let plan = RegistryPlan::new(files.all_mut(), &awaited, &before.plugins, &services, why, prepared);
+        if !plan.missing.is_empty() {
+            return Err(plan.missing);
+        }
+        let defaults = match why {
+            ReplanReason::PolicyChanged(services) => {
+                self.services.store(Arc::clone(services));
+                Some(view_defaults(&services.policy))
+            }
+            _ => None,
+        };
         let removed = plan.removed_plugins();
         let RegistryPlan { steps, choices, mut problems, .. } = plan;
         let old = self.registry.snapshot();
@@ -385,7 +458,7 @@ impl InstalledPlugins {
         let events = new_events(&before, &after);
         self.snapshot.store(Arc::new(after));
         self.shared.folders.release_unused();
-        (report, events)
+        Ok((report, events))
     }
 
     fn report_changes(&self, report: &LoadReport, events: Vec<HostEvent>) {

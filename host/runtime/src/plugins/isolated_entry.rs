@@ -12,7 +12,7 @@ use wasmtime::Store;
 use crate::capability::Capabilities;
 use crate::engine::Metering;
 use crate::engine::circuit_breaker::CircuitBreaker;
-use crate::engine::instance::{GuestEntry, as_fault};
+use crate::engine::instance::{ContractBreach, GuestEntry, as_fault};
 use crate::engine::state::{GuestState, WasiAccess};
 use crate::plugins::code::Code;
 use crate::plugins::plugin::Plugin;
@@ -68,5 +68,5 @@ impl IsolatedEntry {
 
 /// The code no longer has an export that it had when it was described.
 pub(crate) fn lost_export(what: &str) -> wasmtime::Error {
-    wasmtime::format_err!("it no longer exports its {what}")
+    ContractBreach::error(format!("it no longer exports its {what}"))
 }

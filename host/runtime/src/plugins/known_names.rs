@@ -1,63 +1,220 @@
 //! The names that a policy can refer to: plugins and tools of the host, and existing files.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::sync::Arc;
 
-use toolbay_core::tool::tags;
+use toolbay_core::registry::ToolEntry;
+use toolbay_core::tool::{ToolDef, ToolSource, tags};
+use toolbay_mcp::client::{SavedTool, SavedTools};
+use toolbay_policy::capability::net::NetRule;
+use toolbay_policy::capability::{Capability, CapabilityKind};
 use toolbay_policy::name::PluginId;
-use toolbay_policy::{KnownNames, KnownPlugin, PathKind, Policy, PolicyFinding};
+use toolbay_policy::permission::SourceLabel;
+use toolbay_policy::rule::GrantRule as _;
+use toolbay_policy::{
+    KnownNames, KnownPlugin, KnownService, KnownTool, NamedTool, Policy, PolicyFinding, PolicyReview,
+};
 
 use crate::error::LoadError;
 use crate::host::Host;
+use crate::openapi::known::{UnreadService, read_services};
 use crate::plugins::plugin::Plugin;
+use crate::plugins::this_machine::ThisMachine;
 use crate::plugins::{reducers, settings};
+use crate::server_connector::saved_tools;
+
+/// A check of a policy against all that can be read without a network.
+#[derive(Debug, Clone, Default)]
+pub struct PolicyCheckReport {
+    /// The warnings, sorted by line.
+    pub findings: Vec<PolicyFinding>,
+    /// The sources whose tools the policy names and that could not be read, as rules write them, each with the reason.
+    pub not_compared: BTreeMap<String, String>,
+}
 
 impl Host {
-    /// Warns about names in the policy that do not exist: plugins, tools, toolsets, reducers and files. Blocks on the
-    /// files.
+    /// Warns about what the policy says and what has no effect, or another one than it seems: names that do not exist,
+    /// missing files, rules that never decide. Blocks on the files.
     ///
-    /// Plugins and tools are only checked after a directory was loaded.
+    /// Plugins and tools are only compared after a directory was loaded, services and MCP servers once they are known.
     #[must_use]
     pub fn policy_warnings(&self) -> Vec<PolicyFinding> {
-        self.policy_warnings_for(&self.policy())
+        let policy = self.policy();
+        let mut known = self.known_names(&policy);
+        known.services = self.loaded_services();
+        self.review(&policy, &known, &ThisMachine::default()).findings
     }
 
-    /// Like [`Host::policy_warnings`], for another policy.
-    #[must_use]
-    pub fn policy_warnings_for(&self, policy: &Policy) -> Vec<PolicyFinding> {
-        policy.warnings(&self.known_names(policy), &path_kind)
+    /// Like [`Host::policy_warnings`], for another policy. It also reads the documents of its services and the last lists of
+    /// its MCP servers in a state directory, compares digests, and says what a run would refuse. It requests nothing.
+    pub async fn check_policy(&self, policy: &Arc<Policy>, state_dir: Option<&Path>) -> PolicyCheckReport {
+        let mut known = self.known_names(policy);
+        self.add_load_facts(&mut known);
+        let (mut reasons, mut findings) = (BTreeMap::new(), Vec::new());
+        for (name, read) in read_services(policy, self.document_copies()).await {
+            match read {
+                Ok(contents) => {
+                    findings.extend(policy.long_name_findings(contents.names.iter().map(|(tool, own)| {
+                        NamedTool {
+                            name: tool,
+                            own_name: own,
+                            source: SourceLabel { kind: "openapi", name: &name },
+                        }
+                    })));
+                    known.services.insert(name, contents.service);
+                    for (name, mut tool) in contents.tools {
+                        tool.tags.extend(possible_tags("openapi", &[]));
+                        add_tool(&mut known, name, tool);
+                    }
+                }
+                Err(UnreadService::Absent(why)) => drop(reasons.insert(format!("openapi:{name}"), why)),
+                Err(UnreadService::Broken(why)) => {
+                    reasons.insert(format!("openapi:{name}"), why.clone());
+                    known.broken_services.insert(name, why);
+                }
+            }
+        }
+        let saved = state_dir.map(|dir| saved_tools(dir, policy)).unwrap_or_default();
+        saved.iter().for_each(|(server, saved)| add_server(&mut known, server, saved));
+        for problem in self.problems() {
+            let stem = problem.file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            let id = problem.plugin.as_ref().map_or(stem, ToString::to_string);
+            reasons.insert(format!("plugin:{id}"), problem.to_string());
+        }
+        let machine = ThisMachine::with_run(policy, &self.installed.services().process.protected);
+        let review = self.review(policy, &known, &machine);
+        findings.extend(review.findings);
+        findings.extend(policy.unused_sections());
+        let listed = saved.values().flat_map(|saved| &saved.imported);
+        findings.extend(policy.long_name_findings(listed.map(SavedTool::named)));
+        findings.sort_by_key(|finding| (finding.line, finding.column));
+        let not_compared = review.not_compared.into_iter().map(|source| {
+            let unlisted = || "they were not listed yet".to_owned();
+            let reason = reasons.remove(&source).unwrap_or_else(unlisted);
+            (source, reason)
+        });
+        PolicyCheckReport { findings, not_compared: not_compared.collect() }
+    }
+
+    fn review(&self, policy: &Policy, known: &KnownNames, machine: &ThisMachine) -> PolicyReview {
+        let mut review = policy.review(known, machine);
+        let catalog = self.registry().snapshot();
+        review.findings.extend(policy.long_name_findings(catalog.tools().map(|entry| entry.def.named())));
+        review.findings.sort_by_key(|finding| (finding.line, finding.column));
+        review
     }
 
     /// The existing names. Settings are checked under `policy`.
     fn known_names(&self, policy: &Policy) -> KnownNames {
         let catalog = self.registry().snapshot();
-        let built_in = [toolbay_discovery::SEARCH, toolbay_discovery::DESCRIBE, toolbay_discovery::CALL]
-            .map(ToOwned::to_owned);
-        let tags = tags::DERIVED.iter().map(|tag| (*tag).to_owned());
-        KnownNames {
+        // Only rules about arguments read schemas.
+        let with_arguments = policy.has_argument_rules();
+        let mut known = KnownNames {
             plugins: self.known_plugins(policy),
-            tools: catalog.tools().map(|entry| entry.def.name.to_string()).chain(built_in).collect(),
-            toolsets: catalog.tools().filter_map(|entry| entry.def.keywords.toolset.clone()).collect(),
-            tags: catalog
-                .tools()
-                .flat_map(|entry| entry.tags())
-                .map(ToString::to_string)
-                .chain(tags)
-                .collect(),
+            tags: tags::DERIVED.map(str::to_owned).into(),
             reducers: reducers::all().map(|(name, _)| name.to_owned()).collect(),
+            ..KnownNames::default()
+        };
+        for name in [toolbay_discovery::SEARCH, toolbay_discovery::DESCRIBE, toolbay_discovery::CALL] {
+            known.tools.insert(name.to_owned(), KnownTool { kind: "builtin", ..KnownTool::default() });
         }
+        for entry in catalog.tools() {
+            let tool = known_tool(entry, with_arguments);
+            known.toolsets.extend(entry.def.keywords.toolset.clone());
+            add_tool(&mut known, entry.def.full_name().to_string(), tool.clone());
+            add_tool(&mut known, entry.def.name.to_string(), tool);
+        }
+        known
     }
 
     /// The loaded plugins, and those whose files are only present. `None` if no plugins were looked for.
     fn known_plugins(&self, policy: &Policy) -> Option<BTreeMap<String, KnownPlugin>> {
-        let offered = self.installed.known_ids()?;
-        let absent = offered.into_iter().map(|id| (id.to_string(), KnownPlugin::default()));
+        let files = self.installed.known_files()?;
+        let absent =
+            files.into_iter().filter_map(|file| Some((file.id?.to_string(), KnownPlugin::default())));
         let mut plugins: BTreeMap<String, KnownPlugin> = absent.collect();
         for (id, active) in &self.installed.snapshot().plugins {
             plugins.insert(id.to_string(), known_plugin(policy, id, &active.plugin));
         }
         Some(plugins)
+    }
+
+    /// Adds what a host that loads a policy reports by itself: names and digests of files, and settings without effect.
+    fn add_load_facts(&self, known: &mut KnownNames) {
+        for file in self.installed.known_files().into_iter().flatten() {
+            let name = file.path.as_deref().and_then(Path::file_name);
+            known.files.extend(name.map(|name| name.to_string_lossy().into_owned()));
+            let plugin = file.id.and_then(|id| known.plugins.as_mut()?.get_mut(id.as_str()));
+            if let Some(plugin) = plugin {
+                plugin.sha256 = file.digest.map(|digest| digest.as_str().to_owned());
+            }
+        }
+        for (id, active) in &self.installed.snapshot().plugins {
+            let about = active.plugin.descriptor.about.as_ref();
+            if let Some(plugin) = known.plugins.as_mut().and_then(|plugins| plugins.get_mut(id.as_str())) {
+                plugin.ignores_reuse = !about.is_some_and(|about| about.reusable);
+            }
+        }
+    }
+
+    /// The services whose documents are loaded. What their sections name in vain is reported with the load.
+    fn loaded_services(&self) -> BTreeMap<String, KnownService> {
+        let catalog = self.registry().snapshot();
+        let loaded = self.openapi().into_iter().filter(|info| info.error.is_none());
+        let services = loaded.map(|info| {
+            let label = ToolSource::OpenApi { document: info.name.as_str().into() }.label();
+            let mut service = KnownService::default();
+            for entry in catalog.from_source(&label) {
+                service.tools.insert(entry.def.own_name().to_owned());
+                service.reached.extend(entry.def.capabilities.iter().filter_map(reached));
+            }
+            (info.name, service)
+        });
+        services.collect()
+    }
+}
+
+/// What a capability of a service's tool reaches.
+fn reached(capability: &Capability) -> Option<NetRule> {
+    let is_net = capability.kind == CapabilityKind::Net;
+    is_net.then(|| NetRule::parse(&capability.target, Path::new("/")).ok()).flatten()
+}
+
+/// The tags that the host may derive from grants, which are not known yet.
+fn possible_tags<'a>(kind: &'a str, declared: &'a [Capability]) -> impl Iterator<Item = String> + 'a {
+    tags::possible(kind, declared).map(str::to_owned)
+}
+
+fn add_tool(known: &mut KnownNames, name: String, tool: KnownTool) {
+    known.tags.extend(tool.tags.iter().cloned());
+    known.tools.insert(name, tool);
+}
+
+/// Adds the tools that an MCP server listed last.
+fn add_server(known: &mut KnownNames, server: &str, saved: &SavedTools) {
+    known.servers.insert(server.to_owned(), saved.own_names.clone());
+    for tool in &saved.imported {
+        let known_tool = KnownTool {
+            kind: "mcp",
+            source: server.to_owned(),
+            tags: possible_tags("mcp", &[]).collect(),
+            arguments: tool.input_schema.clone(),
+        };
+        add_tool(known, tool.named().name.to_owned(), known_tool);
+    }
+}
+
+/// A tool of the catalog. Its grants decide about the derived tags, so it may have each that what it asks for allows.
+fn known_tool(entry: &ToolEntry, with_arguments: bool) -> KnownTool {
+    let def: &ToolDef = &entry.def;
+    let label = def.source.as_label();
+    let own = entry.tags().iter().map(ToString::to_string);
+    KnownTool {
+        kind: label.kind,
+        source: label.name.to_owned(),
+        tags: own.chain(possible_tags(label.kind, &def.capabilities)).collect(),
+        arguments: with_arguments.then(|| def.input_schema.value().clone()),
     }
 }
 
@@ -68,26 +225,8 @@ fn known_plugin(policy: &Policy, id: &PluginId, plugin: &Plugin) -> KnownPlugin 
         Err(LoadError::InvalidSetting { key, problem, .. }) => Some((key, problem)),
         Ok(_) | Err(_) => None,
     };
-    let tools: BTreeSet<String> = descriptor.tools.iter().map(|tool| tool.name.clone()).collect();
-    KnownPlugin {
-        tools: Some(tools),
-        reducers: descriptor.reducers.iter().map(|reducer| reducer.tool_name.clone()).collect(),
-        refused_setting,
-    }
-}
-
-/// The kind of file at a path, after following links.
-fn path_kind(path: &Path) -> PathKind {
-    match std::fs::metadata(path) {
-        Ok(found) if found.is_dir() => PathKind::Folder,
-        Ok(found) if found.is_file() && found.permissions().mode() & 0o111 != 0 => PathKind::Program,
-        Ok(found) if found.is_file() => PathKind::File,
-        Ok(_) => PathKind::Other,
-        Err(error)
-            if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) =>
-        {
-            PathKind::Missing
-        }
-        Err(_) => PathKind::Other,
-    }
+    let tools = descriptor.tools.iter().map(|tool| (tool.name.clone(), tool.capabilities.clone()));
+    let reducers: BTreeSet<String> =
+        descriptor.reducers.iter().map(|reducer| reducer.tool_name.clone()).collect();
+    KnownPlugin { tools: Some(tools.collect()), reducers, refused_setting, ..KnownPlugin::default() }
 }

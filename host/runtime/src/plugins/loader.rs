@@ -12,10 +12,10 @@ pub(crate) use candidates::{Candidate, LockedComponent, candidates, check_listin
 use parking_lot::Mutex;
 use toolbay_core::registry::{Bundle, CallSettings, ReducerEntry, ToolAvailability, ToolEntry, ToolFlags};
 use toolbay_core::tool::client_compat;
+use toolbay_core::tool::prompts_and_resources::PromptsAndResources;
 use toolbay_core::tool::tags::Effects;
 use toolbay_core::tool::{PluginOrigin, ToolDef};
 use toolbay_policy::capability::{imports_everything, undeclared_imports};
-use toolbay_policy::consent::AskingVersion;
 use toolbay_policy::limits::CallLimits;
 use toolbay_policy::name::{PluginId, ToolName};
 use toolbay_policy::refusal::PolicyRefusal;
@@ -84,8 +84,17 @@ pub(crate) struct Loader {
     /// The policy, and the services built from it.
     pub(crate) services: Arc<Services>,
     pub(crate) consent_gate: Arc<ConsentGate>,
-    /// Runs availability checks; `None` defers them.
-    pub(crate) runtime: Option<tokio::runtime::Handle>,
+}
+
+/// A plugin whose tools are defined, before it is joined with its grants.
+pub(crate) struct DefinedPlugin<'a> {
+    pub(crate) plugin: &'a Arc<Plugin>,
+    tools: Vec<(ToolName, ToolDef)>,
+    /// The names of the tools, in the order of the descriptor.
+    pub(crate) names: Vec<ToolName>,
+    /// Why no tool can be called before the operator writes a setting.
+    unset: Option<PolicyRefusal>,
+    offers: Option<Arc<PromptsAndResources>>,
 }
 
 impl Loader {
@@ -133,6 +142,22 @@ impl Loader {
         drop(lookups);
         let plugin = |descriptor| Plugin::new(Arc::clone(&self.shared), origin.clone(), descriptor, true);
         Ok(descriptor.map(plugin))
+    }
+
+    /// The version of a plugin with this digest, if the cache has it. Blocks.
+    pub(crate) fn older_version(&self, plugin: &Plugin, digest: &Digest) -> Option<Arc<Plugin>> {
+        if *digest == plugin.digest {
+            return None;
+        }
+        let origin = ComponentOrigin {
+            id: plugin.id.clone(),
+            digest: digest.clone(),
+            bytes: plugin.bytes,
+            file: plugin.file.clone(),
+            registry: None,
+            component_bytes: None,
+        };
+        self.load_cached(&origin, &CacheLookups::default()).ok().flatten()
     }
 
     /// The metering of the plugin as a whole. The code for a tool with another metering is loaded with the tool's first
@@ -207,30 +232,39 @@ impl Loader {
         Ok(plugin)
     }
 
-    /// Joins a plugin with its grants. `warn` receives grants that cannot be opened and other findings. Also returns
-    /// the reason if the plugin is held. Blocks on folders and consents.
-    pub(crate) fn bundle(
-        &self,
-        plugin: &Arc<Plugin>,
-        version: AskingVersion,
-        mut warn: impl FnMut(String),
-    ) -> Result<(Bundle, Option<String>), LoadError> {
+    /// Checks a plugin against the policy, and defines its tools. Nothing is granted yet.
+    ///
+    /// # Errors
+    /// The policy or the plugin says something that the other does not know.
+    pub(crate) fn define<'a>(&self, plugin: &'a Arc<Plugin>) -> Result<DefinedPlugin<'a>, LoadError> {
         self.check_id(&plugin.id, &plugin.digest)?;
         let (id, policy) = (&plugin.id, &self.services.policy);
-        let config = Arc::new(setting_texts(policy, id));
         self.check_sections(plugin)?;
         let schema = plugin.descriptor.about.as_ref().and_then(|about| about.config_schema.as_ref());
         let unset = settings::check(policy, id, schema)?;
-        let description: Option<Arc<str>> =
-            plugin.descriptor.about.as_ref().and_then(|about| about.description.as_deref()).map(Arc::from);
         let source = plugin.source();
         let define = |tool: &ToolDescription| tool.define(id, &source);
-        let defined = plugin.descriptor.tools.iter().map(define).collect::<Result<Vec<_>, _>>()?;
-        self.check_tags(defined.iter().map(|(_, def)| def))?;
+        let tools = plugin.descriptor.tools.iter().map(define).collect::<Result<Vec<_>, _>>()?;
+        self.check_tags(tools.iter().map(|(_, def)| def))?;
         let offers = prompts_and_resources::from_document(id, plugin.descriptor.offers.as_ref())?;
+        let names = tools.iter().map(|(name, _)| name.clone()).collect();
+        Ok(DefinedPlugin { plugin, tools, names, unset, offers })
+    }
+
+    /// Joins a plugin with its grants; with those of a held one, if there is a reason. `warn` receives grants that cannot be
+    /// opened and other findings. Blocks on folders.
+    pub(crate) fn bundle(
+        &self,
+        defined: DefinedPlugin<'_>,
+        held: Option<PolicyRefusal>,
+        mut warn: impl FnMut(String),
+    ) -> (Bundle, Option<String>) {
+        let DefinedPlugin { plugin, tools: defined, unset, offers, .. } = defined;
+        let (id, policy) = (&plugin.id, &self.services.policy);
+        let config = Arc::new(setting_texts(policy, id));
+        let description: Option<Arc<str>> =
+            plugin.descriptor.about.as_ref().and_then(|about| about.description.as_deref()).map(Arc::from);
         warn_findings(plugin, defined.iter().map(|(_, def)| def), &mut warn);
-        let names: Vec<ToolName> = defined.iter().map(|(name, _)| name.clone()).collect();
-        let held = self.consent_gate.admit(policy, plugin, version, &names);
         held.iter().for_each(|held| warn(held.for_operator()));
         // A held plugin is not run, not even for availability checks.
         let availability = match held {
@@ -283,7 +317,6 @@ impl Loader {
                 call,
                 prompts_and_resources: offers.clone(),
                 plugin_description: description.clone(),
-                original_schema: described.checked_schema.clone(),
                 ..entry
             };
             bundle.tools.push(entry);
@@ -294,7 +327,7 @@ impl Loader {
             warn_unmet(&bundle, &unmet, &mut warn);
             self.bind_reducers(plugin, &mut bundle);
         }
-        Ok((bundle, held.map(|held| held.for_operator())))
+        (bundle, held.map(|held| held.for_operator()))
     }
 
     /// Resolves the grants of a tool without a profile and under each profile, with the reasons why it is unavailable.
@@ -309,16 +342,18 @@ impl Loader {
         told: &mut BTreeMap<String, Vec<ToolName>>,
     ) -> (GrantsByProfile, Option<PolicyRefusal>, BTreeMap<Arc<str>, Option<PolicyRefusal>>) {
         let (policy, shared) = (&self.services.policy, &self.shared);
-        let join = |grants: Grants, files, profile: Option<&Arc<str>>| {
-            let profile = profile.cloned();
+        let join = |grants: Grants, files| {
             let plain = ResolvedGrants::new(&self.services, name.clone(), grants);
-            Arc::new(ResolvedGrants { profile, files, foreign, ..plain })
+            Arc::new(ResolvedGrants { files, foreign, ..plain })
         };
-        let mut under = |profile: Option<&Arc<str>>| {
+        let granted_under = |profile: Option<&str>| match held {
+            Some(_) => Grants::default(),
+            None => policy.grant(id, name, &def.capabilities, profile),
+        };
+        let mut resolve = |grants: Grants| {
             if let Some(held) = held {
-                return (join(Grants::default(), None, profile), Some(held.clone()));
+                return (join(grants, None), Some(held.clone()));
             }
-            let grants = policy.grant(id, name, &def.capabilities, profile.map(AsRef::as_ref));
             let mut problems = Vec::new();
             let opened = FileGrants::open(&grants, policy, id, &shared.folders, |problem| {
                 problems.push(problem);
@@ -346,21 +381,29 @@ impl Loader {
                     tools.push(name.clone());
                 }
             }
-            (join(grants, files, profile), unavailable)
+            (join(grants, files), unavailable)
         };
-        let (no_profile, unavailable) = under(None);
+        // Most profiles grant a tool what it has without one, or what another profile grants. Only what differs is kept.
         let (mut profiles, mut reasons) = (BTreeMap::new(), BTreeMap::new());
+        let mut known = vec![resolve(granted_under(None))];
         for profile in policy.profile_names() {
+            let grants = granted_under(Some(profile));
+            let same = known.iter().position(|(one, _)| one.grants == grants);
+            let at = same.unwrap_or_else(|| {
+                known.push(resolve(grants));
+                known.len() - 1
+            });
+            let Some((granted, unavailable)) = known.get(at) else { continue };
             let profile: Arc<str> = profile.into();
-            let (granted, unavailable) = under(Some(&profile));
-            profiles.insert(Arc::clone(&profile), granted);
-            reasons.insert(profile, unavailable);
+            profiles.insert(Arc::clone(&profile), Arc::clone(granted));
+            reasons.insert(profile, unavailable.clone());
         }
+        let (no_profile, unavailable) = known.swap_remove(0);
         // Most tools are granted nothing, so the value can be shared.
         let is_nothing = no_profile.grants == Grants::default() && no_profile.files.is_none();
         let nothing = match is_nothing {
             true => Arc::clone(&no_profile),
-            false => join(Grants::default(), None, None),
+            false => join(Grants::default(), None),
         };
         (GrantsByProfile { no_profile, profiles, unknown_profile: nothing }, unavailable, reasons)
     }

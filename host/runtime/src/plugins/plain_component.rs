@@ -34,6 +34,7 @@ use wasmtime_wasi::I32Exit;
 
 use crate::engine::Engine;
 use crate::engine::bindings::types::{self, ToolResult};
+use crate::engine::instance::ContractBreach;
 use crate::engine::state::{GuestState, ProgramOutputTooLong};
 use crate::error::LoadError;
 use crate::plugins::tool_result::error_to_guest;
@@ -74,6 +75,13 @@ pub(crate) struct ExportPath {
     /// The interface; `None` for a function at the top level.
     interface: Option<String>,
     function: String,
+}
+
+impl ExportPath {
+    /// A function at the top level.
+    pub(crate) fn top_level(function: &str) -> Self {
+        Self { interface: None, function: function.to_owned() }
+    }
 }
 
 impl fmt::Display for ExportPath {
@@ -128,7 +136,7 @@ impl PlainComponent {
     ) -> wasmtime::Result<ToolResult> {
         let handler = self.handler.as_ref();
         handler
-            .ok_or_else(|| wasmtime::format_err!("it does not handle HTTP"))?
+            .ok_or_else(|| ContractBreach::error("it does not handle HTTP"))?
             .call(store, template, args)
             .await
     }
@@ -172,7 +180,7 @@ impl PlainComponent {
         store: &mut Store<GuestState>,
         template: &CommandTemplate,
     ) -> wasmtime::Result<ToolResult> {
-        let program = self.program.ok_or_else(|| wasmtime::format_err!("it is not a program"))?;
+        let program = self.program.ok_or_else(|| ContractBreach::error("it is not a program"))?;
         let instance = self.pre.instantiate_async(&mut *store).await?;
         let run = instance.get_typed_func::<(), (Result<(), ()>,)>(&mut *store, program)?;
         let status = match run.call_async(&mut *store, ()).await {
@@ -213,7 +221,7 @@ impl PlainComponent {
 }
 
 fn lost_export(export: &ExportPath) -> wasmtime::Error {
-    wasmtime::format_err!("it no longer exports the function `{export}`")
+    ContractBreach::error(format!("it no longer exports the function `{export}`"))
 }
 
 /// An exported function that may be a tool.

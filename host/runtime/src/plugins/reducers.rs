@@ -11,17 +11,21 @@
 //! ```
 //!
 //! `toolbay_reducers` documents each reducer, and the plugin `reducers` contains the same functions. They are trusted
-//! code and run in the call's task without fuel and without a time-out, because they take linear time.
+//! code and run without fuel and without a time-out, because they take linear time: where the host computes on long texts.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use toolbay_core::call::compute::INLINE_STEPS;
 use toolbay_core::call::fault::{Fault, FaultKind};
 use toolbay_core::call::invoke::BoxFuture;
 use toolbay_core::output::reduce::{Reduce, ReduceContext};
 use toolbay_core::registry::ReducerEntry;
 use toolbay_core::tool::content::{ToolError, ToolOutput, ToolResult};
-use toolbay_reducers::{BuiltinReducer, terminal_error};
+use toolbay_reducers::{BuiltinReducer, ReducerInput, terminal_error};
+
+/// Steps to reduce a byte: several passes over lines.
+const STEPS_PER_BYTE: u64 = 8;
 
 /// No built-in reducer has this name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -59,19 +63,20 @@ pub fn native(tool: &str, reducer: &str) -> Result<ReducerEntry, UnknownReducer>
 struct NativeReducer(BuiltinReducer);
 
 impl NativeReducer {
-    fn run(&self, input: &ToolResult, ctx: ReduceContext<'_>) -> Option<ToolResult> {
-        let ctx = toolbay_reducers::ReducerInput {
-            args: ctx.args,
-            turn: ctx.turn_count,
-            budget_chars: ctx.budget_chars,
-        };
+    /// Reduces a result. A panic must not cost the caller its result, just as a fault of a plugin's reducer does not.
+    fn run(&self, input: &ToolResult, ctx: &ReducerInput<'_>) -> Result<Option<ToolResult>, Fault> {
+        catch_unwind(AssertUnwindSafe(|| self.reduce_result(input, ctx)))
+            .map_err(|_| Fault::new(FaultKind::Trap, format!("the reducer `{}` panicked", self.0.name)))
+    }
+
+    fn reduce_result(&self, input: &ToolResult, ctx: &ReducerInput<'_>) -> Option<ToolResult> {
         match input {
             Ok(output) => {
-                let value = (self.0.reduce)(&output.value, &ctx)?;
+                let value = (self.0.reduce)(&output.value, ctx)?;
                 Some(Ok(ToolOutput { value, ..output.clone() }))
             }
             Err(error) if self.0.name == "terminal" => {
-                let message = terminal_error(&error.message, &ctx)?;
+                let message = terminal_error(&error.message, ctx)?;
                 Some(Err(ToolError { message, ..error.clone() }))
             }
             Err(_) => None,
@@ -86,9 +91,15 @@ impl Reduce for NativeReducer {
         ctx: ReduceContext<'a>,
     ) -> BoxFuture<'a, Result<Option<ToolResult>, Fault>> {
         Box::pin(async move {
-            // A panic must not cost the caller its result, just as a fault of a plugin's reducer does not.
-            catch_unwind(AssertUnwindSafe(|| self.run(input, ctx)))
-                .map_err(|_| Fault::new(FaultKind::Trap, format!("the reducer `{}` panicked", self.0.name)))
+            let ReduceContext { args, turn_count: turn, budget_chars, compute, .. } = ctx;
+            let text = input.as_ref().map_or_else(|error| &error.message, |output| &output.value);
+            let steps = (text.len() as u64).saturating_mul(STEPS_PER_BYTE);
+            if steps <= INLINE_STEPS {
+                return self.run(input, &ReducerInput { args, turn, budget_chars });
+            }
+            let (reducer, input, args) = (Self(self.0), input.clone(), args.to_owned());
+            let reduce = move || reducer.run(&input, &ReducerInput { args: &args, turn, budget_chars });
+            compute.run(steps, reduce).await?
         })
     }
 }
@@ -96,6 +107,30 @@ impl Reduce for NativeReducer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use tokio_util::sync::CancellationToken;
+    use toolbay_core::call::compute::ComputePool;
+
+    #[tokio::test]
+    async fn reducing_a_long_text_delays_no_call() {
+        for (name, _) in all() {
+            let reducer = native("x__y", name).unwrap().reducer;
+            let text = Ok(ToolOutput::text("10:00:01 INFO took 3 ms\n".repeat(200_000)));
+            let reducing = tokio::spawn(async move {
+                let compute = ComputePool::default().queue("x".into(), CancellationToken::new());
+                let ctx = ReduceContext {
+                    tool_name: "x__y",
+                    args: "{}",
+                    turn_count: 0,
+                    budget_chars: 80_000,
+                    compute: &compute,
+                };
+                reducer.reduce(&text, ctx).await.map(drop)
+            });
+            let (reduced, delay) = canary::run_beside(reducing, async || ()).await;
+            assert!(reduced.is_ok() && delay <= canary::MAX_DELAY, "{name}: {reduced:?} {delay:?}");
+        }
+    }
 
     #[test]
     fn an_unknown_name_is_refused_with_the_known_ones() {

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use toolbay_core::audit::edits::describe_edits;
+use toolbay_core::audit::{ActionRecord, MAX_REASON};
 use toolbay_core::registry::event::HostEvent;
 use toolbay_policy::Policy;
 
@@ -28,8 +30,10 @@ impl Host {
     /// The redactor cannot be built from the secrets. The previous policy stays.
     pub async fn reload_policy(&self, policy: Policy) -> Result<LoadReport, HostError> {
         let first = self.swap_policy(policy).await?;
-        self.load_openapi().await;
-        Ok(first.merge(self.scan(ScanMode::Changed, ReplanReason::ConsentsChanged).await.0))
+        // A document that hangs delays no plugin.
+        let (_, scanned) =
+            tokio::join!(self.load_openapi(), self.scan(ScanMode::Changed, ReplanReason::ConsentsChanged));
+        Ok(first.merge(scanned.0))
     }
 
     /// The first part of [`Host::reload_policy`], which takes effect at once: with the files and documents as they are known.
@@ -43,6 +47,7 @@ impl Host {
         let restart = host_memory::with_default_budgets(policy.host())
             .fixed_differences(self.installed.shared.concurrency.limits());
         let audit_before = before.policy.audit().clone();
+        let edits = describe_edits(&before.policy.section_texts(), &policy.section_texts());
         let services = tokio::task::spawn_blocking(move || before.with_policy(Arc::new(policy))).await;
         let services =
             services.map_err(|e| HostError::Secrets(e.to_string()))?.map_err(HostError::Secrets)?;
@@ -51,6 +56,14 @@ impl Host {
         // Before any call can see a new secret. The old ones are still redacted.
         self.pipeline().replace_redactor(services.redactor.clone());
         self.pipeline().set_call_policy(call_policy(&services.policy));
+        if let Some(edits) = edits {
+            self.pipeline().audit().record_action(ActionRecord {
+                action: "policy",
+                subject: None,
+                reason: Some(edits.chars().take(MAX_REASON).collect()),
+                by: "file".to_owned(),
+            });
+        }
         if *services.policy.audit() != audit_before {
             self.pipeline().audit().apply_policy(services.policy.audit());
         }

@@ -82,6 +82,8 @@ pub(crate) enum ReadOutcome {
 pub(crate) struct PreparedPlugin {
     pub(crate) active: Arc<ActivePlugin>,
     pub(crate) bundle: Bundle,
+    /// The version that the operator agreed to, if this one is held and the cache still has that one.
+    pub(crate) agreed: Option<Arc<Plugin>>,
 }
 
 /// A registered plugin.
@@ -115,6 +117,11 @@ impl PluginFile {
     /// A plugin that the embedder loaded directly.
     pub(crate) fn direct(path: Option<Arc<Path>>, plugin: Arc<Plugin>) -> Self {
         Self { path, id: Some(plugin.id.clone()), state: PluginState::Compiled(plugin), record: None }
+    }
+
+    /// Whether a directory or a lock lists the file.
+    pub(crate) fn is_listed(&self) -> bool {
+        self.record.is_some()
     }
 
     /// Records the result of reading the file. An unloaded plugin comes back only if its content changed.

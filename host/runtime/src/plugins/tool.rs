@@ -53,6 +53,7 @@ impl Invoke for PluginTool {
         Some(Arc::new(invoke::ToolInvokeGrant {
             plugin: self.plugin.id.clone(),
             grants: Arc::clone(granted),
+            profile: profile.map(Arc::from),
         }))
     }
 
@@ -280,15 +281,13 @@ impl PluginTool {
             code = self.plugin.code(metering) => code,
         };
         code.map_err(|error| {
+            // The error may name a setting of the policy or quote the compiler, which is for the operator.
             let id = &self.plugin.id;
-            match error {
-                // The error may name a setting of the policy, which is for the operator.
-                LoadError::CompileFailed(_) => {
-                    ctx.add_hint(format!("plugin `{id}` {error}"));
-                    Failure::Host(format!("plugin `{id}` cannot be compiled"))
-                }
-                error => Failure::Host(format!("plugin `{id}` {error}")),
-            }
+            ctx.add_hint(format!("plugin `{id}` {error}"));
+            Failure::Host(match error {
+                LoadError::CompileFailed(_) => format!("plugin `{id}` cannot be compiled"),
+                _ => format!("plugin `{id}` cannot be loaded"),
+            })
         })
     }
 

@@ -104,8 +104,10 @@ fn error_from_guest(error: types::ToolError) -> ToolError {
         message: error.message,
         subject: error.subject,
         cost_usd: error.cost_usd.filter(|c| c.is_finite() && *c >= 0.0),
+        details: None,
         // Hints come from the host only, never from a guest.
         hint: None,
+        refusal: None,
     }
 }
 

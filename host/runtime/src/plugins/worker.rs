@@ -16,7 +16,7 @@ use std::process::Stdio;
 use std::sync::Once;
 use std::time::Duration;
 
-use rustix::process::{Resource, Rlimit, nice, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, nice, setrlimit};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt};
 use toolbay_policy::text::one_line;
@@ -25,6 +25,7 @@ use crate::capability::process::sandbox::{self, Confinement};
 use crate::engine::{AsyncSupport, Engine, EngineKind, Metering};
 use crate::error::LoadError;
 use crate::plugins::code;
+use crate::plugins::compiler::STACK;
 use crate::plugins::digest::sha256;
 use crate::plugins::file::MAX_COMPONENT_BYTES;
 
@@ -191,7 +192,7 @@ pub(crate) fn run_compile_worker() -> std::io::Result<()> {
     let mut component = Vec::new();
     (&mut stdin).take(request.bytes.min(MAX_COMPONENT_BYTES)).read_to_end(&mut component)?;
     std::thread::Builder::new().name("toolbay-parent".to_owned()).spawn(move || abort_on_eof(stdin))?;
-    let (answer, code) = compile(&component, request.engine);
+    let (answer, code) = compile_on_own_stack(&component, request.engine)?;
     let mut stdout = std::io::stdout().lock();
     serde_json::to_writer(&mut stdout, &WorkerResponse { sandbox, answer })?;
     stdout.write_all(b"\n")?;
@@ -207,6 +208,8 @@ fn set_resource_limits(request: &CompileRequest) -> std::io::Result<()> {
         (Resource::Core, 0),
         (Resource::Nofile, MAX_FILES),
     ] {
+        // A process may only lower its limits.
+        let most = getrlimit(resource).maximum.map_or(most, |hard| hard.min(most));
         setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?;
     }
     nice(NICENESS)?;
@@ -217,6 +220,15 @@ fn set_resource_limits(request: &CompileRequest) -> std::io::Result<()> {
 fn abort_on_eof(mut stdin: impl Read) {
     std::io::copy(&mut stdin, &mut std::io::sink()).ok();
     std::process::abort();
+}
+
+/// Compiles on a thread with a stack of its own: that of the main thread has the size that the parent of the host chose.
+fn compile_on_own_stack(component: &[u8], engine: EngineKind) -> std::io::Result<(CompileReply, Vec<u8>)> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("toolbay-compile".to_owned()).stack_size(STACK);
+        let thread = thread.spawn_scoped(scope, || compile(component, engine))?;
+        Ok(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })
 }
 
 fn compile(component: &[u8], engine: EngineKind) -> (CompileReply, Vec<u8>) {

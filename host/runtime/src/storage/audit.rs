@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 pub use reader::AuditReader;
 
-use toolbay_core::audit::refusals::RefusalHandling;
+use toolbay_core::audit::refusals::{RefusalHandling, RefusalKind};
 use toolbay_core::audit::{
     ActionRecord, AuditEvent, AuditHealth, AuditRecord, AuditSink, CallStart, GrantEvent, GrantRecord,
     RequestRecord,
@@ -151,10 +151,10 @@ impl FileAudit {
 
 impl AuditSink for FileAudit {
     fn record(&self, record: AuditRecord) {
-        if record.is_refusal() {
+        if let Some(kind) = RefusalKind::of_call(&record) {
             let mut state = self.writer.state();
             self.writer.write_counts(&mut state, false);
-            let refusal = state.calls.add(Instant::now(), record.client(), record.outcome, &record.tool);
+            let refusal = state.calls.add(Instant::now(), record.client(), kind, &record.tool);
             if refusal == RefusalHandling::Counted {
                 self.writer.changed.notify_all();
                 return;
@@ -191,7 +191,12 @@ impl AuditSink for FileAudit {
     fn record_request(&self, request: RequestRecord) {
         let mut state = self.writer.state();
         self.writer.write_counts(&mut state, false);
-        let refusal = state.requests.add(Instant::now(), &request.client, request.reason, &request.path);
+        let refusal = state.requests.add(
+            Instant::now(),
+            &request.client,
+            RefusalKind::of_request(request.reason),
+            &request.path,
+        );
         match refusal {
             RefusalHandling::Listed => {
                 drop(self.writer.append(

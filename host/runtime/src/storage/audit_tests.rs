@@ -30,6 +30,7 @@ fn granted(plugin: &str) -> GrantRecord {
 
 fn request(n: usize) -> RequestRecord {
     RequestRecord {
+        token: None,
         client: "192.0.2.1".to_owned(),
         reason: "token_unknown",
         status: 401,

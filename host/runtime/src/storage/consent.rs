@@ -17,6 +17,7 @@ use toolbay_policy::consent::{
 use toolbay_policy::name::{PluginId, ToolName};
 use toolbay_policy::refusal::PolicyRefusal;
 
+use crate::plugins::digest::Digest;
 use crate::plugins::plugin::Plugin;
 use crate::storage::private;
 use crate::storage::state_file::StateFile;
@@ -84,24 +85,46 @@ impl FileConsents {
 }
 
 impl ConsentStore for FileConsents {
-    fn update(
+    fn update_all(
         &self,
-        plugin: &PluginId,
-        decide: &mut dyn FnMut(Option<&Consent>) -> ConsentChange,
+        plugins: &[&PluginId],
+        decide: &mut dyn FnMut(usize, Option<&Consent>) -> ConsentChange,
     ) -> Result<bool, String> {
-        let id = plugin.as_str();
+        if plugins.is_empty() {
+            return Ok(false);
+        }
         // Most starts write nothing and need no lock, because the file is only ever replaced as a whole.
-        if decide(self.load()?.plugins.get(id)) == ConsentChange::Keep || self.read_only {
+        if !self.load()?.apply(plugins, decide) || self.read_only {
             return Ok(false);
         }
         let _lock = self.file.lock()?;
         let mut stored = self.load()?;
-        match decide(stored.plugins.get(id)) {
-            ConsentChange::Keep => return Ok(false),
-            ConsentChange::Replace(consent) => drop(stored.plugins.insert(id.to_owned(), consent)),
-            ConsentChange::Remove => drop(stored.plugins.remove(id)),
+        if !stored.apply(plugins, decide) {
+            return Ok(false);
         }
         self.file.store(&stored).map(|()| true)
+    }
+}
+
+impl StoredConsents {
+    /// Applies the decision for each plugin. Returns whether a record changed.
+    fn apply(
+        &mut self,
+        plugins: &[&PluginId],
+        decide: &mut dyn FnMut(usize, Option<&Consent>) -> ConsentChange,
+    ) -> bool {
+        let mut changed = false;
+        for (index, plugin) in plugins.iter().enumerate() {
+            match decide(index, self.plugins.get(plugin.as_str())) {
+                ConsentChange::Keep => continue,
+                ConsentChange::Replace(consent) => {
+                    drop(self.plugins.insert(plugin.as_str().to_owned(), consent));
+                }
+                ConsentChange::Remove => drop(self.plugins.remove(plugin.as_str())),
+            }
+            changed = true;
+        }
+        changed
     }
 }
 
@@ -146,74 +169,95 @@ pub(crate) struct ConsentGate {
     pub(crate) audit: Arc<dyn AuditSink>,
 }
 
+/// A plugin that asks for what the policy grants it.
+pub(crate) struct AskingPlugin<'a> {
+    pub(crate) plugin: &'a Plugin,
+    pub(crate) version: AskingVersion,
+    /// The names of its tools, in the order of its descriptor.
+    pub(crate) tools: &'a [ToolName],
+}
+
+/// Why a plugin is held, and what runs instead.
+#[derive(Debug)]
+pub(crate) struct HeldVersion {
+    pub(crate) refusal: PolicyRefusal,
+    /// The digest of the version that the operator agreed to.
+    pub(crate) agreed_digest: Option<Digest>,
+}
+
+/// The decision about one plugin.
+#[derive(Default)]
+struct ConsentOutcome {
+    held: Option<HoldReason>,
+    /// The digest of the version that the operator agreed to, if this one is held.
+    agreed: Option<Digest>,
+    /// What changes in the record.
+    event: Option<GrantEvent>,
+}
+
 impl ConsentGate {
-    /// Admits a plugin to what the policy grants it. Returns the refusal if the plugin is held.
-    pub(crate) fn admit(
-        &self,
-        policy: &Policy,
-        plugin: &Plugin,
-        version: AskingVersion,
-        tools: &[ToolName],
-    ) -> Option<PolicyRefusal> {
-        let declared = plugin.descriptor.tools.iter().map(|tool| tool.capabilities.as_slice());
-        let granted = Authority::from_policy(policy, &plugin.id, tools.iter().zip(declared));
-        let held = self.decide(policy, plugin, version, &granted);
-        self.audit_load(policy, plugin, tools, granted, held.as_ref().map_or(&[], HoldReason::lines));
-        held.map(|held| held.refusal(&plugin.id))
+    /// Admits plugins to what the policy grants them, with one look at the records. Says which are held.
+    pub(crate) fn admit(&self, policy: &Policy, asking: &[AskingPlugin<'_>]) -> Vec<Option<HeldVersion>> {
+        let authority = |one: &AskingPlugin<'_>| {
+            let declared = one.plugin.descriptor.tools.iter().map(|tool| tool.capabilities.as_slice());
+            Authority::from_policy(policy, &one.plugin.id, one.tools.iter().zip(declared))
+        };
+        let granted: Vec<Authority> = asking.iter().map(authority).collect();
+        let outcomes = self.decide(policy, asking, &granted);
+        let mut all_held = Vec::with_capacity(asking.len());
+        for ((one, granted), outcome) in asking.iter().zip(granted).zip(outcomes) {
+            let ConsentOutcome { held, agreed, event } = outcome;
+            if let Some(event) = event {
+                self.audit.record_grant(grant_record(event, one.plugin, granted.clone()));
+            }
+            let lines = held.as_ref().map_or(&[][..], HoldReason::lines);
+            self.audit_load(policy, one.plugin, one.tools, granted, lines);
+            all_held.push(
+                held.map(|held| HeldVersion { refusal: held.refusal(&one.plugin.id), agreed_digest: agreed }),
+            );
+        }
+        all_held
     }
 
-    /// Decides whether a plugin is held, and why.
+    /// Decides which plugins are held, and why.
     fn decide(
         &self,
         policy: &Policy,
-        plugin: &Plugin,
-        asking: AskingVersion,
-        granted: &Authority,
-    ) -> Option<HoldReason> {
-        let store = self.store.as_ref()?;
-        // If the policy has no lines for the plugin, there is nothing to agree to. Otherwise there is, even if this
+        asking: &[AskingPlugin<'_>],
+        granted: &[Authority],
+    ) -> Vec<ConsentOutcome> {
+        let mut outcomes: Vec<ConsentOutcome> = asking.iter().map(|_| ConsentOutcome::default()).collect();
+        let Some(store) = &self.store else { return outcomes };
+        // If the policy has no lines for a plugin, there is nothing to agree to. Otherwise there is, even if this
         // version declares nothing, because the next version may.
-        if granted.is_empty() && !policy.grants_anything(&plugin.id) {
-            return None;
-        }
-        let digest = plugin.digest.as_str();
-        let pinned = policy.pinned_sha256(&plugin.id) == Some(digest);
-        let version = plugin.version();
-        let agreed = |granted: &Authority, by: &str| {
-            Agreement { digest, version, granted: granted.clone(), by }.consent()
+        let needs_consent = |(one, granted): &(&AskingPlugin<'_>, &Authority)| {
+            !granted.is_empty() || policy.grants_anything(&one.plugin.id)
         };
-        let (mut held, mut event) = (None, None);
-        let result = store.update(&plugin.id, &mut |known| {
-            (held, event) = (None, None);
-            match consent::evaluate_consent(known, digest, asking, pinned, granted, policy.workspace()) {
-                ConsentDecision::Unchanged => ConsentChange::Keep,
-                ConsentDecision::NeedsConsent(lines) => {
-                    held = Some(lines);
-                    ConsentChange::Keep
-                }
-                ConsentDecision::FirstConsent => {
-                    event = Some(GrantEvent::Recorded);
-                    ConsentChange::Replace(agreed(granted, "the first load under this policy"))
-                }
-                ConsentDecision::UpdateRecord(now) => {
-                    event = Some(GrantEvent::Followed);
-                    ConsentChange::Replace(agreed(
-                        &now,
-                        if pinned { "the pin in the policy" } else { "the policy" },
-                    ))
-                }
-            }
+        let mut checked: Vec<_> = (asking.iter().zip(granted).zip(&mut outcomes))
+            .filter(|(asked, _)| needs_consent(asked))
+            .map(|((one, granted), outcome)| (one, granted, outcome))
+            .collect();
+        let plugins: Vec<&PluginId> = checked.iter().map(|(one, ..)| &one.plugin.id).collect();
+        let is_pinned =
+            |one: &AskingPlugin<'_>| policy.pinned_sha256(&one.plugin.id) == Some(one.plugin.digest.as_str());
+        let result = store.update_all(&plugins, &mut |index, known| {
+            let Some((one, granted, outcome)) = checked.get_mut(index) else { return ConsentChange::Keep };
+            let change;
+            (change, **outcome) = evaluate(policy, one, is_pinned(one), granted, known);
+            change
         });
-        match result {
-            Ok(written) => {
-                if let Some(event) = event.filter(|_| written) {
-                    self.audit.record_grant(grant_record(event, plugin, granted.clone()));
+        for (one, _, outcome) in checked {
+            match &result {
+                Ok(true) => {}
+                Ok(false) => outcome.event = None,
+                Err(_) if is_pinned(one) => *outcome = ConsentOutcome::default(),
+                Err(problem) => {
+                    let held = Some(HoldReason::StoreUnavailable([problem.clone()]));
+                    *outcome = ConsentOutcome { held, ..ConsentOutcome::default() };
                 }
-                held.map(HoldReason::NewAuthority)
             }
-            Err(_) if pinned => None,
-            Err(problem) => Some(HoldReason::StoreUnavailable([problem])),
         }
+        outcomes
     }
 
     fn audit_load(
@@ -243,6 +287,36 @@ impl ConsentGate {
                 held,
                 ..grant_record(GrantEvent::Loaded, plugin, granted)
             });
+        }
+    }
+}
+
+/// The decision about a plugin with this record, and the change of the record.
+fn evaluate(
+    policy: &Policy,
+    asking: &AskingPlugin<'_>,
+    pinned: bool,
+    granted: &Authority,
+    known: Option<&Consent>,
+) -> (ConsentChange, ConsentOutcome) {
+    let (digest, version) = (asking.plugin.digest.as_str(), asking.plugin.version());
+    let agreed = |granted: &Authority, by: &str| {
+        ConsentChange::Replace(Agreement { digest, version, granted: granted.clone(), by }.consent())
+    };
+    let recorded = |event| ConsentOutcome { event: Some(event), ..ConsentOutcome::default() };
+    match consent::evaluate_consent(known, digest, asking.version, pinned, granted, policy.workspace()) {
+        ConsentDecision::Unchanged => (ConsentChange::Keep, ConsentOutcome::default()),
+        ConsentDecision::NeedsConsent(lines) => {
+            let held = Some(HoldReason::NewAuthority(lines));
+            let agreed = known.and_then(|known| Digest::parse(&known.digest));
+            (ConsentChange::Keep, ConsentOutcome { held, agreed, event: None })
+        }
+        ConsentDecision::FirstConsent => {
+            (agreed(granted, "the first load under this policy"), recorded(GrantEvent::Recorded))
+        }
+        ConsentDecision::UpdateRecord(now) => {
+            let by = if pinned { "the pin in the policy" } else { "the policy" };
+            (agreed(&now, by), recorded(GrantEvent::Followed))
         }
     }
 }

@@ -111,7 +111,7 @@ async fn a_model_of_openai_calls_tools_until_it_answers() {
     assert!(refused.contains("Unknown tool: no_such_tool"), "{refused}");
     assert_eq!(*user.progress.lock().unwrap(), ["sending the note"]);
     let asked = user.asked.lock().unwrap();
-    assert_eq!((asked[0].tool.as_str(), &asked[0].args), ("send_note", &json!({"text": "I am late."})));
+    assert_eq!((asked[0].tool.as_str(), &*asked[0].args), ("send_note", &json!({"text": "I am late."})));
 }
 
 #[tokio::test]

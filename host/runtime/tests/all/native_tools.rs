@@ -157,8 +157,8 @@ fn a_definition_comes_from_the_signature() {
                     "minimum": 1, "maximum": 14, "default": 1,
                 },
                 "scale": {
-                    "description": "The scale of a temperature.", "type": ["string", "null"],
-                    "enum": ["celsius", "fahrenheit", null],
+                    "description": "The scale of a temperature.",
+                    "anyOf": [{"type": "string", "enum": ["celsius", "fahrenheit"]}, {"type": "null"}],
                 },
                 "type": {"type": "string", "default": "metric"},
             },

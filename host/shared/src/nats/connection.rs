@@ -5,21 +5,25 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::jetstream::context::GetStreamErrorKind;
-use async_nats::jetstream::stream::Stream;
+use async_nats::jetstream::context::{
+    AccountErrorKind, CreateStreamError, CreateStreamErrorKind, GetStreamErrorKind,
+};
+use async_nats::jetstream::stream::{Config, Stream};
 use async_nats::jetstream::{self, Context, ErrorCode};
 use async_nats::{Client, ConnectOptions, Event};
 use tokio::sync::watch;
 use toolbay_policy::name::PluginId;
+use toolbay_policy::quantity::show_bytes;
 
 use super::address::{Credentials, SharedAddress};
 use super::buckets::{Bucket, Durability};
 use super::describe;
 use super::entries::Entries;
 use super::objects::Objects;
+use super::publish::error_code;
 use super::records::Records;
 use super::streams::{
-    PlannedStream, StoragePlan, audit_stream, audit_subject, entries_bucket, outputs_bucket,
+    PlannedStream, StoragePlan, audit_stream, audit_subject, entries_bucket, outputs_bucket, stream_setting,
 };
 
 /// How often the connection is tested. The library's default of a minute would hide a lost server for two.
@@ -126,13 +130,25 @@ impl Connection {
                 OLDEST.0, OLDEST.1
             )));
         }
-        match self.context.query_account().await {
-            Ok(_) => Ok(()),
-            Err(error) => Err(lacks(format!(
-                "does not let this account use JetStream ({error}): start it with `jetstream`, and see `toolbay shared \
-                 permissions`"
-            ))),
-        }
+        let Err(error) = self.context.query_account().await else { return Ok(()) };
+        let code = match error.kind() {
+            AccountErrorKind::JetStream(problem) => Some(problem.error_code()),
+            _ => error_code(&error),
+        };
+        let has_no_quorum =
+            matches!(error.kind(), AccountErrorKind::TimedOut) || code.is_some_and(is_leaderless);
+        Err(lacks(match has_no_quorum {
+            true => format!(
+                "has no quorum: JetStream does not answer ({}) before more than half of its servers run and reach each \
+                 other; `nats server report jetstream` shows them",
+                describe(&error)
+            ),
+            false => format!(
+                "does not let this account use JetStream ({}): start it with `jetstream`, and see `toolbay shared \
+                 permissions`",
+                describe(&error)
+            ),
+        }))
     }
 
     /// The address.
@@ -153,9 +169,8 @@ impl Connection {
     /// The server refuses it.
     pub async fn create(&self, bucket: Bucket, durability: Durability) -> Result<(), ConnectionError> {
         let stream = bucket.stream(self.address.prefix(), durability);
-        let name = stream.name.clone();
-        let created = self.context.get_or_create_stream(stream).await;
-        created.map(drop).map_err(|error| self.lacks(&name, &error))
+        let created = self.context.get_or_create_stream(stream.clone()).await;
+        created.map(drop).map_err(|error| self.not_created(&stream, &error))
     }
 
     /// Creates the streams of a plan, or applies its limits to them.
@@ -168,9 +183,8 @@ impl Connection {
         durability: Durability,
     ) -> Result<(), ConnectionError> {
         for PlannedStream { config, .. } in plan.streams(self.address.prefix(), durability) {
-            let name = config.name.clone();
-            let created = self.context.create_or_update_stream(config).await;
-            created.map_err(|error| self.lacks(&name, &error))?;
+            let created = self.context.create_or_update_stream(config.clone()).await;
+            created.map_err(|error| self.not_created(&config, &error))?;
         }
         Ok(())
     }
@@ -265,6 +279,35 @@ impl Connection {
         })
     }
 
+    /// The reason why a stream was not created or changed.
+    fn not_created(&self, stream: &Config, error: &CreateStreamError) -> ConnectionError {
+        let code = match error.kind() {
+            CreateStreamErrorKind::JetStream(problem) => Some(problem.error_code()),
+            _ => error_code(error),
+        };
+        if !code.is_some_and(lacks_space) {
+            return self.lacks(&stream.name, error);
+        }
+        let copies = match stream.num_replicas {
+            0 | 1 => String::new(),
+            replicas => format!(" on each of {replicas} servers"),
+        };
+        let size = match u64::try_from(stream.max_bytes).ok().filter(|bytes| *bytes > 0) {
+            Some(bytes) => format!(", which may have up to {}", show_bytes(bytes.next_multiple_of(1 << 20))),
+            None => String::new(),
+        };
+        let key = stream_setting(&stream.name, self.address.prefix());
+        ConnectionError::Server {
+            address: self.address.to_string(),
+            problem: format!(
+                "has no disk space for the stream `{}`{size}{copies} ({}): free space below its `store_dir`, raise \
+                 `max_file_store` in its `jetstream` block, or lower {key}",
+                stream.name,
+                describe(error)
+            ),
+        }
+    }
+
     fn lacks(&self, stream: &str, error: &dyn std::error::Error) -> ConnectionError {
         let error = describe(error);
         ConnectionError::Server {
@@ -280,6 +323,24 @@ impl Connection {
         // A server that does not take it any more would lose it anyway.
         drop(tokio::time::timeout(REQUEST, self.client.drain()).await);
     }
+}
+
+/// Whether JetStream says that it has no room for what a stream may have.
+fn lacks_space(code: ErrorCode) -> bool {
+    [
+        ErrorCode::STORAGE_RESOURCES_EXCEEDED,
+        ErrorCode::INSUFFICIENT_RESOURCES,
+        ErrorCode::ACCOUNT_RESOURCES_EXCEEDED,
+        // In a cluster, no server with enough room is a suitable peer.
+        ErrorCode::CLUSTER_NO_PEERS,
+    ]
+    .contains(&code)
+}
+
+/// Whether JetStream says that its cluster has no leader.
+fn is_leaderless(code: ErrorCode) -> bool {
+    [ErrorCode::CLUSTER_NOT_AVAILABLE, ErrorCode::CLUSTER_NOT_LEADER, ErrorCode::CLUSTER_NOT_ACTIVE]
+        .contains(&code)
 }
 
 fn options(
@@ -329,6 +390,7 @@ fn report(event: &Event) {
     match event {
         Event::Connected => tracing::info!("connected to NATS"),
         Event::Disconnected => tracing::warn!("the connection to NATS is lost"),
+        Event::Draining | Event::Closed => tracing::debug!("the connection to NATS ends"),
         Event::SlowConsumer(_) => tracing::warn!("messages of NATS come faster than they are processed"),
         other => {
             let text: String = other.to_string().chars().take(200).collect();

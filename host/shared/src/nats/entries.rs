@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_nats::jetstream::Context;
-use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 use async_nats::jetstream::stream::{LastRawMessageErrorKind, Stream};
 use async_nats::{HeaderMap, header};
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 
 use super::describe;
+use super::publish::{PublishFailure, publish};
 use crate::protocol::Revision;
 
 /// When an entry expires, in milliseconds of the store's clock since 1970. The TTL of NATS has whole seconds.
@@ -95,23 +95,18 @@ impl Entries {
         condition: Condition,
         expiry: Option<(u64, Duration)>,
     ) -> Result<Revision, EntryError> {
+        let expected = match condition {
+            Condition::Always => None,
+            Condition::Revision(revision) => Some(revision.map_or(0, |Revision(revision)| revision)),
+        };
         let mut headers = HeaderMap::new();
-        if let Condition::Revision(expected) = condition {
-            let expected = expected.map_or(0, |Revision(revision)| revision);
-            headers.insert(header::NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, expected.to_string());
-        }
         if let Some((expires, life)) = expiry {
             let seconds = life.as_millis().div_ceil(1000).max(1);
             headers.insert(header::NATS_MESSAGE_TTL, seconds.to_string());
             headers.insert(EXPIRES, expires.to_string());
         }
         let subject = format!("{}{key}", self.prefix);
-        let sent = self.context.publish_with_headers(subject, headers, value.into()).await;
-        let stored = match sent {
-            Ok(acknowledged) => acknowledged.await,
-            Err(error) => Err(error),
-        };
-        stored.map(|stored| Revision(stored.sequence)).map_err(|error| judge(&error))
+        Ok(publish(&self.context, subject, headers, value.into(), expected).await?)
     }
 
     /// Removes an entry, if it exists.
@@ -140,15 +135,13 @@ impl Entries {
     }
 }
 
-fn judge(error: &PublishError) -> EntryError {
-    let text = describe(error);
-    match error.kind() {
-        PublishErrorKind::WrongLastSequence => EntryError::Changed,
-        PublishErrorKind::MaxPayloadExceeded => EntryError::TooLarge,
-        // NATS has one error code for all that a stream refuses.
-        _ if text.contains("maximum bytes exceeded") || text.contains("maximum messages exceeded") => {
-            EntryError::Full
+impl From<PublishFailure> for EntryError {
+    fn from(failure: PublishFailure) -> Self {
+        match failure {
+            PublishFailure::LostRace => Self::Changed,
+            PublishFailure::Full => Self::Full,
+            PublishFailure::TooLarge => Self::TooLarge,
+            PublishFailure::Unanswered(problem) => Self::Unavailable(problem),
         }
-        _ => EntryError::Unavailable(text),
     }
 }

@@ -2,13 +2,18 @@
 
 use std::time::Duration;
 
-use async_nats::jetstream::object_store::{GetErrorKind, InfoErrorKind, ObjectStore};
+use async_nats::jetstream::object_store::{GetErrorKind, InfoErrorKind, ObjectStore, PutErrorKind};
 use tokio::io::AsyncReadExt as _;
 
 use super::records::ReadError;
 
 /// How long the transfer of one object may take.
 const TRANSFER: Duration = Duration::from_secs(120);
+/// How long a transfer may bring nothing. An object that is removed while it is read never ends by itself.
+const STALL: Duration = Duration::from_secs(5);
+/// How often a write begins, and the pause between: a stream takes nothing while it has no leader, as after its creation.
+const WRITES: u32 = 6;
+const WRITE_PAUSE: Duration = Duration::from_millis(500);
 
 /// The objects of one bucket. Clones share the connection.
 #[derive(Clone)]
@@ -55,10 +60,23 @@ impl Objects {
             return Err(self.damaged(name, format!("it has {size} bytes; the limit is {most} bytes")));
         }
         let mut bytes = Vec::with_capacity(size);
-        match tokio::time::timeout(TRANSFER, object.read_to_end(&mut bytes)).await {
-            Ok(Ok(_)) if bytes.len() == size => Ok(Some(bytes)),
-            Ok(Ok(read)) => Err(self.damaged(name, format!("it has {read} of {size} bytes"))),
-            Ok(Err(error)) => Err(ReadError::Unavailable(error.to_string())),
+        let transfer = async {
+            while bytes.len() <= size {
+                match tokio::time::timeout(STALL, object.read_buf(&mut bytes)).await {
+                    Ok(Ok(0)) => return Ok(()),
+                    Ok(Ok(_)) => {}
+                    Ok(Err(error)) => return Err(ReadError::Unavailable(error.to_string())),
+                    Err(_) => {
+                        return Err(ReadError::Unavailable(format!("the transfer of `{name}` stopped")));
+                    }
+                }
+            }
+            Ok(())
+        };
+        match tokio::time::timeout(TRANSFER, transfer).await {
+            Ok(Ok(())) if bytes.len() == size => Ok(Some(bytes)),
+            Ok(Ok(())) => Err(self.damaged(name, format!("it has {} of {size} bytes", bytes.len()))),
+            Ok(Err(error)) => Err(error),
             Err(_) => Err(ReadError::Unavailable("the transfer took too long".to_owned())),
         }
     }
@@ -68,12 +86,22 @@ impl Objects {
     /// # Errors
     /// The store does not take it.
     pub async fn write(&self, name: &str, bytes: &[u8]) -> Result<(), ReadError> {
-        let mut rest = bytes;
-        match tokio::time::timeout(TRANSFER, self.store.put(name, &mut rest)).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(ReadError::Unavailable(error.to_string())),
-            Err(_) => Err(ReadError::Unavailable("the transfer took too long".to_owned())),
-        }
+        let transfer = async {
+            let mut begun = 0;
+            loop {
+                let mut rest = bytes;
+                begun += 1;
+                match self.store.put(name, &mut rest).await {
+                    Ok(_) => return Ok(()),
+                    Err(error) if error.kind() == PutErrorKind::PublishChunks && begun < WRITES => {
+                        tokio::time::sleep(WRITE_PAUSE).await;
+                    }
+                    Err(error) => return Err(ReadError::Unavailable(error.to_string())),
+                }
+            }
+        };
+        let late = || ReadError::Unavailable("the transfer took too long".to_owned());
+        tokio::time::timeout(TRANSFER, transfer).await.unwrap_or_else(|_| Err(late()))
     }
 
     /// Removes an object, if it exists. Without an answer it stays.

@@ -5,14 +5,13 @@ use std::time::Duration;
 use async_nats::HeaderMap;
 use async_nats::header;
 use async_nats::jetstream::Context;
-use async_nats::jetstream::kv::{
-    CreateErrorKind, Entry, Operation, Store, UpdateError, UpdateErrorKind, Watch,
-};
+use async_nats::jetstream::kv::{Entry, Operation, Store, Watch};
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::publish::{PublishFailure, publish};
 use crate::protocol::{Revision, Written};
 
 /// Most bytes of a record. Larger values belong into an object store.
@@ -97,34 +96,68 @@ impl Records {
 
     /// Writes a record that has this revision; with `None`, one that does not exist.
     pub async fn write(&self, key: &str, expected: Option<Revision>, value: &impl Serialize) -> Written {
+        self.write_with(key, expected, value, HeaderMap::new()).await
+    }
+
+    /// As [`Records::write`], for a record that disappears after `life`, in whole seconds and at least one.
+    pub async fn write_for(
+        &self,
+        key: &str,
+        expected: Option<Revision>,
+        value: &impl Serialize,
+        life: Duration,
+    ) -> Written {
+        self.write_with(key, expected, value, life_header(life)).await
+    }
+
+    async fn write_with(
+        &self,
+        key: &str,
+        expected: Option<Revision>,
+        value: &impl Serialize,
+        headers: HeaderMap,
+    ) -> Written {
         let Some(bytes) = to_bytes(value) else { return Written::Conflict };
-        match expected {
-            Some(Revision(revision)) => judge(self.store.update(key, bytes, revision).await),
-            None => match self.store.create(key, bytes).await {
-                Ok(revision) => Written::Stored(Revision(revision)),
-                Err(error) if error.kind() == CreateErrorKind::AlreadyExists => Written::Conflict,
-                Err(error) => {
-                    tracing::debug!(%error, key, "a record was not created");
-                    Written::Unknown
-                }
-            },
+        let of_none = match expected {
+            Some(Revision(revision)) => return self.write_after(key, bytes, headers, revision).await,
+            None => self.write_after(key, bytes.clone(), headers.clone(), 0).await,
+        };
+        if of_none != Written::Conflict {
+            return of_none;
+        }
+        // A record that was removed leaves a message that says so, which expires.
+        match self.store.entry(key).await {
+            Ok(Some(entry)) if entry.operation != Operation::Put => {
+                self.write_after(key, bytes, headers, entry.revision).await
+            }
+            Ok(_) => Written::Conflict,
+            Err(error) => {
+                tracing::debug!(%error, key, "a record that is to be created cannot be read");
+                Written::Conflict
+            }
         }
     }
 
-    /// Writes a record whatever it has, which disappears after `life`, in whole seconds. Returns its revision; `None` if
+    /// Writes a record whose last message has this position; zero: there is none.
+    async fn write_after(&self, key: &str, bytes: Bytes, headers: HeaderMap, expected: u64) -> Written {
+        let subject = format!("{}{key}", self.store.prefix);
+        match publish(&self.context, subject, headers, bytes, Some(expected)).await {
+            Ok(revision) => Written::Stored(revision),
+            Err(PublishFailure::LostRace) => Written::Conflict,
+            Err(error) => {
+                tracing::debug!(%error, key, "a record was not written");
+                Written::Unknown
+            }
+        }
+    }
+
+    /// Writes a record whatever it has, which disappears after `life`, in whole seconds and at least one. Returns its revision; `None` if
     /// there was no reply.
     pub async fn put(&self, key: &str, value: &impl Serialize, life: Duration) -> Option<Revision> {
         let bytes = to_bytes(value)?;
-        let mut headers = HeaderMap::new();
-        headers.insert(header::NATS_MESSAGE_TTL, life.as_secs().to_string());
         let subject = format!("{}{key}", self.store.prefix);
-        let sent = self.context.publish_with_headers(subject, headers, bytes).await;
-        let stored = match sent {
-            Ok(acknowledged) => acknowledged.await,
-            Err(error) => Err(error),
-        };
-        match stored {
-            Ok(stored) => Some(Revision(stored.sequence)),
+        match publish(&self.context, subject, life_header(life), bytes, None).await {
+            Ok(revision) => Some(revision),
             Err(error) => {
                 tracing::debug!(%error, key, "a record was not written");
                 None
@@ -169,21 +202,16 @@ impl Records {
     }
 }
 
+fn life_header(life: Duration) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(header::NATS_MESSAGE_TTL, life.as_millis().div_ceil(1000).max(1).to_string());
+    headers
+}
+
 fn to_bytes(value: &impl Serialize) -> Option<Bytes> {
     let bytes = serde_json::to_vec(value).ok().filter(|bytes| bytes.len() <= MAX_RECORD_BYTES);
     if bytes.is_none() {
         tracing::error!("a record exceeds {MAX_RECORD_BYTES} bytes and is not written");
     }
     bytes.map(Bytes::from)
-}
-
-fn judge(result: Result<u64, UpdateError>) -> Written {
-    match result {
-        Ok(revision) => Written::Stored(Revision(revision)),
-        Err(error) if error.kind() == UpdateErrorKind::WrongLastRevision => Written::Conflict,
-        Err(error) => {
-            tracing::debug!(%error, "a record was not written");
-            Written::Unknown
-        }
-    }
 }

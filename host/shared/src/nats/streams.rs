@@ -187,6 +187,19 @@ pub(super) fn audit_subject(prefix: &str) -> String {
     format!("{prefix}.audit")
 }
 
+/// The policy key that bounds a stream.
+pub(super) fn stream_setting(stream: &str, prefix: &str) -> &'static str {
+    if stream == audit_stream(prefix) {
+        "`bytes` of [audit]"
+    } else if stream.ends_with(&outputs_bucket(prefix)) {
+        "`saved_output_bytes` of [host]"
+    } else if stream.starts_with(&format!("KV_{prefix}_kv_")) {
+        "`kv_bytes` of [limits]"
+    } else {
+        "what the other accounts of NATS may store"
+    }
+}
+
 /// What NATS stores with each entry, in bytes: its header, its subject, the headers of its expiry.
 const ENTRY_BYTES: u64 = 160;
 

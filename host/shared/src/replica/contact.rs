@@ -12,6 +12,7 @@ use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, OptionFuture};
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use toolbay_core::call::shared::{Heartbeat, LostContact, SharedStatus};
 
@@ -29,6 +30,8 @@ use crate::roster::Roster;
 const BEAT_LIFE: Duration = Duration::from_secs(3600);
 /// The pause before a watch that failed begins again.
 const PAUSE: Duration = Duration::from_millis(200);
+/// The pause before an epoch that could not be applied is tried again: the store, or what the epoch needs here, may be back.
+const RETRY: Duration = Duration::from_secs(5);
 /// How often calls without contact are looked for. Each host call of a guest looks, too.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -37,8 +40,9 @@ pub trait ContactObserver: Send + Sync + fmt::Debug {
     /// The highest epoch on this replica's disk.
     fn persisted_epoch(&self) -> Option<Epoch>;
 
-    /// Persists an epoch, and then applies it. Until it has ended, no later news counts.
-    fn apply(&self, epoch: Epoch) -> BoxFuture<'_, Result<(), String>>;
+    /// Persists an epoch, and then applies it. Until it has ended, no later news counts. `superseded` is cancelled when there is
+    /// a newer epoch: what has not begun to apply is not worth any more time. An error is tried again while there is none.
+    fn apply(&self, epoch: Epoch, superseded: CancellationToken) -> BoxFuture<'_, Result<(), String>>;
 
     /// Calls are refused from now on: cancel those that run. Called again and again until the contact is back.
     fn lost(&self);
@@ -127,6 +131,10 @@ impl Contact {
             liveness: Liveness::new(&settings.name, &incarnation, settings.stale_after),
             epochs: EpochLog::new(observer.persisted_epoch()),
             applied: None,
+            applying: None,
+            newest: None,
+            retry: None,
+            seen: 0,
             saw_epoch: false,
             problem: None,
             name: settings.name.clone(),
@@ -180,13 +188,17 @@ impl Contact {
 
 /// Cancels the calls that run without contact. Those that slip in between the checks are found the next time.
 async fn cancel_without_contact(state: Arc<ContactState>, observer: Arc<dyn ContactObserver>) {
-    let mut had_contact = false;
+    let (mut had_contact, mut was_lost) = (false, false);
     loop {
         tokio::time::sleep(LOOK).await;
         let has_contact = state.check().is_ok();
         if had_contact && !has_contact {
             tracing::warn!("no contact with the shared state: calls are refused");
         }
+        if has_contact && was_lost {
+            tracing::warn!("the contact with the shared state is back: calls are accepted");
+        }
+        was_lost = (was_lost || had_contact) && !has_contact;
         had_contact = has_contact;
         if !has_contact {
             observer.lost();
@@ -199,6 +211,14 @@ struct Follower {
     liveness: Liveness,
     epochs: EpochLog,
     applied: Option<u64>,
+    /// The epoch that is being applied, beside the watch.
+    applying: Option<ApplyingEpoch>,
+    /// What the store has had since then: an epoch, or none.
+    newest: Option<Option<Epoch>>,
+    /// The epoch that could not be applied, and when it is tried again.
+    retry: Option<(Moment, Epoch)>,
+    /// The position of the last entry that the watch has shown.
+    seen: u64,
     /// Whether this watch has shown an epoch.
     saw_epoch: bool,
     /// Why the epoch of the store cannot be in force.
@@ -214,6 +234,21 @@ struct Follower {
 
 type SentBeat = BoxFuture<'static, (Moment, Option<Revision>)>;
 
+/// An epoch that is being applied.
+struct ApplyingEpoch {
+    epoch: Epoch,
+    superseded: CancellationToken,
+    result: BoxFuture<'static, Result<(), String>>,
+}
+
+/// The result of the epoch that is being applied; never without one. Dropping the future loses nothing.
+async fn applied(applying: &mut Option<ApplyingEpoch>) -> Result<(), String> {
+    match applying {
+        Some(applying) => (&mut applying.result).await,
+        None => std::future::pending().await,
+    }
+}
+
 impl Follower {
     /// Follows connection after connection, since each may lead to a store that went back.
     async fn run(mut self, mut connections: watch::Receiver<u64>) {
@@ -222,6 +257,7 @@ impl Follower {
             self.liveness.reset();
             self.state.clock.reset();
             self.saw_epoch = false;
+            self.seen = 0;
             let watching = self.records.watch().await;
             match watching {
                 Ok(watching) => {
@@ -243,7 +279,14 @@ impl Follower {
         let mut is_beating = false;
         loop {
             let pause = self.liveness.next_beat().saturating_sub(now());
+            let retry = self.retry.as_ref().map(|(at, _)| at.saturating_sub(now()));
             tokio::select! {
+                result = applied(&mut self.applying) => self.end_applying(result),
+                () = tokio::time::sleep(retry.unwrap_or_default()), if retry.is_some() => {
+                    if let Some((_, epoch)) = self.retry.take() {
+                        self.judge(Some(epoch));
+                    }
+                }
                 () = tokio::time::sleep(pause), if !is_beating => {
                     beat = Some(self.send_beat()).into();
                     is_beating = true;
@@ -258,7 +301,7 @@ impl Follower {
                     }
                 }
                 entry = watching.next() => match entry {
-                    Some(Ok(entry)) => self.process(&entry).await,
+                    Some(Ok(entry)) => self.process(&entry),
                     Some(Err(error)) => {
                         tracing::debug!(%error, "the watch of the shared state failed");
                         return;
@@ -282,11 +325,11 @@ impl Follower {
         Box::pin(async move { (sent, records.put(&key, &value, BEAT_LIFE).await) })
     }
 
-    async fn process(&mut self, entry: &Entry) {
+    fn process(&mut self, entry: &Entry) {
         let written = entry.created.unix_timestamp_nanos() / 1_000_000;
         self.state.clock.seen(i64::try_from(written).unwrap_or(0));
         if entry.key == EPOCH {
-            self.process_epoch(entry).await;
+            self.process_epoch(entry);
         } else if let Some(name) = entry.key.strip_prefix(BEAT).and_then(decode) {
             match self.records.parse::<Beat>(entry) {
                 Ok(Some(beat)) => self.liveness.beat_seen(now(), &name, beat.value),
@@ -297,32 +340,45 @@ impl Follower {
         // Everything that was there when the watch began has been shown.
         if entry.delta == 0 && !self.saw_epoch {
             self.saw_epoch = true;
-            self.judge(None).await;
+            self.judge(None);
         }
-        self.liveness.processed(entry.revision);
+        self.seen = self.seen.max(entry.revision);
+        self.count_processed();
     }
 
-    async fn process_epoch(&mut self, entry: &Entry) {
+    /// What the watch has shown is processed, unless an epoch in it is not in force yet.
+    fn count_processed(&mut self) {
+        if self.applying.is_none() {
+            self.liveness.processed(self.seen);
+        }
+    }
+
+    fn process_epoch(&mut self, entry: &Entry) {
         self.saw_epoch = true;
         match self.records.parse::<Epoch>(entry) {
-            Ok(found) => self.judge(found.map(|record| record.value)).await,
+            Ok(found) => self.judge(found.map(|record| record.value)),
             Err(error) => self.refuse(&error.to_string(), "publish the policy again"),
         }
     }
 
-    async fn judge(&mut self, found: Option<Epoch>) {
+    /// Judges what the store has. While an epoch is being applied, the newest one waits for its end.
+    fn judge(&mut self, found: Option<Epoch>) {
+        if let Some(applying) = &self.applying {
+            let is_same = found.as_ref() == Some(&applying.epoch);
+            if !is_same {
+                applying.superseded.cancel();
+            }
+            self.newest = (!is_same).then_some(found);
+            return;
+        }
+        let is_failed = self.retry.as_ref().is_some_and(|(_, epoch)| found.as_ref() == Some(epoch));
+        if is_failed {
+            // Another watch shows it again. It is tried at its time.
+            return;
+        }
+        self.retry = None;
         match (self.epochs.judge(found.as_ref()), found) {
-            (EpochStep::Apply, Some(epoch)) => match self.observer.apply(epoch.clone()).await {
-                Ok(()) => {
-                    self.applied = Some(epoch.number);
-                    self.epochs.record(epoch);
-                    self.problem = None;
-                }
-                Err(problem) => {
-                    let what = format!("epoch {} cannot be applied: {problem}", epoch.number);
-                    self.refuse(&what, "publish a policy that this server can apply");
-                }
-            },
+            (EpochStep::Apply, Some(epoch)) => self.begin_applying(epoch),
             (EpochStep::Current | EpochStep::Apply, found) => {
                 self.applied = found.map(|epoch| epoch.number);
                 self.problem = None;
@@ -334,8 +390,41 @@ impl Follower {
         }
     }
 
+    /// Applies an epoch beside the watch, so that beats and later news do not wait for a transfer.
+    fn begin_applying(&mut self, epoch: Epoch) {
+        let (superseded, observer) = (CancellationToken::new(), Arc::clone(&self.observer));
+        let (wanted, cancelled) = (epoch.clone(), superseded.clone());
+        let result = Box::pin(async move { observer.apply(wanted, cancelled).await });
+        self.applying = Some(ApplyingEpoch { epoch, superseded, result });
+    }
+
+    fn end_applying(&mut self, result: Result<(), String>) {
+        let Some(ApplyingEpoch { epoch, .. }) = self.applying.take() else { return };
+        let newest = self.newest.take();
+        match result {
+            Ok(()) => {
+                self.applied = Some(epoch.number);
+                self.epochs.record(epoch);
+                self.problem = None;
+            }
+            // The newer one is judged next.
+            Err(_) if newest.is_some() => {}
+            Err(problem) => {
+                let what = format!("epoch {} cannot be applied: {problem}", epoch.number);
+                self.refuse(&what, "publish a policy that this server can apply");
+                self.retry = Some((now() + RETRY, epoch));
+            }
+        }
+        if let Some(found) = newest {
+            self.judge(found);
+        }
+        self.count_processed();
+    }
+
     fn refuse(&mut self, reason: &str, hint: &str) {
-        tracing::error!(reason, "calls are refused");
+        if self.problem.as_ref().is_none_or(|problem| *problem.reason != *reason) {
+            tracing::error!(reason, "calls are refused");
+        }
         self.problem = Some(LostContact { reason: reason.into(), hint: Some(hint.into()) });
     }
 
@@ -345,7 +434,13 @@ impl Follower {
             reason: format!("another server runs under the name `{}`", self.name).into(),
             hint: Some("give each server another name with `--replica`".into()),
         };
-        self.liveness.has_clash(now).then(clash).or_else(|| self.problem.clone())
+        let is_late = |_: &&ApplyingEpoch| !self.liveness.is_fresh(now);
+        let applying = |applying: &ApplyingEpoch| LostContact {
+            reason: format!("epoch {} of the policy is not in force here yet", applying.epoch.number).into(),
+            hint: Some("its files are still being read from NATS, or applied".into()),
+        };
+        let late = || self.applying.as_ref().filter(is_late).map(applying);
+        self.liveness.has_clash(now).then(clash).or_else(|| self.problem.clone()).or_else(late)
     }
 
     /// Shows the host what is known now.

@@ -1,19 +1,25 @@
 //! Key-value storage of plugins that all servers share. Each operation is one request to the leader of the plugin's stream;
-//! those that depend on the value are repeated until no other server wrote meanwhile.
+//! those that depend on the value are repeated until no other server wrote meanwhile. Within a server, they wait for each
+//! other, so that only servers compete for a key, and not all calls of all servers.
 
 use std::collections::HashMap;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
+use tokio::sync::OwnedMutexGuard;
 use toolbay_core::session::kv::{Bucket, KvError, KvStore, Quota};
 use toolbay_policy::name::PluginId;
 
 use crate::clock::StoreClock;
 use crate::nats::{Condition, Connection, ConnectionError, Entries, EntryError, StoredEntry, decode, encode};
 
-/// Most attempts of an operation that depends on the value. Each conflict means that another server wrote it.
-const MAX_ATTEMPTS: u32 = 100;
+/// Most attempts of an operation that depends on the value. Each conflict means that another server wrote it. Even twenty
+/// servers that write without end let one of them lose so often once in 10²² operations; the deadline of the call is nearer.
+const MAX_ATTEMPTS: u32 = 1000;
+/// Most queues before those that nobody uses are removed.
+const MAX_IDLE_QUEUES: usize = 256;
 
 /// The key-value storage of all plugins.
 #[derive(Debug)]
@@ -21,13 +27,38 @@ pub struct NatsKvStore {
     connection: Connection,
     clock: StoreClock,
     open: Mutex<HashMap<PluginId, Entries>>,
+    queues: KeyQueues,
+}
+
+/// The operations of this server on each key that depend on its value.
+#[derive(Debug, Default)]
+struct KeyQueues(Mutex<HashMap<(PluginId, String), Weak<KeyQueue>>>);
+
+/// The operations on one key. The one that runs holds the lock.
+type KeyQueue = tokio::sync::Mutex<()>;
+
+impl KeyQueues {
+    /// Waits for the earlier operations on a key.
+    async fn wait(&self, plugin: &PluginId, key: &str) -> OwnedMutexGuard<()> {
+        let queue = {
+            let mut queues = self.0.lock();
+            if queues.len() >= MAX_IDLE_QUEUES {
+                queues.retain(|_, queue| queue.strong_count() > 0);
+            }
+            let slot = queues.entry((plugin.clone(), key.to_owned())).or_default();
+            let queue = slot.upgrade().unwrap_or_default();
+            *slot = Arc::downgrade(&queue);
+            queue
+        };
+        queue.lock_owned().await
+    }
 }
 
 impl NatsKvStore {
     /// A store that opens the stream of each plugin when it is first used.
     #[must_use]
     pub fn new(connection: Connection, clock: StoreClock) -> Self {
-        Self { connection, clock, open: Mutex::default() }
+        Self { connection, clock, open: Mutex::default(), queues: KeyQueues::default() }
     }
 
     async fn entries(&self, plugin: &PluginId) -> Result<Entries, KvError> {
@@ -170,6 +201,7 @@ impl KvStore for NatsKvStore {
     ) -> BoxFuture<'a, Result<i64, KvError>> {
         Box::pin(async move {
             let (entries, key) = (self.entries(bucket.plugin()).await?, key_of(bucket, key));
+            let _turn = self.queues.wait(bucket.plugin(), &key).await;
             for _ in 0..MAX_ATTEMPTS {
                 let CurrentEntry { entry, condition } = self.read(&entries, &key).await?;
                 let number = entry.as_ref().map_or(Ok(0), |entry| parse_number(&entry.value))?;
@@ -198,6 +230,7 @@ impl KvStore for NatsKvStore {
         Box::pin(async move {
             check_size(&value, quota)?;
             let (entries, key) = (self.entries(bucket.plugin()).await?, key_of(bucket, key));
+            let _turn = self.queues.wait(bucket.plugin(), &key).await;
             for _ in 0..MAX_ATTEMPTS {
                 let CurrentEntry { entry, condition } = self.read(&entries, &key).await?;
                 if entry.as_ref().map(|entry| &*entry.value) != expected.as_deref() {

@@ -1,5 +1,6 @@
 //! Tasks that servers share: a record for each task, which the server that runs it writes, and messages to that server.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use async_nats::jetstream::kv::Watch;
@@ -8,12 +9,12 @@ use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex, mpsc};
 use tokio_util::task::AbortOnDropHandle;
-use toolbay_core::call::shared::{FoundTask, TaskMessage, TaskRecord, TaskStore, TaskStoreError};
+use toolbay_core::call::shared::{FoundTask, TaskMessage, TaskRecord, TaskStore, TaskStoreError, TaskWrite};
 
 use crate::bundle::ContentDigest;
 use crate::clock::StoreClock;
 use crate::nats::{Objects, ReadError, Records, encode};
-use crate::protocol::Written;
+use crate::protocol::{Revision, Written};
 use crate::roster::{ProcessId, Roster};
 
 /// The start of the keys of tasks, and of messages to them.
@@ -38,6 +39,8 @@ pub(crate) struct NatsTaskStore {
     clock: StoreClock,
     roster: Roster,
     messages: Mutex<mpsc::Receiver<(String, TaskMessage)>>,
+    /// The last revision of each task of this server that has not ended, by record. A late write of an older state is refused.
+    revisions: parking_lot::Mutex<HashMap<String, Revision>>,
     /// Ends with the store.
     _following: AbortOnDropHandle<()>,
 }
@@ -52,6 +55,16 @@ struct StoredTask {
     expires: u64,
     /// The state; `None` if it is an object.
     state: Option<String>,
+    /// The name of the object with the state. Another state has another object, so that a write that is refused changes
+    /// nothing.
+    #[serde(default)]
+    object: Option<String>,
+}
+
+impl StoredTask {
+    fn has_state_of(&self, other: &Self) -> bool {
+        self.has_ended == other.has_ended && self.state == other.state && self.object == other.object
+    }
 }
 
 impl NatsTaskStore {
@@ -61,40 +74,107 @@ impl NatsTaskStore {
         let inbox = format!("{MESSAGE}{}.", encode(&roster.own().replica));
         // Owned by the store, and ends with it.
         let following = AbortOnDropHandle::new(tokio::spawn(follow(records.clone(), inbox, sender)));
-        Self { records, states, clock, roster, messages: Mutex::new(receiver), _following: following }
+        Self {
+            records,
+            states,
+            clock,
+            roster,
+            messages: Mutex::new(receiver),
+            revisions: parking_lot::Mutex::default(),
+            _following: following,
+        }
     }
 
-    async fn write(&self, task: TaskRecord) -> Result<(), TaskStoreError> {
-        let is_inline = task.state.len() <= MAX_INLINE;
-        if !is_inline {
-            let written = self.states.write(&object(&task.id), task.state.as_bytes()).await;
-            written.map_err(|error| unavailable(&error))?;
+    async fn write(&self, task: TaskRecord) -> Result<TaskWrite, TaskStoreError> {
+        let (key, life) = (record_key(&task.id), task.life);
+        let stored = self.to_stored(task).await?;
+        let mut expected = self.revisions.lock().get(&key).copied();
+        for _ in 0..MAX_ATTEMPTS {
+            match self.records.write_for(&key, expected, &stored, life).await {
+                Written::Stored(revision) => {
+                    let mut revisions = self.revisions.lock();
+                    if stored.has_ended || life.is_zero() {
+                        revisions.remove(&key);
+                    } else {
+                        revisions.insert(key, revision);
+                    }
+                    return Ok(TaskWrite::Stored);
+                }
+                Written::Conflict => {}
+                Written::Unknown => break,
+            }
+            // A write of this server whose reply was lost, or another server took this one for dead.
+            let found = self.records.read::<StoredTask>(&key).await.map_err(|error| unavailable(&error))?;
+            match found {
+                Some(found) if found.value.has_ended => {
+                    self.revisions.lock().remove(&key);
+                    let is_own = found.value.has_state_of(&stored);
+                    return Ok(if is_own { TaskWrite::Stored } else { TaskWrite::EndedBefore });
+                }
+                found => expected = found.map(|found| found.revision),
+            }
         }
+        Err(TaskStoreError("the shared state does not take the task".to_owned()))
+    }
+
+    /// The record of a task. A large state is stored as an object first.
+    async fn to_stored(&self, task: TaskRecord) -> Result<StoredTask, TaskStoreError> {
         let life = u64::try_from(task.life.as_millis()).unwrap_or(u64::MAX);
-        let stored = StoredTask {
+        let (state, object) = self.store_state(&task.id, task.state).await?;
+        Ok(StoredTask {
             owner: ContentDigest::of(task.owner.as_bytes()),
             process: self.roster.own().clone(),
             has_ended: task.has_ended,
             expires: self.clock.now().saturating_add(life),
-            state: is_inline.then_some(task.state),
+            state,
+            object,
+        })
+    }
+
+    /// The state, or the name of the object that has it.
+    async fn store_state(
+        &self,
+        id: &str,
+        state: String,
+    ) -> Result<(Option<String>, Option<String>), TaskStoreError> {
+        if state.len() <= MAX_INLINE {
+            return Ok((Some(state), None));
+        }
+        let name = format!("task-{}-{}", encode(id), ContentDigest::of(state.as_bytes()));
+        let written = self.states.write(&name, state.as_bytes()).await;
+        written.map_err(|error| unavailable(&error))?;
+        Ok((None, Some(name)))
+    }
+
+    /// Writes the final state of a task of a dead server, unless the task changed since it was read.
+    async fn write_end(&self, task: &FoundTask, state: String) -> Result<(), TaskStoreError> {
+        let key = record_key(&task.id);
+        let found = self.records.read::<StoredTask>(&key).await.map_err(|error| unavailable(&error))?;
+        let Some(found) = found.filter(|found| found.revision == Revision(task.revision)) else {
+            return Ok(());
         };
-        let seconds =
-            Duration::from_secs(task.life.as_millis().div_ceil(1000).try_into().unwrap_or(u64::MAX));
-        match self.records.put(&format!("{TASK}{}", task.id), &stored, seconds).await {
-            Some(_) => Ok(()),
-            None => Err(TaskStoreError("the shared state does not take the task".to_owned())),
+        let (state, object) = self.store_state(&task.id, state).await?;
+        let life = Duration::from_millis(found.value.expires.saturating_sub(self.clock.now()));
+        let ended = StoredTask { has_ended: true, state, object, ..found.value };
+        match self.records.write_for(&key, Some(found.revision), &ended, life).await {
+            Written::Stored(_) | Written::Conflict => Ok(()),
+            Written::Unknown => {
+                Err(TaskStoreError("the shared state does not take the end of the task".to_owned()))
+            }
         }
     }
 
     async fn read(&self, owner: &str, id: &str) -> Result<Option<FoundTask>, ReadError> {
-        let found = self.records.read::<StoredTask>(&format!("{TASK}{}", encode(id))).await?;
+        let found = self.records.read::<StoredTask>(&record_key(id)).await?;
         let owner = ContentDigest::of(owner.as_bytes());
         let is_readable = |task: &StoredTask| task.owner == owner && self.clock.now() < task.expires;
-        let Some(task) = found.map(|record| record.value).filter(is_readable) else { return Ok(None) };
-        let state = match task.state {
-            Some(state) => state,
-            None => {
-                let bytes = self.states.read(&object(id), MAX_STATE).await?;
+        let Some(record) = found.filter(|record| is_readable(&record.value)) else { return Ok(None) };
+        let (task, Revision(revision)) = (record.value, record.revision);
+        let state = match (task.state, task.object) {
+            (Some(state), _) => state,
+            (None, None) => return Ok(None),
+            (None, Some(object)) => {
+                let bytes = self.states.read(&object, MAX_STATE).await?;
                 let Some(state) = bytes.and_then(|bytes| String::from_utf8(bytes).ok()) else {
                     return Ok(None);
                 };
@@ -107,6 +187,7 @@ impl NatsTaskStore {
             has_ended: task.has_ended,
             host_is_alive: self.roster.is_alive(&task.process),
             host: task.process.replica,
+            revision,
         }))
     }
 
@@ -129,8 +210,12 @@ impl NatsTaskStore {
 }
 
 impl TaskStore for NatsTaskStore {
-    fn put(&self, task: TaskRecord) -> BoxFuture<'_, Result<(), TaskStoreError>> {
+    fn put(&self, task: TaskRecord) -> BoxFuture<'_, Result<TaskWrite, TaskStoreError>> {
         Box::pin(self.write(task))
+    }
+
+    fn end<'a>(&'a self, task: &'a FoundTask, state: String) -> BoxFuture<'a, Result<(), TaskStoreError>> {
+        Box::pin(self.write_end(task, state))
     }
 
     fn get<'a>(
@@ -193,8 +278,8 @@ async fn pass_on(
     }
 }
 
-fn object(id: &str) -> String {
-    format!("task-{}", encode(id))
+fn record_key(id: &str) -> String {
+    format!("{TASK}{}", encode(id))
 }
 
 fn unavailable(error: &ReadError) -> TaskStoreError {

@@ -12,6 +12,7 @@ use toolbay_core::session::kv::{Bucket, KvStore as _, Quota};
 use toolbay_core::session::output_store::{OutputQuota, OutputStore as _, SavedText};
 use toolbay_core::tool::canonical;
 use toolbay_policy::capability::kv::KvScope;
+use toolbay_shared::audit::AuditTail;
 use toolbay_shared::bundle::Bundle;
 use toolbay_shared::nats::{Connection, Credentials, Permissions, Role};
 use toolbay_shared::publication::Publication;
@@ -39,7 +40,7 @@ async fn the_printed_permissions_are_enough_and_no_more() {
     let mut server = NatsServer::configured(&format!("authorization {{ users: [{operator}, {replica}] }}"));
     server.credentials = as_operator;
     let publication = server.publication().await;
-    let first = publication.publish(None, &Bundle::default()).await.unwrap();
+    let first = publication.publish(None, &Bundle::default(), 0).await.unwrap().epoch;
     let component = publication.put_component(b"component").await.unwrap();
     let plan = storage_plan(9, 1 << 20, LIFE);
     server.create_storage(&plan).await;
@@ -69,7 +70,7 @@ async fn the_printed_permissions_are_enough_and_no_more() {
     use_calls(&own.shared_state()).await;
     assert!(!server.log().contains("Publish Violation"), "{}", server.log());
     // Nothing comes back from a subject that is not allowed.
-    let taken = read.publish(None, &Bundle::default()).await;
+    let taken = read.publish(None, &Bundle::default(), 0).await;
     assert!(taken.is_err(), "a replica published {taken:?}");
     assert!(server.log().contains("Publish Violation"), "{}", server.log());
 
@@ -91,9 +92,12 @@ async fn use_storage(replica: &Replica) {
     let id = outputs.put("session", text.clone()).await.unwrap();
     assert_eq!(outputs.get("session", &id).await, Some(text));
     let audit = replica.audit_stream().await.unwrap();
-    assert_eq!(audit.last_number().await.unwrap(), 0);
-    assert_eq!(audit.append(1, &["first".to_owned(), "second".to_owned()]).await, 2);
-    assert_eq!(audit.last_number().await.unwrap(), 2);
+    assert_eq!(audit.last().await.unwrap(), None);
+    let lines = ["first".to_owned(), "second".to_owned()];
+    let appended = audit.append(AuditTail::default(), &lines).await;
+    assert_eq!(appended.count, 2);
+    let last = audit.last().await.unwrap().unwrap();
+    assert_eq!((last.tail, &*last.line, last.tail.number), (appended.tail, "second", 2));
 }
 
 /// Uses idempotency keys, approvals and tasks.

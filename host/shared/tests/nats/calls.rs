@@ -5,7 +5,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::json;
 use toolbay_core::call::idempotency::{CallEnd, CallKey, KeyState, MAX_RESULT_BYTES, RecordedResult};
-use toolbay_core::call::shared::{SharedState, TaskMessage, TaskRecord};
+use toolbay_core::call::shared::{SharedState, TaskMessage, TaskRecord, TaskWrite};
 use toolbay_core::session::attachment::{Attachment, AttachmentError};
 use toolbay_core::tool::canonical::{self, Digest};
 use toolbay_core::tool::content::ToolOutput;
@@ -158,6 +158,25 @@ async fn a_task_is_read_and_reached_from_every_replica() {
     crash(one, &two).await;
     let found = b.get("team", "0af3").await.unwrap().unwrap();
     assert!(found.state == large && found.has_ended && !found.host_is_alive);
+    assert_eq!(b.put(task("late".to_owned(), true)).await.unwrap(), TaskWrite::EndedBefore);
+    b.end(&found, "failed".to_owned()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_that_was_ended_for_a_dead_replica_stays_ended() {
+    let server = NatsServer::start();
+    let ((one, _), (two, _)) = (server.replica("a").await, server.replica("b").await);
+    let (a, b) = (one.shared_state().tasks, two.shared_state().tasks);
+    a.put(task("working".to_owned(), false)).await.unwrap();
+    let stale = b.get("team", "0af3").await.unwrap().unwrap();
+    a.put(task("still working".to_owned(), false)).await.unwrap();
+    b.end(&stale, "failed".to_owned()).await.unwrap();
+    let found = b.get("team", "0af3").await.unwrap().unwrap();
+    assert_eq!((&*found.state, found.has_ended), ("still working", false), "it changed since it was read");
+    b.end(&found, "failed".to_owned()).await.unwrap();
+    assert_eq!(a.put(task("done".to_owned(), true)).await.unwrap(), TaskWrite::EndedBefore);
+    let found = b.get("team", "0af3").await.unwrap().unwrap();
+    assert_eq!((&*found.state, found.has_ended), ("failed", true));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,6 +9,7 @@ use serde_json::json;
 use toolbay_shared::bundle::Bundle;
 use toolbay_shared::nats::{Bucket, Connection, Credentials, SharedAddress};
 use toolbay_shared::protocol::Written;
+use toolbay_shared::publication::EpochGap;
 
 use crate::server::{Journal, NatsServer, STALE_AFTER, until};
 
@@ -17,7 +18,8 @@ async fn publish(server: &NatsServer, number: u64) -> u64 {
     let publication = server.publication().await;
     let policy = ("policy.toml".to_owned(), format!("version = {number}"));
     let current = publication.current().await.unwrap();
-    publication.publish(current.as_ref(), &Bundle::new([policy]).unwrap()).await.unwrap().number
+    let published = publication.publish(current.as_ref(), &Bundle::new([policy]).unwrap(), 0).await;
+    published.unwrap().epoch.number
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -35,6 +37,90 @@ async fn every_replica_applies_each_epoch_and_sees_the_others() {
     assert!(two.status().refusing.is_none());
     two.shut_down().await;
     until("it sees the other leave", || one.status().others.is_empty()).await;
+}
+
+/// The bundle of an epoch that is replaced was removed while it was read. The watch waited for the read, and with it the
+/// next epoch and all beats.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_epoch_whose_transfer_hangs_stops_neither_the_beats_nor_the_next_epoch() {
+    let server = NatsServer::start();
+    let journal = Arc::<Journal>::default();
+    journal.hangs_at.store(1, Ordering::Relaxed);
+    let (replica, journal) = server.replica_with("r", journal).await;
+    let (other, _) = server.replica("other").await;
+    publish(&server, 1).await;
+    until("epoch 1 begins", || *journal.begun.lock() == [1]).await;
+    let heartbeat = replica.shared_state().heartbeat;
+    until("no call runs under the policy before it", || heartbeat.check().is_err()).await;
+    // The other one forgets a server that has not beaten for this time.
+    tokio::time::sleep(STALE_AFTER * 2).await;
+    assert!(other.status().others.contains_key("r"), "it beats");
+    publish(&server, 2).await;
+    until("epoch 2 is applied", || *journal.applied.lock() == [2]).await;
+    until("calls are accepted", || heartbeat.check().is_ok()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_epoch_that_could_not_be_applied_is_tried_again() {
+    let server = NatsServer::start();
+    let journal = Arc::<Journal>::default();
+    journal.fails_at.store(1, Ordering::Relaxed);
+    let (replica, journal) = server.replica_with("r", journal).await;
+    publish(&server, 1).await;
+    let heartbeat = replica.shared_state().heartbeat;
+    until("calls are refused", || {
+        heartbeat.check().is_err_and(|lost| lost.reason.contains("epoch 1 cannot be applied"))
+    })
+    .await;
+    until("epoch 1 is applied", || *journal.applied.lock() == [1]).await;
+    until("calls are accepted", || heartbeat.check().is_ok()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_bundles_are_kept_for_those_who_read_them() {
+    let server = NatsServer::start();
+    let publication = server.publication().await;
+    let mut digests = Vec::new();
+    for number in 1..=10 {
+        publish(&server, number).await;
+        digests.push(publication.current().await.unwrap().unwrap().epoch.digest);
+    }
+    let mut kept = Vec::new();
+    for digest in &digests {
+        kept.push(publication.bundle(digest).await.is_ok());
+    }
+    assert_eq!(kept, [false, true, true, true, true, true, true, true, true, true]);
+    // The same policy again keeps its own bundle.
+    publish(&server, 9).await;
+    publish(&server, 9).await;
+    assert!(publication.current().await.unwrap().is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transfer_that_brings_nothing_ends_soon() {
+    let server = NatsServer::start();
+    let publication = server.publication().await;
+    let digest = publication.put_component(&vec![7; 1 << 20]).await.unwrap();
+    let client = async_nats::connect(format!("127.0.0.1:{}", server.port)).await.unwrap();
+    let stream = async_nats::jetstream::new(client).get_stream("OBJ_toolbay_files").await.unwrap();
+    stream.purge().filter("$O.toolbay_files.C.>").await.unwrap();
+    let began = Instant::now();
+    publication.component(&digest, 2 << 20).await.unwrap_err();
+    assert!(began.elapsed() < std::time::Duration::from_secs(30), "{:?}", began.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_is_behind_what_was_seen_is_published_above_and_named() {
+    let server = NatsServer::start();
+    publish(&server, 1).await;
+    let publication = server.publication().await;
+    let current = publication.current().await.unwrap();
+    assert_eq!(publication.gap(current.as_ref(), 1).await.unwrap(), None);
+    let gap = Some(EpochGap { stored: 1, seen: 7 });
+    assert_eq!(publication.gap(current.as_ref(), 7).await.unwrap(), gap);
+    let published =
+        publication.publish(current.as_ref(), &current.as_ref().unwrap().bundle, 7).await.unwrap();
+    assert_eq!((published.epoch.number, published.gap), (8, gap));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,7 +9,7 @@ use toolbay_policy::name::PluginId;
 use toolbay_shared::clock::StoreClock;
 use toolbay_shared::storage::NatsKvStore;
 
-use crate::server::{NatsServer, plugin, storage_plan};
+use crate::server::{CLUSTER, NatsServer, plugin, storage_plan};
 
 const QUOTA: Quota = Quota { value_bytes: 2 << 20, bytes: 2 << 20, keys: 50 };
 
@@ -47,6 +47,44 @@ async fn entries_are_the_same_on_all_servers() {
     one.remove(&all, "a").await.unwrap();
     two.set(&all, "\0", Vec::new(), Some(Duration::ZERO), QUOTA).await.unwrap();
     assert_eq!(two.keys(&all, "", None, 2).await.unwrap(), ["a.b", &"k".repeat(512)]);
+}
+
+/// In a cluster, NATS refuses a concurrent write with an error of its own. A third of the increments failed.
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_thousand_increments_at_once_on_three_nats_servers_all_count() {
+    const EACH: usize = 10;
+    const TASKS: usize = 1000;
+    let servers = NatsServer::cluster();
+    servers[0].publication_on(CLUSTER).await;
+    let plan = storage_plan(QUOTA.keys, QUOTA.bytes, Duration::from_secs(60));
+    servers[0].create_storage_on(&plan, CLUSTER).await;
+    let mut stores = Vec::new();
+    for server in &servers {
+        let connection = server.connect("r").await;
+        stores.push(Arc::new(NatsKvStore::new(connection, StoreClock::default())));
+    }
+    let all = bucket(KvScope::Plugin, "");
+    let mut tasks = Vec::new();
+    for at in 0..TASKS {
+        let (store, all) = (Arc::clone(&stores[at % stores.len()]), all.clone());
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..EACH {
+                store.increment(&all, "n", 1, QUOTA).await.unwrap();
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let total = (TASKS * EACH).to_string();
+    assert_eq!(stores[0].get(&all, "n").await.unwrap().unwrap(), total.into_bytes());
+    // One of several that replace the same value wins; for the others it is another value, and no error.
+    let replace = |at: usize| {
+        let (store, all) = (Arc::clone(&stores[at % stores.len()]), all.clone());
+        async move { store.replace(&all, "r", None, at.to_string().into_bytes(), QUOTA).await.unwrap() }
+    };
+    let won = futures_util::future::join_all((0..60).map(replace)).await;
+    assert_eq!(won.iter().filter(|won| **won).count(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,6 +9,7 @@
 )]
 
 mod access;
+mod audit;
 mod budgets;
 mod calls;
 mod contact;

@@ -1,11 +1,12 @@
 //! Conditional writes, and the settings of streams.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use toolbay_shared::nats::{Bucket, Durability};
+use toolbay_shared::nats::{Bucket, Connection, Credentials, Durability};
 use toolbay_shared::protocol::Written;
+use toolbay_shared::publication::Publication;
 
-use crate::server::{DURABILITY, NatsServer, storage_plan};
+use crate::server::{CLUSTER, DURABILITY, NatsServer, storage_plan};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_is_written_under_its_condition() {
@@ -37,4 +38,38 @@ async fn streams_that_lack_what_a_promise_needs_are_named() {
     let three = operator.check(&plan, Durability { replicas: 3 }).await.unwrap();
     assert_eq!(three.len(), Bucket::ALL.len() + 4, "{three:#?}");
     assert!(three.iter().all(|problem| problem.contains("has 1 of 3 replicas")), "{three:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_without_disk_space_is_named_with_what_gives_it_room() {
+    let server = NatsServer::configured("jetstream { max_file_store: 64MB }");
+    let operator = server.connect("operator").await;
+    let failed = Publication::create(&operator, DURABILITY).await.unwrap_err().to_string();
+    for part in ["no disk space", "`KV_toolbay_calls`", "max_file_store", "store_dir", "256MiB"] {
+        assert!(failed.contains(part), "{part}: {failed}");
+    }
+    let server = NatsServer::configured("jetstream { max_file_store: 2GB }");
+    server.publication().await;
+    let plan = storage_plan(1, 8 << 30, Duration::from_secs(60));
+    let failed = server.connect("operator").await.create_storage(&plan, DURABILITY).await.unwrap_err();
+    let failed = failed.to_string();
+    assert!(failed.contains("no disk space") && failed.contains("`kv_bytes` of [limits]"), "{failed}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_without_a_majority_is_named() {
+    let mut servers = NatsServer::cluster();
+    servers[0].publication_on(CLUSTER).await;
+    for server in &mut servers[1..] {
+        server.kill();
+    }
+    let begin = Instant::now();
+    let failed = loop {
+        match Connection::open(servers[0].address(), &Credentials::default(), "r").await {
+            Err(error) => break error.to_string(),
+            // The last server still takes itself for the leader.
+            Ok(_) => assert!(begin.elapsed() < Duration::from_secs(60)),
+        }
+    };
+    assert!(failed.contains("has no quorum") && !failed.contains("start it with"), "{failed}");
 }

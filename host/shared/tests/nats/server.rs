@@ -2,11 +2,12 @@
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
 use toolbay_policy::name::PluginId;
 use toolbay_shared::nats::{
     AuditLimits, Connection, Credentials, Durability, EntriesLimits, OutputLimits, SharedAddress, StoragePlan,
@@ -21,6 +22,8 @@ use crate::process::NatsProcess;
 const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) const STALE_AFTER: Duration = Duration::from_secs(1);
 pub(crate) const DURABILITY: Durability = Durability { replicas: 1 };
+/// The durability of [`NatsServer::cluster`].
+pub(crate) const CLUSTER: Durability = Durability { replicas: 3 };
 
 /// The plugin with entries.
 pub(crate) fn plugin() -> PluginId {
@@ -67,6 +70,12 @@ impl NatsServer {
         Self { process: NatsProcess::start(lines), credentials: Credentials::default(), tls: false }
     }
 
+    /// Three servers that keep the same streams.
+    pub(crate) fn cluster() -> [Self; 3] {
+        let server = |process| Self { process, credentials: Credentials::default(), tls: false };
+        NatsProcess::start_cluster().map(server)
+    }
+
     pub(crate) fn address(&self) -> SharedAddress {
         let scheme = if self.tls { "tls" } else { "nats" };
         SharedAddress::parse(&format!("{scheme}://127.0.0.1:{}", self.port)).unwrap()
@@ -78,12 +87,32 @@ impl NatsServer {
 
     /// Creates the buckets, unless they exist.
     pub(crate) async fn publication(&self) -> Publication {
-        Publication::create(&self.connect("operator").await, DURABILITY).await.unwrap()
+        self.publication_on(DURABILITY).await
+    }
+
+    /// Creates the buckets, unless they exist. A cluster takes a moment to elect its leader.
+    pub(crate) async fn publication_on(&self, durability: Durability) -> Publication {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let created = match Connection::open(self.address(), &self.credentials, "operator").await {
+                Ok(connection) => Publication::create(&connection, durability).await,
+                Err(error) => Err(error),
+            };
+            match created {
+                Ok(publication) => return publication,
+                Err(error) => assert!(Instant::now() < end, "{error}"),
+            }
+        }
     }
 
     /// Creates the streams of a plan.
     pub(crate) async fn create_storage(&self, plan: &StoragePlan) {
-        self.connect("operator").await.create_storage(plan, DURABILITY).await.unwrap();
+        self.create_storage_on(plan, DURABILITY).await;
+    }
+
+    /// Creates the streams of a plan.
+    pub(crate) async fn create_storage_on(&self, plan: &StoragePlan, durability: Durability) {
+        self.connect("operator").await.create_storage(plan, durability).await.unwrap();
     }
 
     pub(crate) async fn replica(&self, name: &str) -> (Replica, Arc<Journal>) {
@@ -110,6 +139,12 @@ impl NatsServer {
 pub(crate) struct Journal {
     pub(crate) disk: Mutex<Option<Epoch>>,
     pub(crate) applied: Mutex<Vec<u64>>,
+    /// The epochs whose application has begun.
+    pub(crate) begun: Mutex<Vec<u64>>,
+    /// The epoch whose application does not end before there is a newer one.
+    pub(crate) hangs_at: AtomicU64,
+    /// The epoch whose application fails once.
+    pub(crate) fails_at: AtomicU64,
     pub(crate) lost: AtomicUsize,
 }
 
@@ -118,10 +153,20 @@ impl ContactObserver for Journal {
         self.disk.lock().clone()
     }
 
-    fn apply(&self, epoch: Epoch) -> BoxFuture<'_, Result<(), String>> {
-        *self.disk.lock() = Some(epoch.clone());
-        self.applied.lock().push(epoch.number);
-        Box::pin(std::future::ready(Ok(())))
+    fn apply(&self, epoch: Epoch, superseded: CancellationToken) -> BoxFuture<'_, Result<(), String>> {
+        self.begun.lock().push(epoch.number);
+        Box::pin(async move {
+            if self.hangs_at.load(Ordering::Relaxed) == epoch.number {
+                superseded.cancelled().await;
+                return Err("a newer epoch replaced it".to_owned());
+            }
+            if self.fails_at.swap(0, Ordering::Relaxed) == epoch.number {
+                return Err("the transfer stopped".to_owned());
+            }
+            *self.disk.lock() = Some(epoch.clone());
+            self.applied.lock().push(epoch.number);
+            Ok(())
+        })
     }
 
     fn lost(&self) {

@@ -8,6 +8,7 @@ use prometheus_client::metrics::counter::Counter;
 use tokio::sync::Notify;
 use toolbay_core::audit::AuditRecord;
 use toolbay_core::audit::observer::AuditObserver;
+use toolbay_core::call::refusal::RefusalReason;
 use toolbay_core::call::trace::{CallTrace, TraceNotes};
 use toolbay_core::tool::ToolSource;
 use toolbay_policy::limits::Usage;
@@ -53,6 +54,7 @@ pub(super) struct FinishedCall {
     pub(super) session_id: Option<String>,
     pub(super) profile: Option<String>,
     pub(super) outcome: &'static str,
+    pub(super) refusal: Option<RefusalReason>,
     pub(super) usage: Usage,
     pub(super) is_cached: bool,
 }
@@ -147,6 +149,7 @@ impl FinishedCall {
             session_id: record.session_id.clone(),
             profile: record.profile.clone(),
             outcome: record.outcome,
+            refusal: record.refusal,
             usage: record.usage,
             is_cached: record.cached,
         }

@@ -9,6 +9,7 @@
 
 use std::time::Duration;
 
+use toolbay_core::call::refusal::RefusalReason;
 use toolbay_core::call::trace::{HttpRequestSpan, RequestTrace, RequestTransport, TraceParent};
 use toolbay_core::tool::ToolSource;
 
@@ -113,6 +114,7 @@ impl FinishedCall {
         span.text(names::OPERATION_NAME, names::EXECUTE_TOOL);
         span.text(names::TOOL_NAME, tool);
         span.text(names::OUTCOME, self.outcome);
+        span.text_if(names::REFUSAL, self.refusal.map(RefusalReason::as_str));
         let transport = request.map(|request| request.transport);
         let client = match transport {
             Some(RequestTransport::Tcp(address)) => Some(address.to_string()),

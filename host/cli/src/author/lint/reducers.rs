@@ -1,6 +1,8 @@
 //! The checks of reducers: each runs twice on several texts.
 
+use tokio_util::sync::CancellationToken;
 use toolbay::{Host, PluginId, PluginInfo};
+use toolbay_core::call::compute::ComputePool;
 use toolbay_core::output::reduce::ReduceContext;
 use toolbay_core::registry::ReducerEntry;
 use toolbay_core::tool::content::{ToolOutput, ToolResult};
@@ -70,8 +72,14 @@ async fn problem(entry: &ReducerEntry, text: &str) -> Option<String> {
 /// The reduced text; `None`: the text stays.
 async fn run(entry: &ReducerEntry, text: &str) -> Result<Option<String>, String> {
     let input: ToolResult = Ok(ToolOutput::text(text));
-    let context =
-        ReduceContext { tool_name: &entry.declared, args: "{}", turn_count: 1, budget_chars: BUDGET };
+    let compute = ComputePool::default().queue(entry.target.as_str().into(), CancellationToken::new());
+    let context = ReduceContext {
+        tool_name: &entry.declared,
+        args: "{}",
+        turn_count: 1,
+        budget_chars: BUDGET,
+        compute: &compute,
+    };
     match entry.reducer.reduce(&input, context).await {
         Ok(reduced) => Ok(reduced.map(|reduced| match reduced {
             Ok(output) => output.value,

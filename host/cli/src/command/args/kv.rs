@@ -39,6 +39,17 @@ pub(crate) enum KvCommand {
     },
 }
 
+impl KvCommand {
+    /// The plugin that it names.
+    pub(crate) fn plugin(&self) -> Option<&str> {
+        match self {
+            Self::List { plugin, .. } | Self::Clear { plugin } => Some(plugin),
+            Self::Get(entry) | Self::Remove(entry) => Some(&entry.plugin),
+            Self::Usage | Self::Backup { .. } => None,
+        }
+    }
+}
+
 /// One entry of the key-value storage.
 #[derive(Debug, clap::Args)]
 pub(crate) struct EntryArgs {

@@ -30,6 +30,9 @@ pub(crate) enum McpCommand {
     Check {
         /// The server's name.
         name: String,
+        /// Fail for warnings, too.
+        #[arg(long)]
+        strict: bool,
         /// Print JSON.
         #[arg(long)]
         json: bool,
@@ -45,7 +48,7 @@ pub(crate) enum McpCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Remove the credentials of a login.
+    /// Remove the credentials of a login, and withdraw its tokens where the authorization server can.
     Logout {
         /// The server's name.
         name: String,
@@ -85,6 +88,9 @@ pub(crate) struct AddArgs {
     /// Let the program use the network.
     #[arg(long, conflicts_with = "url")]
     pub(crate) network: bool,
+    /// Let the program change modes, owners and attributes of all your files.
+    #[arg(long, conflicts_with = "url")]
+    pub(crate) chmod: bool,
     /// What happens where the kernel cannot confine the program: `required` or `best-effort`; `none` disables the
     /// sandbox.
     #[arg(long, value_name = "WORD", conflicts_with = "url")]
@@ -95,6 +101,12 @@ pub(crate) struct AddArgs {
     /// A header of every request, `NAME: VALUE`. Repeatable.
     #[arg(long, value_name = "NAME: VALUE", requires = "url")]
     pub(crate) header: Vec<String>,
+    /// A file with certificates (PEM) of authorities to trust, for the server and its login.
+    #[arg(long, value_name = "FILE", requires = "url", value_hint = ValueHint::FilePath)]
+    pub(crate) ca: Option<String>,
+    /// The HTTP proxy to the server and its login: `http://HOST:PORT`.
+    #[arg(long, value_name = "URL", requires = "url", value_hint = ValueHint::Url)]
+    pub(crate) proxy: Option<String>,
     /// Include only these tools; `*` matches any characters. Repeatable.
     #[arg(long, value_name = "TOOL")]
     pub(crate) tool: Vec<String>,

@@ -20,6 +20,9 @@ pub(crate) enum OpenApiCommand {
     Check {
         #[command(flatten)]
         document: DocumentArgs,
+        /// Fail for warnings, too.
+        #[arg(long)]
+        strict: bool,
         /// Print JSON.
         #[arg(long)]
         json: bool,
@@ -76,4 +79,10 @@ pub(crate) struct DocumentArgs {
     /// A private network of the service and its document: `127.0.0.1`, `10.0.0.0/8`. Repeatable.
     #[arg(long, value_name = "NETWORK")]
     pub(crate) net_private: Vec<String>,
+    /// A file with certificates (PEM) of authorities to trust, for the service and its document.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) ca: Option<String>,
+    /// The HTTP proxy to the service and its document: `http://HOST:PORT`.
+    #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
+    pub(crate) proxy: Option<String>,
 }

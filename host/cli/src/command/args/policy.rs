@@ -12,6 +12,9 @@ pub(crate) enum PolicyCommand {
         /// The policy. Default: the one that the other commands use.
         #[arg(value_hint = ValueHint::FilePath)]
         file: Option<PathBuf>,
+        /// Fail for warnings, too.
+        #[arg(long)]
+        strict: bool,
         /// Print the findings as JSON.
         #[arg(long)]
         json: bool,

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::ValueHint;
 
+use super::precedence::absolute_path;
+
 /// Where the shared state is, and how to prove who one is there.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "Shared state")]
@@ -13,19 +15,19 @@ pub(crate) struct SharedArgs {
     #[arg(long, global = true, value_name = "URL", env = "TOOLBAY_SHARED", hide_env_values = true)]
     pub(crate) shared: Option<String>,
     /// The `.creds` file of NATS.
-    #[arg(long, global = true, value_name = "FILE", env = "TOOLBAY_SHARED_CREDENTIALS", hide_env_values = true, value_hint = ValueHint::FilePath, hide_short_help = true)]
+    #[arg(long, global = true, value_name = "FILE", value_parser = absolute_path(), env = "TOOLBAY_SHARED_CREDENTIALS", hide_env_values = true, value_hint = ValueHint::FilePath, hide_short_help = true)]
     pub(crate) shared_credentials: Option<PathBuf>,
     /// A file with the seed of an nkey.
-    #[arg(long, global = true, value_name = "FILE", env = "TOOLBAY_SHARED_NKEY", hide_env_values = true, value_hint = ValueHint::FilePath, conflicts_with = "shared_credentials", hide_short_help = true)]
+    #[arg(long, global = true, value_name = "FILE", value_parser = absolute_path(), env = "TOOLBAY_SHARED_NKEY", hide_env_values = true, value_hint = ValueHint::FilePath, hide_short_help = true)]
     pub(crate) shared_nkey: Option<PathBuf>,
     /// Certificates of the authorities that sign those of NATS, in PEM. Default: those of the system.
-    #[arg(long, global = true, value_name = "FILE", env = "TOOLBAY_SHARED_CA", hide_env_values = true, value_hint = ValueHint::FilePath, hide_short_help = true)]
+    #[arg(long, global = true, value_name = "FILE", value_parser = absolute_path(), env = "TOOLBAY_SHARED_CA", hide_env_values = true, value_hint = ValueHint::FilePath, hide_short_help = true)]
     pub(crate) shared_ca: Option<PathBuf>,
     /// The certificate of this client for NATS, in PEM.
-    #[arg(long, global = true, value_name = "FILE", env = "TOOLBAY_SHARED_CERT", hide_env_values = true, value_hint = ValueHint::FilePath, requires = "shared_key", hide_short_help = true)]
+    #[arg(long, global = true, value_name = "FILE", value_parser = absolute_path(), env = "TOOLBAY_SHARED_CERT", hide_env_values = true, value_hint = ValueHint::FilePath, requires = "shared_key", hide_short_help = true)]
     pub(crate) shared_cert: Option<PathBuf>,
     /// The key of that certificate, in PEM.
-    #[arg(long, global = true, value_name = "FILE", env = "TOOLBAY_SHARED_KEY", hide_env_values = true, value_hint = ValueHint::FilePath, requires = "shared_cert", hide_short_help = true)]
+    #[arg(long, global = true, value_name = "FILE", value_parser = absolute_path(), env = "TOOLBAY_SHARED_KEY", hide_env_values = true, value_hint = ValueHint::FilePath, requires = "shared_cert", hide_short_help = true)]
     pub(crate) shared_key: Option<PathBuf>,
 }
 

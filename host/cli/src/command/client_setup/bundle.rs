@@ -13,6 +13,7 @@ use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
 use crate::command::args::{ServerJsonArgs, SetupArgs};
+use crate::command::named_path::path_failure;
 use crate::command::setup::{self, HostPurpose, ReportLevel};
 use crate::{CommandStatus, host_failure, output};
 
@@ -152,7 +153,7 @@ impl BundleContents {
         if made.is_err() {
             std::fs::remove_file(&temporary).ok();
         }
-        made.with_context(|| format!("`{}` cannot be created", out.display()))
+        made.with_context(|| format!("`{}` cannot be created", out.display())).map_err(path_failure)
     }
 
     fn write_to(&self, file: &Path) -> Result<u64> {

@@ -17,7 +17,9 @@ pub(super) fn json(text: &str, key: &str, name: &str, entry: &Value) -> Result<S
     let there =
         jsonc_parser::parse_to_serde_value::<Option<Value>>(text, &options).context("it is no JSON")?;
     let there = there.ok_or_else(|| anyhow!("it is no JSON"))?;
+    // A client reads `null` as no servers.
     let servers = there.as_object().ok_or_else(|| anyhow!("it is no JSON object"))?.get(key);
+    let servers = servers.filter(|servers| !servers.is_null());
     if servers.is_some_and(|servers| !servers.is_object()) {
         bail!("its `{key}` is no object");
     }
@@ -28,6 +30,12 @@ pub(super) fn json(text: &str, key: &str, name: &str, entry: &Value) -> Result<S
     }
     let root = CstRootNode::parse(text, &options).context("it is no JSON")?;
     let object = root.object_value().ok_or_else(|| anyhow!("it is no JSON object"))?;
+    if object.get(key).is_some() && servers.is_none() {
+        object
+            .get(key)
+            .into_iter()
+            .for_each(|property| property.set_value(CstInputValue::Object(Vec::new())));
+    }
     let servers = object.object_value_or_create(key).ok_or_else(|| anyhow!("its `{key}` is no object"))?;
     match servers.get(name) {
         Some(there) => there.set_value(input(entry)),
@@ -38,7 +46,10 @@ pub(super) fn json(text: &str, key: &str, name: &str, entry: &Value) -> Result<S
     let after = jsonc_parser::parse_to_serde_value::<Option<Value>>(&merged, &options)?.unwrap_or_default();
     let mut expect = there;
     if let Some(object) = expect.as_object_mut() {
-        let servers = object.entry(key).or_insert_with(|| Value::Object(serde_json::Map::new()));
+        let servers = object.entry(key).or_insert(Value::Null);
+        if servers.is_null() {
+            *servers = Value::Object(serde_json::Map::new());
+        }
         if let Some(servers) = servers.as_object_mut() {
             servers.insert(name.to_owned(), entry.clone());
         }
@@ -49,12 +60,28 @@ pub(super) fn json(text: &str, key: &str, name: &str, entry: &Value) -> Result<S
     Ok(merged)
 }
 
-/// The entry with the keys that the user added to the previous one, such as variables.
+/// Keys of an entry for a server at a URL. A client that finds one of them connects there, whatever `command` says.
+const REMOTE_KEYS: [&str; 10] = [
+    "url",
+    "serverUrl",
+    "httpUrl",
+    "type",
+    "transport",
+    "headers",
+    "http_headers",
+    "env_http_headers",
+    "bearer_token_env_var",
+    "oauth",
+];
+
+/// The entry with the keys that the user added to the previous one, such as variables. Keys of a server at a URL go, because
+/// the entry starts a program.
 fn overlay(old: Option<&Value>, entry: &Value) -> Value {
     let (Some(old), Some(new)) = (old.and_then(Value::as_object), entry.as_object()) else {
         return entry.clone();
     };
     let mut all = old.clone();
+    all.retain(|key, _| !REMOTE_KEYS.contains(&key.as_str()));
     for (key, value) in new {
         let empty = value.as_object().is_some_and(serde_json::Map::is_empty);
         if !(empty && all.contains_key(key)) {
@@ -88,6 +115,9 @@ pub(super) fn toml(text: &str, key: &str, name: &str, entry: &Value) -> Result<S
     let servers = servers.as_table_like_mut().ok_or_else(|| anyhow!("its `{key}` is no table"))?;
     let own = servers.entry(name).or_insert_with(|| Item::Table(Table::new()));
     let own = own.as_table_like_mut().ok_or_else(|| anyhow!("its `{key}.{name}` is no table"))?;
+    for key in REMOTE_KEYS.iter().filter(|key| entry.get(key).is_none()) {
+        own.remove(key);
+    }
     for (key, value) in entry.as_object().into_iter().flatten() {
         let new = toml_from_json(value)?;
         let same = own.get(key).and_then(Item::as_value).is_some_and(|old| {
@@ -163,6 +193,29 @@ mod tests {
             assert!(merged.contains(part), "{part}: {merged}");
         }
         assert_eq!(toml(&merged, "mcp_servers", "toolbay", &entry).unwrap(), merged);
+    }
+
+    #[test]
+    fn an_entry_means_what_the_client_reads() {
+        let entry = json!({"command": "t", "args": ["serve"]});
+        for (there, kept) in [
+            ("{\"mcpServers\": null}", json!({"mcpServers": {"toolbay": entry}})),
+            // With a URL the client would connect to it, and start nothing.
+            (
+                "{\"mcpServers\": {\"toolbay\": {\"type\": \"http\", \"url\": \"https://a\", \"headers\": {\"a\": \"b\"}, \"env\": {\"A\": \"b\"}}}}",
+                json!({"mcpServers": {"toolbay": {"command": "t", "args": ["serve"], "env": {"A": "b"}}}}),
+            ),
+        ] {
+            let merged = json(there, "mcpServers", "toolbay", &entry).unwrap();
+            assert_eq!(serde_json::from_str::<Value>(&merged).unwrap(), kept, "{merged}");
+            assert_eq!(json(&merged, "mcpServers", "toolbay", &entry).unwrap(), merged);
+        }
+        let there = "[mcp_servers.toolbay]\nurl = \"https://a\"\nbearer_token_env_var = \"A\"\n";
+        let merged = toml(there, "mcp_servers", "toolbay", &entry).unwrap();
+        assert!(
+            !merged.contains("url") && !merged.contains("bearer") && merged.contains("command"),
+            "{merged}"
+        );
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! A grant under review: the plugin, what it asks for, and the lines that the policy would get.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, anyhow, bail};
-use toolbay::{Agreement, FileConsents, Host, PluginId, PluginInfo};
+use anyhow::{Context as _, Result, anyhow};
+use toolbay::{Agreement, FileConsents, Host, LoadError, LoadProblem, PluginId, PluginInfo};
 use toolbay_core::audit::{AuditSink, GrantEvent, GrantRecord};
 use toolbay_policy::consent::{Authority, Consent, ConsentChange, ConsentStore};
 
@@ -15,6 +15,7 @@ use crate::command::args::SetupArgs;
 use crate::command::setup::{self, PolicyFile};
 use crate::command::{install, policy_file};
 use crate::host_failure;
+use crate::output::error::CommandError;
 
 /// A grant that the operator may agree to.
 pub(crate) struct GrantReview {
@@ -27,6 +28,14 @@ pub(crate) struct GrantReview {
     pub(super) edit: GrantEdit,
     /// The update that waits, if it is one.
     pub(super) held: Option<HeldVersion>,
+}
+
+/// The file of the version that waits while an older one runs.
+fn waiting_file(host: &Host, id: &PluginId) -> Option<PathBuf> {
+    let is_it = |problem: &LoadProblem| {
+        problem.plugin.as_ref() == Some(id) && matches!(*problem.error, LoadError::ConsentRequired(_))
+    };
+    host.problems().into_iter().find(is_it).map(|problem| problem.file)
 }
 
 impl GrantReview {
@@ -45,7 +54,14 @@ impl GrantReview {
                 Self::new(args, file, loaded, Some(held), only, tool)
             }
             None => {
-                let loaded = setup::require_plugin(args, policy, plugin).await?;
+                let (host, info) = setup::require_plugin(args, policy.clone(), plugin).await?;
+                // While an older version runs, the one that waits is the one to agree to.
+                let loaded = match waiting_file(&host, &info.id) {
+                    Some(waiting) => {
+                        install::load(args, policy, (&info.id, info.id.as_str()), &waiting).await?
+                    }
+                    None => (host, info),
+                };
                 Self::new(args, file, loaded, None, only, tool)
             }
         }
@@ -70,7 +86,9 @@ impl GrantReview {
         if let Some(name) = tool
             && !tools.iter().any(|(own, _)| own.as_str() == name)
         {
-            bail!("--tool `{name}`: the plugin has no such tool");
+            let known = tools.iter().map(|(own, _)| own.as_str());
+            let what = format!("tool of the plugin `{}`:", info.id);
+            return Err(CommandError::unknown("unknown_tool", &what, name, known).into());
         }
         let consents = setup::consents(args)?;
         let known = consents.get(&info.id).map_err(|e| host_failure(anyhow!(e)))?;
@@ -97,7 +115,7 @@ impl GrantReview {
         if !self.edit.proposals.is_empty() {
             let path = self.file.file.as_deref();
             let path = path.context("there is no policy file: name one with --config FILE")?;
-            policy_file::write(path, self.file.text.as_deref(), &self.edit.text).map_err(host_failure)?;
+            policy_file::write(path, self.file.text.as_deref(), &self.edit.text)?;
         }
         if let Some(held) = &self.held {
             held.apply(args).await?;

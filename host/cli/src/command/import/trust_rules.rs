@@ -12,9 +12,9 @@ use toolbay_distribution::signature::keyless::TrustRoot;
 use toolbay_policy::text::one_line;
 
 use crate::command::args::SetupArgs;
+use crate::command::named_path::path_failure;
 use crate::command::policy_file;
 use crate::command::setup::PolicyFile;
-use crate::host_failure;
 use crate::output;
 use crate::output::error::CommandError;
 
@@ -50,7 +50,7 @@ pub(super) fn add(args: &SetupArgs, rules: &[ArchivedRule], quiet: bool) -> Resu
     for (path, content) in added.iter().flat_map(|rule| &rule.files) {
         write_new(path, content)?;
     }
-    policy_file::write(path, file.text.as_deref(), &text).map_err(host_failure)?;
+    policy_file::write(path, file.text.as_deref(), &text)?;
     for rule in added.iter().filter(|_| !quiet) {
         let scope = rule.table.get("scope").and_then(toml_edit::Item::as_str).unwrap_or_default();
         output::print_note(&format!("the policy trusts {} for `{scope}`", rule.signers.join(", ")));
@@ -124,5 +124,5 @@ fn write_new(path: &Path, content: &str) -> Result<()> {
         std::fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
         std::fs::File::create_new(path)?.write_all(content.as_bytes())
     };
-    write().map_err(|error| host_failure(anyhow!(error).context(format!("`{}`", path.display()))))
+    write().map_err(|error| path_failure(anyhow!(error).context(format!("`{}`", path.display()))))
 }

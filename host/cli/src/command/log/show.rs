@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use toolbay_policy::text::one_line;
 
 use super::{UNFINISHED, text};
+use crate::command::args::StatsGroup;
 use crate::output::format::{self, count_noun};
 use crate::output::table::{Cell, TextTable};
 use crate::output::{self, DIM, FAILURE, NAME, SUCCESS};
@@ -28,18 +29,35 @@ pub(super) fn has_refusal(record: &Value) -> bool {
     is_refusal || refusals(record).next().is_some() || filled("refused") || filled("held")
 }
 
-fn refusals(record: &Value) -> impl Iterator<Item = String> {
+fn is_refused(one: &Value) -> bool {
+    one.get("allowed") == Some(&Value::Bool(false))
+}
+
+fn refused_uses(record: &Value) -> impl Iterator<Item = &Value> {
     let uses = record.get("uses").and_then(Value::as_array).into_iter().flatten();
-    let refused = |one: &&Value| one.get("allowed") == Some(&Value::Bool(false));
-    let uses = uses.filter(refused).map(|one| format!("{} {}", text(one, "key"), text(one, "what")));
-    let by_rules = record.get("permission").filter(refused).map(|decision| {
+    uses.filter(|one| is_refused(one))
+}
+
+/// How often a call was refused something: once by a gate, and for each use.
+fn count_refusals(record: &Value) -> u64 {
+    let by_gate = !text(record, "refusal").is_empty() || record.get("permission").is_some_and(is_refused);
+    u64::from(by_gate) + refused_uses(record).count() as u64
+}
+
+fn refusals(record: &Value) -> impl Iterator<Item = String> {
+    let uses = refused_uses(record).map(|one| format!("{} {}", text(one, "key"), text(one, "what")));
+    let by_rules = record.get("permission").filter(|one| is_refused(one)).map(|decision| {
         let action = text(decision, "action");
+        let is_of_profile = decision.get("of_profile").and_then(Value::as_bool).unwrap_or_default();
+        let profile = Some(text(record, "profile")).filter(|name| is_of_profile && !name.is_empty());
+        let table = profile.map(|name| format!(" of [profile.{name}]")).unwrap_or_default();
         match decision.get("rule").and_then(Value::as_u64) {
-            Some(place) => format!("permission: rule {place} says {action}"),
-            None => format!("permission: {action}"),
+            Some(place) => format!("permission: rule {place}{table} says {action}"),
+            None => format!("permission: {action}{}", table.replacen(" of ", " by ", 1)),
         }
     });
-    uses.chain(by_rules).map(|refusal| one_line(&refusal, MAX))
+    let of_call = Some(text(record, "refusal").to_owned()).filter(|reason| !reason.is_empty());
+    of_call.into_iter().chain(uses).chain(by_rules).map(|refusal| one_line(&refusal, MAX))
 }
 
 /// An empty table of records.
@@ -111,9 +129,14 @@ fn number(record: &Value, pointer: &str) -> u64 {
     record.pointer(pointer).and_then(Value::as_u64).unwrap_or(0)
 }
 
-/// Who called: the agent, or else the platform.
+/// The time that a call waited, in microseconds. Audits of older versions have the wait for a place only.
+fn waited(record: &Value) -> u64 {
+    record.get("waited_us").and_then(Value::as_u64).unwrap_or_else(|| number(record, "/usage/queued_us"))
+}
+
+/// Who called: the agent or token, else the program, else the platform.
 fn client(record: &Value) -> String {
-    let keys = ["agent_id", "platform"].map(|key| text(record, key));
+    let keys = ["agent_id", "client_name", "platform"].map(|key| text(record, key));
     one_line(keys.into_iter().find(|text| !text.is_empty()).unwrap_or_default(), MAX)
 }
 
@@ -155,6 +178,10 @@ fn request(record: &Value) -> RecordRow {
     let [reason, client, method, path, host] =
         ["reason", "client", "method", "path", "host"].map(|key| one_line(text(record, key), MAX));
     let mut details = vec![format!("status {}", number(record, "/status"))];
+    let token = one_line(text(record, "token"), MAX);
+    if !token.is_empty() {
+        details.push(token);
+    }
     if !host.is_empty() {
         details.push(format!("host {host}"));
     }
@@ -168,7 +195,12 @@ fn refused(record: &Value) -> RecordRow {
     let client = if client.is_empty() { "several".to_owned() } else { client };
     let count = usize::try_from(number(record, "/count")).unwrap_or(usize::MAX);
     let calls = count_noun(count, &what, &format!("{what}s"));
-    failed(&reason, last, client, vec![format!("{calls} within {} s", number(record, "/seconds"))])
+    let within = format!("{calls} within {} s", number(record, "/seconds"));
+    match one_line(text(record, "outcome"), MAX) {
+        // Requests have a reason only.
+        outcome if outcome.is_empty() => failed(&reason, last, client, vec![within]),
+        outcome => failed(&outcome, last, client, vec![format!("refused {reason}"), within]),
+    }
 }
 
 /// A decision about a plugin, or its load.
@@ -218,9 +250,11 @@ fn lists(map: Option<&Value>) -> Vec<String> {
     lists.flat_map(of_list).collect()
 }
 
-/// Calls, counted by tool.
-#[derive(Default)]
-pub(super) struct CallStats(BTreeMap<String, ToolCallStats>);
+/// Calls, counted by tool or client.
+pub(super) struct CallStats {
+    by: StatsGroup,
+    groups: BTreeMap<String, ToolCallStats>,
+}
 
 #[derive(Default)]
 struct ToolCallStats {
@@ -233,14 +267,30 @@ struct ToolCallStats {
 }
 
 impl CallStats {
+    pub(super) fn new(by: StatsGroup) -> Self {
+        Self { by, groups: BTreeMap::new() }
+    }
+
+    /// Adds clients that may have made no call.
+    pub(super) fn add_unused(&mut self, names: Vec<String>) {
+        for name in names {
+            self.groups.entry(name).or_default();
+        }
+    }
+
     pub(super) fn add(&mut self, record: &Value) {
         if text(record, "kind") != "call" {
             return;
         }
-        let tool = self.0.entry(one_line(text(record, "tool"), MAX)).or_default();
+        let name = match self.by {
+            StatsGroup::Tool => one_line(text(record, "tool"), MAX),
+            StatsGroup::Client => client(record),
+        };
+        let tool = self.groups.entry(name).or_default();
         *tool.outcomes.entry(one_line(text(record, "outcome"), MAX)).or_default() += 1;
-        tool.refusals += refusals(record).count() as u64;
-        tool.durations.push(number(record, "/duration_us"));
+        tool.refusals += count_refusals(record);
+        // A person who thinks, and a queue, make no tool slow.
+        tool.durations.push(number(record, "/duration_us").saturating_sub(waited(record)));
         if let Some(fuel) = record.pointer("/usage/fuel").and_then(Value::as_u64) {
             tool.fuel = tool.fuel.saturating_add(fuel);
             tool.metered += 1;
@@ -248,15 +298,19 @@ impl CallStats {
     }
 
     pub(super) fn show(mut self, json: bool) -> std::io::Result<()> {
-        self.0.values_mut().for_each(|stats| stats.durations.sort_unstable());
+        self.groups.values_mut().for_each(|stats| stats.durations.sort_unstable());
+        let (group, title) = match self.by {
+            StatsGroup::Tool => ("tool", "TOOL"),
+            StatsGroup::Client => ("client", "CLIENT"),
+        };
         if json {
             return output::print_json(
-                &self.0.iter().map(|(tool, stats)| stats.json(tool)).collect::<Vec<_>>(),
+                &self.groups.iter().map(|(name, stats)| stats.json(group, name)).collect::<Vec<_>>(),
             );
         }
-        let header = ["TOOL", "CALLS", "MEDIAN", "95 %", "FUEL A CALL", "OUTCOMES"];
+        let header = [title, "CALLS", "MEDIAN", "95 %", "FUEL A CALL", "OUTCOMES"];
         let mut table = TextTable::new(header).with_numbers_in(&[1, 2, 3, 4]);
-        for (tool, stats) in &self.0 {
+        for (tool, stats) in &self.groups {
             let mut outcomes: Vec<String> =
                 stats.outcomes.iter().map(|(outcome, count)| format!("{outcome} {count}")).collect();
             if stats.refusals > 0 {
@@ -286,9 +340,9 @@ impl ToolCallStats {
         self.fuel.checked_div(self.metered)
     }
 
-    fn json(&self, tool: &str) -> Value {
+    fn json(&self, group: &str, name: &str) -> Value {
         json!({
-            "tool": tool,
+            group: name,
             "calls": self.durations.len(),
             "median_us": self.percentile(50),
             "p95_us": self.percentile(95),
@@ -296,5 +350,52 @@ impl ToolCallStats {
             "outcomes": self.outcomes,
             "refusals": self.refusals,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_the_table_of_its_rule() {
+        for (permission, expected) in [
+            (json!({"action": "deny", "rule": 1, "allowed": false}), "permission: rule 1 says deny"),
+            (
+                json!({"action": "deny", "rule": 1, "of_profile": true, "allowed": false}),
+                "permission: rule 1 of [profile.few] says deny",
+            ),
+            (
+                json!({"action": "ask", "of_profile": true, "allowed": false}),
+                "permission: ask by [profile.few]",
+            ),
+        ] {
+            let record = json!({"kind": "call", "profile": "few", "permission": permission});
+            assert_eq!(refusals(&record).collect::<Vec<_>>(), [expected]);
+        }
+    }
+
+    #[test]
+    fn calls_are_counted_by_client_without_their_waits_and_unused_tokens_are_there() {
+        let mut stats = CallStats::new(StatsGroup::Client);
+        for (client, outcome, refusal) in
+            [("token:ci", "ok", ""), ("token:ci", "not_available", "rule"), ("oauth:alice", "ok", "")]
+        {
+            stats.add(&json!({"kind": "call", "tool": "p__t", "agent_id": client, "outcome": outcome,
+                "refusal": refusal, "permission": {"allowed": refusal.is_empty()},
+                "duration_us": 61_000_000, "waited_us": 60_000_000}));
+        }
+        stats.add_unused(vec!["token:ci".to_owned(), "token:old".to_owned()]);
+        let shown: Vec<Value> = stats.groups.iter().map(|(name, one)| one.json("client", name)).collect();
+        let facts = |one: &Value| (one["client"].clone(), one["calls"].clone(), one["refusals"].clone());
+        assert_eq!(
+            shown.iter().map(facts).collect::<Vec<_>>(),
+            [
+                (json!("oauth:alice"), json!(1), json!(0)),
+                (json!("token:ci"), json!(2), json!(1)),
+                (json!("token:old"), json!(0), json!(0)),
+            ]
+        );
+        assert_eq!(shown[0]["median_us"], 1_000_000, "a person thought for a minute");
     }
 }

@@ -14,6 +14,7 @@ use crate::command::new_secrets::{NewSecrets, SecretReceiver};
 use crate::command::policy_file;
 use crate::command::setup::PolicyFile;
 use crate::output;
+use crate::output::error::CommandError;
 
 pub(super) async fn run(args: &SetupArgs, new: &AddArgs) -> Result<CommandStatus> {
     let file = PolicyFile::find_or_new(args, true)?;
@@ -22,7 +23,7 @@ pub(super) async fn run(args: &SetupArgs, new: &AddArgs) -> Result<CommandStatus
     };
     let text = file.text_or_new();
     let (after, lines) = add_server(&text, new)?;
-    file.parse(&after)?;
+    file.parse_edit(&after)?;
     if new.json {
         if !new.dry_run {
             policy_file::write(path, file.text.as_deref(), &after)?;
@@ -41,8 +42,11 @@ pub(super) async fn run(args: &SetupArgs, new: &AddArgs) -> Result<CommandStatus
     }
     policy_file::write(path, file.text.as_deref(), &after)?;
     let open = new.url.is_some() && new.bearer.is_none() && new.header.is_empty();
-    // A server that cannot be reached now is shown by `mcp check`.
-    let login = open && super::login::is_required(args, &new.name).await.unwrap_or(false);
+    let required = if open { super::login::is_required(args, &new.name).await } else { Ok(false) };
+    let login = required.unwrap_or_else(|error| {
+        output::print_warning(&format!("the server was not reached: {error}"));
+        false
+    });
     let next = if login { "the server requires a login: " } else { "try it with " };
     let verb = if login { "login" } else { "check" };
     output::print_note(&format!("written to `{}`; {next}`toolbay mcp {verb} {}`", path.display(), new.name));
@@ -51,7 +55,8 @@ pub(super) async fn run(args: &SetupArgs, new: &AddArgs) -> Result<CommandStatus
 
 /// Adds a server to the text of a policy. Returns the text and its new lines.
 fn add_server(text: &str, new: &AddArgs) -> Result<(String, String)> {
-    let name = PluginId::new(&new.name).map_err(|e| anyhow!("{e}"))?;
+    let name =
+        PluginId::new(&new.name).map_err(|e| anyhow!(e.to_string().replacen("plugin id", "the name", 1)))?;
     let mut document: DocumentMut = text.parse().context("the policy is no TOML")?;
     let receiver = new.url.as_deref().map_or(Ok(SecretReceiver::Program), SecretReceiver::of_url)?;
     let mut secrets = NewSecrets::new("mcp", name.as_str(), receiver);
@@ -62,7 +67,10 @@ fn add_server(text: &str, new: &AddArgs) -> Result<(String, String)> {
     let before = document.to_string();
     let servers = policy_file::sections(&mut document, "mcp")?;
     if servers.contains_key(name.as_str()) && !new.replace {
-        bail!("the policy has a server `{name}` already: `--replace` puts this one in its place");
+        let text = format!("the policy has a server `{name}` already");
+        return Err(CommandError::new("exists", text)
+            .with_help("`--replace` puts this one in its place")
+            .into());
     }
     servers.remove(name.as_str());
     servers.insert(name.as_str(), Item::Table(section));
@@ -122,8 +130,10 @@ fn by_command(new: &AddArgs, secrets: &mut NewSecrets) -> Result<Table> {
         }
         section.insert("env_secrets", Item::Value(variables.into()));
     }
-    if new.network {
-        section.insert("network", toml_edit::value(true));
+    for (key, is_set) in [("network", new.network), ("chmod", new.chmod)] {
+        if is_set {
+            section.insert(key, toml_edit::value(true));
+        }
     }
     if let Some(word) = &new.sandbox {
         section.insert("sandbox", toml_edit::value(word.as_str()));
@@ -148,6 +158,7 @@ fn by_url(new: &AddArgs, url: &str, secrets: &mut NewSecrets) -> Result<Table> {
         }
         section.insert("headers", Item::Value(headers.into()));
     }
+    policy_file::put_route(&mut section, new.ca.as_deref(), new.proxy.as_deref())?;
     put_common(&mut section, new);
     Ok(section)
 }

@@ -4,15 +4,16 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, anyhow};
 use serde_json::json;
 use toolbay::core::call::invoke::BoxFuture;
-use toolbay_mcp::client::{self, AuthorizationHandler};
+use toolbay_mcp::client::{self, AuthorizationHandler, TokenRevocation};
 use toolbay_policy::mcp_server::McpServer;
 use toolbay_policy::text::one_line;
 
 use crate::command::args::SetupArgs;
 use crate::command::setup::{self, HostPurpose};
+use crate::output::error::CommandError;
 use crate::{CommandStatus, output};
 
 /// How long the program that opens the browser may take.
@@ -59,9 +60,7 @@ fn open_browser(url: &str) {
 fn find_server(host: &toolbay::Host, name: &str) -> Result<Arc<McpServer>> {
     let policy = host.policy();
     policy.mcp_server(name).cloned().ok_or_else(|| {
-        let known: Vec<String> = policy.mcp_servers().map(|server| format!("`{}`", server.name)).collect();
-        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-        anyhow!("the policy has no server `{}`; it has {known}", one_line(name, 100))
+        super::unknown_server(name, policy.mcp_servers().map(|server| server.name.as_str())).into()
     })
 }
 
@@ -71,7 +70,10 @@ pub(super) async fn login(args: &SetupArgs, name: &str, browser: bool, json: boo
     let user = Arc::new(TerminalUser { browser });
     let done = match client::login(&server, host.server_connector(), user).await {
         Ok(done) => done,
-        Err(error) => bail!("the login to `{name}` failed, and nothing was saved: {error}"),
+        Err(error) => {
+            let text = format!("the login to `{name}` failed, and nothing was saved: {error}");
+            return Err(CommandError::new("login_failed", text).into());
+        }
     };
     if json {
         output::print_json(&json!({
@@ -98,13 +100,46 @@ pub(super) async fn logout(args: &SetupArgs, name: &str, json: bool) -> Result<C
     let host = setup::host(args, HostPurpose::Inspect)?;
     // The section may be gone, and its credentials still there.
     let id = toolbay_policy::name::PluginId::new(name).map_err(|e| anyhow!("{e}"))?;
-    let had = client::logout(&id, &*host.server_connector()).await?;
+    let policy = host.policy();
+    let server = policy.mcp_server(name).map(Arc::as_ref);
+    let done = client::logout(&id, server, host.server_connector()).await?;
+    if !done.removed && server.is_none() {
+        return Err(
+            super::unknown_server(name, policy.mcp_servers().map(|server| server.name.as_str())).into()
+        );
+    }
     if json {
-        output::print_json(&json!({"server": name, "removed": had}))?;
+        let (revoked, reason) = match &done.revocation {
+            TokenRevocation::Revoked(_) => (true, None),
+            TokenRevocation::Failed(error) => (false, Some(error.to_string())),
+            TokenRevocation::NoTokens | TokenRevocation::Unsupported(_) => (false, None),
+        };
+        let report = json!({"server": name, "removed": done.removed, "revoked": revoked, "reason": reason});
+        output::print_json(&report)?;
         return Ok(CommandStatus::Success);
     }
-    let said = if had { "removed the credentials of" } else { "there are no credentials of" };
-    output::print_note(&format!("{said} `{name}`"));
+    if !done.removed {
+        output::print_note(&format!("there are no credentials of `{name}`"));
+        return Ok(CommandStatus::Success);
+    }
+    let shown = |issuer: &str| one_line(issuer, 300);
+    match &done.revocation {
+        TokenRevocation::NoTokens => output::print_note(&format!("removed the credentials of `{name}`")),
+        TokenRevocation::Revoked(issuer) => output::print_note(&format!(
+            "removed the credentials of `{name}`, and `{}` withdrew its tokens",
+            shown(issuer)
+        )),
+        TokenRevocation::Unsupported(issuer) => output::print_note(&format!(
+            "removed the credentials of `{name}`; `{}` withdraws no tokens, so they are valid until they expire",
+            shown(issuer)
+        )),
+        TokenRevocation::Failed(error) => {
+            output::print_note(&format!("removed the credentials of `{name}`"));
+            output::print_warning(&format!(
+                "its tokens are valid until they expire, because they were not withdrawn: {error}"
+            ));
+        }
+    }
     Ok(CommandStatus::Success)
 }
 
@@ -112,5 +147,5 @@ pub(super) async fn logout(args: &SetupArgs, name: &str, json: bool) -> Result<C
 pub(super) async fn is_required(args: &SetupArgs, name: &str) -> Result<bool> {
     let host = setup::host(args, HostPurpose::Inspect)?;
     let server = find_server(&host, name)?;
-    Ok(client::requires_login(&server, host.server_connector()).await)
+    Ok(client::requires_login(&server, host.server_connector()).await?)
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow, bail};
 use toml_edit::{Array, DocumentMut, InlineTable, Table, value};
 use toolbay::{OpenApiInfo, Policy};
+use toolbay_core::registry::ToolEntry;
 use toolbay_policy::text::one_line;
 use toolbay_policy::{DocumentLocation, OpenApiService};
 
@@ -15,12 +16,16 @@ use crate::command::policy_file;
 use crate::command::setup::{self, HostPurpose, PolicyFile};
 use crate::host_failure;
 
+use super::CHECKED;
+
 /// The table of services in the policy.
 const KIND: &str = "openapi";
 
 /// A section and its effect.
 pub(super) struct ServicePlan {
     pub(super) info: OpenApiInfo,
+    /// Its tools.
+    pub(super) tools: Vec<Arc<ToolEntry>>,
     /// The section as the policy would contain it, with those of its secrets.
     pub(super) section: String,
     /// The whole policy with the section.
@@ -41,11 +46,11 @@ pub(super) async fn plan(
     let mut section = service_table(&place, document)?;
     section.entry("server").or_insert_with(|| value("https://example.invalid"));
     let first = with_section(text, name, section)?;
-    let first = file.parse(&first)?;
+    let first = file.parse_edit(&first)?;
     let about = find_service(&first, name)?;
     let host = setup::host_for(args, first, HostPurpose::Inspect)?;
     let read = host.read_openapi(&about).await;
-    let (read, digest) = read.map_err(|why| anyhow!("`{place}`: {}{}", why, hint(&why, &about)))?;
+    let (read, digest) = read.map_err(|why| anyhow!("`{place}`: {}", with_flag(&why, &about)))?;
     let mut section = service_table(&place, document)?;
     if pin {
         section.insert("sha256", value(&*digest));
@@ -60,22 +65,32 @@ pub(super) async fn plan(
         with_section(text, name, section)?.parse().context("the policy is no TOML")?;
     secrets.into_iter().try_for_each(|secrets| secrets.write(&mut with))?;
     let text = with.to_string();
-    let policy = file.parse(&text)?;
+    let policy = file.parse_edit(&text)?;
     let host = setup::host_for(args, policy, HostPurpose::Inspect)?;
     let info = host.load_openapi().await.into_iter().find(|info| info.name == name);
     let info = info.ok_or_else(|| host_failure(anyhow!("the section was not read")))?;
-    Ok(ServicePlan { info, section: shown, text })
+    let catalog = host.registry().snapshot();
+    let tools = catalog.from_source(&format!("{KIND}:{name}")).cloned().collect();
+    Ok(ServicePlan { info, tools, section: shown, text })
 }
 
-/// The flag of this command that allows a private address.
-fn hint(why: &str, about: &OpenApiService) -> String {
+/// Why a document cannot be read, with the flag of this command that writes the advised line of the policy.
+fn with_flag(why: &str, about: &OpenApiService) -> String {
     let network = why.split("net_private = [").nth(1).and_then(|rest| rest.split(']').next());
-    match network {
-        Some(network) if about.document.url().is_some() => {
-            format!("\nhere: --net-private {}", network.split(", ").last().unwrap_or(network))
-        }
-        _ => String::new(),
-    }
+    let flag = match network {
+        _ if about.document.url().is_none() => String::new(),
+        Some(network) => format!("\nhere: --net-private {}", network.split(", ").last().unwrap_or(network)),
+        None if why.contains("] ca = ") => "\nhere: --ca FILE".to_owned(),
+        None => String::new(),
+    };
+    // `check` writes no section.
+    let section = format!("[{KIND}.{CHECKED}]");
+    let why = if about.name.as_str() == CHECKED {
+        why.replace(&section, &format!("[{KIND}.NAME]"))
+    } else {
+        why.to_owned()
+    };
+    why + &flag
 }
 
 fn find_service(policy: &Policy, name: &str) -> Result<Arc<OpenApiService>> {
@@ -108,6 +123,7 @@ fn service_table(place: &str, document: &DocumentArgs) -> Result<Table> {
     for (key, lines) in lists.into_iter().filter(|(_, lines)| !lines.is_empty()) {
         table.insert(key, value(lines.iter().collect::<Array>()));
     }
+    policy_file::put_route(&mut table, document.ca.as_deref(), document.proxy.as_deref())?;
     let mut secrets = InlineTable::new();
     for line in &document.secret {
         let Some((scheme, secret)) = line.split_once('=') else {

@@ -14,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use toolbay::{AuditReader, read_regular_text};
-use toolbay_shared::audit::AuditStream;
+use toolbay_shared::audit::{AuditStream, AuditTail};
 
 use crate::command::shared::SharedFolder;
 use crate::{host_failure, output};
@@ -59,7 +59,7 @@ impl AuditForwarder {
         let reader = LineReader { audit, after, lines, is_ending: Arc::clone(&is_ending) };
         // Ends with `close`, or with the process.
         std::thread::Builder::new().name("audit-reader".to_owned()).spawn(move || reader.run())?;
-        let worker = Worker { stream, folder, position, is_sure: false };
+        let worker = Worker { stream, folder, position, tail: None };
         // Ends with the reader.
         Ok(Self { is_ending, task: tokio::spawn(worker.run(waiting)) })
     }
@@ -138,8 +138,8 @@ struct Worker {
     folder: SharedFolder,
     /// `None` until the number of the first line is known.
     position: Option<ForwardedPosition>,
-    /// Whether the store has no line beyond the position.
-    is_sure: bool,
+    /// Where the next line is stored; `None` while the store may have lines beyond the position.
+    tail: Option<AuditTail>,
 }
 
 impl Worker {
@@ -147,9 +147,12 @@ impl Worker {
         let mut waiting = Vec::with_capacity(MAX_LINES);
         while lines.recv_many(&mut waiting, MAX_LINES).await > 0 {
             while !waiting.is_empty() {
-                match self.forward(&waiting).await {
-                    Ok(0) => tokio::time::sleep(LOOK).await,
-                    Ok(stored) => drop(waiting.drain(..stored)),
+                let stored = match self.tail {
+                    Some(tail) => self.forward(tail, &waiting).await,
+                    None => self.find(&mut waiting, &mut lines).await,
+                };
+                match stored {
+                    Ok(stored) => drop(waiting.drain(..stored.min(waiting.len()))),
                     Err(error) => {
                         return output::print_error(&format!("the audit is not forwarded: {error:#}"));
                     }
@@ -159,34 +162,54 @@ impl Worker {
     }
 
     /// Brings lines into the store. Returns how many it has.
-    async fn forward(&mut self, lines: &[String]) -> Result<usize> {
-        if !self.is_sure {
-            return self.find(lines).await;
+    async fn forward(&mut self, tail: AuditTail, lines: &[String]) -> Result<usize> {
+        let appended = self.stream.append(tail, lines).await;
+        if appended.count == 0 {
+            tokio::time::sleep(LOOK).await;
         }
-        let first = self.position.as_ref().map_or(0, |position| position.number) + 1;
-        let stored = self.stream.append(first, lines).await;
-        // The store may have the rest, too.
-        self.is_sure = stored == lines.len();
-        self.advance(lines, stored)
+        // The store may have the rest, too, or lines of another process with this name.
+        self.tail = (appended.count == lines.len()).then_some(appended.tail);
+        self.advance(lines, appended.count)
     }
 
-    /// Finds out how many of the lines the store has: those whose acknowledgement was lost. A new state directory
-    /// continues with the next number of the server.
-    async fn find(&mut self, lines: &[String]) -> Result<usize> {
-        let last = match self.stream.last_number().await {
+    /// Finds out how many of the lines the store has: those whose acknowledgement was lost. Lines of another process, or of
+    /// another state directory, may be behind the position, too; then the numbers continue after them.
+    async fn find(&mut self, waiting: &mut Vec<String>, lines: &mut mpsc::Receiver<String>) -> Result<usize> {
+        let last = match self.stream.last().await {
             Ok(last) => last,
             Err(error) => {
                 tracing::debug!(%error, "the forwarded audit cannot be read");
+                tokio::time::sleep(LOOK).await;
                 return Ok(0);
             }
         };
-        self.is_sure = true;
-        let Some(position) = &self.position else {
-            self.set_position(ForwardedPosition { number: last, sha256: String::new() })?;
+        let known = self.position.as_ref().map_or(0, |position| position.number);
+        let Some(last) = last else {
+            self.tail = Some(AuditTail::without_lines(known));
             return Ok(0);
         };
-        let more = usize::try_from(last.saturating_sub(position.number)).unwrap_or(usize::MAX);
-        self.advance(lines, more.min(lines.len()))
+        if last.tail.number <= known {
+            // Fewer, if the store lost some: the gap shows it.
+            self.tail = Some(AuditTail { number: known, ..last.tail });
+            return Ok(0);
+        }
+        let more = usize::try_from(last.tail.number.saturating_sub(known)).unwrap_or(usize::MAX);
+        if self.position.is_some() && more <= MAX_LINES {
+            // What was sent is in the file, so the reader brings it.
+            while waiting.len() < more
+                && let Ok(Some(line)) = tokio::time::timeout(LOOK * 2, lines.recv()).await
+            {
+                waiting.push(line);
+            }
+            if more.checked_sub(1).and_then(|at| waiting.get(at)) == Some(&last.line) {
+                self.tail = Some(last.tail);
+                return self.advance(waiting, more);
+            }
+        }
+        let sha256 = self.position.as_ref().map_or_else(String::new, |position| position.sha256.clone());
+        self.set_position(ForwardedPosition { number: last.tail.number, sha256 })?;
+        self.tail = Some(last.tail);
+        Ok(0)
     }
 
     /// Records that the store has the first ones of these lines.

@@ -12,7 +12,7 @@ use toolbay::policy::serve::ServePolicy;
 use toolbay_mcp::http::{self, McpHttpServer, ShutdownSignals};
 use toolbay_mcp::{KeyFetcher, Server};
 
-use crate::output;
+use crate::{host_failure, output};
 
 /// The address that means the sockets of systemd.
 const SYSTEMD: &str = "systemd";
@@ -91,7 +91,6 @@ pub(super) async fn listen(
         ));
     }
     let endpoints: Vec<String> = addresses.iter().map(|address| format!("http://{address}/mcp")).collect();
-    endpoints.iter().for_each(|endpoint| output::print_note(&format!("listening on {endpoint}")));
     Ok(HttpListeners { http, listeners, endpoints, ends })
 }
 
@@ -99,6 +98,11 @@ impl HttpListeners {
     /// The addresses of its MCP endpoints.
     pub(super) fn endpoints(&self) -> Vec<String> {
         self.endpoints.clone()
+    }
+
+    /// Says where the server listens, once nothing more can refuse its start.
+    pub(super) fn announce(&self) {
+        self.endpoints.iter().for_each(|endpoint| output::print_note(&format!("listening on {endpoint}")));
     }
 
     /// The tokens that end the server.
@@ -123,7 +127,8 @@ async fn bind(place: &str, serve: &ServePolicy) -> Result<TcpListener> {
     let address = found.with_context(wrong)?;
     // Checked before a client can connect.
     http::check_addresses(serve, &[address]).map_err(|problem| anyhow!("--http {problem}"))?;
-    TcpListener::bind(address).await.with_context(|| format!("--http `{address}` cannot be listened on"))
+    let bound = TcpListener::bind(address).await;
+    bound.with_context(|| format!("--http `{address}` cannot be listened on")).map_err(host_failure)
 }
 
 /// The sockets that the process inherits (`LISTEN_FDS`).

@@ -55,6 +55,10 @@ impl OperatorFiles for ServerFiles {
         switch::switch_tool(&switches, self.host.registry(), tool, disabled)
     }
 
+    fn count_held_plugins(&self) -> usize {
+        waiting_plugins(&self.args, &self.host).map_or(0, |waiting| waiting.len())
+    }
+
     fn held_plugins(&self) -> BoxFuture<'_, Result<Vec<HeldPlugin>, String>> {
         Box::pin(async { self.list().await.map_err(|error| format!("{error:#}")) })
     }

@@ -1,10 +1,12 @@
 //! What operators reach a server by: its control socket, and the admin listener of the policy.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use toolbay::Host;
+use toolbay_admin::client::ServerClient;
 use toolbay_admin::server::AdminServer;
 use toolbay_admin::socket::ControlSocket;
 use toolbay_admin::{AdminState, ServerControl, ServerTransport};
@@ -39,9 +41,16 @@ impl OperatorAccess {
                 output::print_warning(&format!("{error:#}"));
                 None
             }
-            opened => opened.map_err(host_failure)?,
+            // The place cannot be listened on.
+            Err(error) if error.is::<io::Error>() => return Err(host_failure(error)),
+            opened => opened?,
         };
-        let socket = open_socket(&setup::state_dir(args)?, &control);
+        let state_dir = setup::state_dir(args)?;
+        // Removes the sockets of servers that were killed.
+        if let Err(error) = ServerClient::find_all(&state_dir).await {
+            tracing::debug!(%error, "the sockets of other servers cannot be listed");
+        }
+        let socket = open_socket(&state_dir, &control);
         Ok(Self { control, _socket: socket, _admin: admin })
     }
 }
@@ -50,7 +59,7 @@ async fn open_admin(host: &Host, control: &ServerControl) -> Result<Option<Admin
     let policy = host.policy();
     let Some(admin) = policy.admin() else { return Ok(None) };
     let shown = admin.tokens.display();
-    let checked = toolbay_admin::check_tokens(&admin.tokens).map_err(anyhow::Error::msg);
+    let checked = toolbay_admin::require_tokens(&admin.tokens).map_err(anyhow::Error::msg);
     checked.with_context(|| format!("[admin] `tokens`: `{shown}`"))?;
     let opened = AdminServer::listen(admin, control.clone()).await;
     let server = opened.with_context(|| format!("[admin] `listen`: `{}`", admin.listen))?;

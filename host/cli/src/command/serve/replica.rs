@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use futures_util::future::BoxFuture;
 use tokio::sync::{Mutex, OwnedMutexGuard, watch};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use toolbay::{Host, HostBuilder};
 use toolbay_core::session::output_store::OutputQuota;
@@ -137,8 +138,12 @@ struct EpochFollower {
 
 impl EpochFollower {
     /// Applies the policy and the decisions, which must hold at once. Plugins follow when they are there.
-    async fn apply_epoch(&self, epoch: Epoch) -> Result<()> {
-        let bundle = self.publication.bundle(&epoch.digest).await?;
+    async fn apply_epoch(&self, epoch: Epoch, superseded: CancellationToken) -> Result<()> {
+        let bundle = tokio::select! {
+            biased;
+            () = superseded.cancelled() => bail!("a newer epoch replaced it"),
+            bundle = self.publication.bundle(&epoch.digest) => bundle?,
+        };
         let host = self.host.lock().await;
         let host = host.as_ref().context("the server has no host")?;
         let policy = self.folder.write_policy(&self.args, &bundle)?.with_epoch(Some(epoch.number));
@@ -165,8 +170,8 @@ impl ContactObserver for EpochFollower {
         self.folder.epoch()
     }
 
-    fn apply(&self, epoch: Epoch) -> BoxFuture<'_, Result<(), String>> {
-        Box::pin(async { self.apply_epoch(epoch).await.map_err(|error| format!("{error:#}")) })
+    fn apply(&self, epoch: Epoch, superseded: CancellationToken) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(async { self.apply_epoch(epoch, superseded).await.map_err(|error| format!("{error:#}")) })
     }
 
     fn lost(&self) {
@@ -196,7 +201,7 @@ async fn follow_plugins(
                 break;
             }
         }
-        host.load_openapi().await;
-        host.rescan().await;
+        // A document that hangs delays no plugin.
+        tokio::join!(host.load_openapi(), host.rescan());
     }
 }

@@ -7,7 +7,6 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use tempfile::NamedTempFile;
 use toolbay::{MAX_COMPONENT_BYTES, read_regular, read_regular_text};
 use toolbay_distribution::digest::BlobDigest;
 use toolbay_distribution::lock;
@@ -31,6 +30,8 @@ const PLUGINS: &str = "plugins";
 const EPOCH: &str = "epoch.json";
 /// The file that says up to which line the audit is forwarded.
 const AUDIT: &str = "audit-position.json";
+/// The start of the names of files that are being written.
+const TEMPORARY: &str = ".new-";
 /// Largest file with an epoch, in bytes.
 const MAX_EPOCH_BYTES: u64 = 4096;
 
@@ -74,6 +75,7 @@ impl SharedFolder {
     /// Writes the files of a bundle, with the plugins.
     pub(crate) async fn write(&self, bundle: &Bundle, publication: &Publication) -> Result<()> {
         self.create()?;
+        self.sweep();
         self.write_files(bundle, FILES)?;
         self.write_plugins(bundle, publication).await
     }
@@ -108,6 +110,17 @@ impl SharedFolder {
         let plugins = self.dir.join(PLUGINS);
         let created = DirBuilder::new().recursive(true).mode(0o700).create(&plugins);
         created.with_context(|| format!("`{}` cannot be created", plugins.display())).map_err(host_failure)
+    }
+
+    /// Removes what a process that was killed left here. Nothing is being written yet.
+    fn sweep(&self) {
+        for entry in std::fs::read_dir(&self.dir).into_iter().flatten().flatten() {
+            if entry.file_name().to_string_lossy().starts_with(TEMPORARY)
+                && let Err(error) = std::fs::remove_file(entry.path())
+            {
+                tracing::debug!(%error, "a temporary file was not removed");
+            }
+        }
     }
 
     fn write_files(&self, bundle: &Bundle, names: impl IntoIterator<Item = &'static str>) -> Result<()> {
@@ -147,7 +160,7 @@ impl SharedFolder {
     /// Replaces a file at once, readable by this user only.
     fn replace(&self, path: &Path, content: &[u8]) -> Result<()> {
         let write = || -> Result<()> {
-            let mut file = NamedTempFile::new_in(&self.dir)?;
+            let mut file = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(&self.dir)?;
             file.write_all(content)?;
             file.as_file().sync_all()?;
             file.persist(path)?;

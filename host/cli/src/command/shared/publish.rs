@@ -8,9 +8,10 @@ use serde_json::json;
 use toolbay::{MAX_COMPONENT_BYTES, read_regular, read_regular_text};
 use toolbay_distribution::lock;
 use toolbay_shared::bundle::{Bundle, ContentDigest, FILES, MAX_BUNDLE_BYTES};
-use toolbay_shared::publication::{Publication, PublishedEpoch};
+use toolbay_shared::publication::{NewEpoch, Publication, PublishedEpoch};
 
 use super::folder::{POLICY, blob};
+use super::seen::{SeenEpochs, report_gap};
 use super::{connect, connection_error, durability, publication_error, storage_plan};
 use crate::command::args::SetupArgs;
 use crate::command::locked::LockPaths;
@@ -42,10 +43,20 @@ pub(crate) async fn run(args: &SetupArgs, json: bool) -> Result<CommandStatus> {
     }
     let plugins = upload_directory(&setup::plugin_folder(args)?, &publication).await?;
     let bundle = Bundle::new(files)?.with_plugins(plugins)?;
-    let epoch = match current {
-        Some(current) if current.bundle == bundle => current.epoch,
-        current => publication.publish(current.as_ref(), &bundle).await.map_err(publication_error)?,
+    let seen = SeenEpochs::new(args, connection.address())?;
+    let gap = publication.gap(current.as_ref(), seen.highest()).await.map_err(host_failure)?;
+    let NewEpoch { epoch, gap } = match current {
+        // A store that is behind has servers that refuse every call, whatever it says.
+        Some(current) if current.bundle == bundle && gap.is_none() => {
+            NewEpoch { epoch: current.epoch, gap: None }
+        }
+        current => {
+            let published = publication.publish(current.as_ref(), &bundle, seen.highest()).await;
+            published.map_err(publication_error)?
+        }
     };
+    seen.record(epoch.number);
+    report_gap(gap);
     for warning in super::warnings(&connection, &policy).await? {
         output::print_warning(&warning);
     }
@@ -55,10 +66,10 @@ pub(crate) async fn run(args: &SetupArgs, json: bool) -> Result<CommandStatus> {
     }
     let count = count_noun(bundle.plugins().len(), "plugin", "plugins");
     output::print_note(&format!("epoch {} is published, with {count} of the directory", epoch.number));
-    output::print_next_step(&format!(
+    output::print_help(&format!(
         "start servers with `toolbay serve --shared {} --replica NAME --http ADDR`",
         connection.address()
-    ))?;
+    ));
     Ok(CommandStatus::Success)
 }
 

@@ -9,10 +9,11 @@ use toolbay_policy::Policy;
 use toolbay_policy::text::one_line;
 use toolbay_shared::nats::Record;
 use toolbay_shared::protocol::liveness::Beat;
-use toolbay_shared::publication::Publication;
+use toolbay_shared::publication::{EpochGap, Publication, PublishedEpoch};
 use toolbay_shared::replica::{LentBudget, held_queues, lent_budgets};
 
 use super::folder::POLICY;
+use super::seen::SeenEpochs;
 use super::{connect, connection_error, current, warnings};
 use crate::command::args::SetupArgs;
 use crate::output::table::{Cell, TextTable};
@@ -37,6 +38,8 @@ struct ListedServer {
 #[derive(Debug, Serialize)]
 struct SharedStatus {
     epoch: u64,
+    /// The highest epoch that was in force, if the shared state went back behind it.
+    went_back_from: Option<u64>,
     digest: String,
     servers: Vec<ListedServer>,
     /// The server that runs calls of each serial queue.
@@ -57,19 +60,42 @@ pub(crate) async fn run(args: &SetupArgs, json: bool) -> Result<CommandStatus> {
     tokio::time::sleep(policy.shared().stale_after / 2).await;
     let now = publication.heartbeats().await.map_err(host_failure)?;
     let epoch = published.epoch.number;
+    let seen = SeenEpochs::new(args, connection.address())?;
+    let gap = find_gap(&publication, &published, &seen).await?;
+    let mut found = warnings(&connection, &policy).await?;
+    found.extend(gap.map(|EpochGap { stored, seen }| {
+        format!(
+            "the shared state went back: it has epoch {stored}, and epoch {seen} was in force. Servers refuse calls until \
+             `toolbay shared publish`"
+        )
+    }));
     let status = SharedStatus {
         epoch,
+        went_back_from: gap.map(|gap| gap.seen),
         digest: published.epoch.digest.to_string(),
         servers: now.iter().map(|(name, beat)| describe(name, beat, before.get(name), epoch)).collect(),
         queues: held_queues(&connection).await.map_err(Error::new).map_err(host_failure)?,
         budgets: lent_budgets(&connection).await.map_err(Error::new).map_err(host_failure)?,
-        warnings: warnings(&connection, &policy).await?,
+        warnings: found,
     };
     match json {
         true => output::print_json(&status)?,
         false => print(&status)?,
     }
     Ok(CommandStatus::Success)
+}
+
+/// How far the shared state is behind what was in force.
+async fn find_gap(
+    publication: &Publication,
+    published: &PublishedEpoch,
+    seen: &SeenEpochs,
+) -> Result<Option<EpochGap>> {
+    let gap = publication.gap(Some(published), seen.highest()).await.map_err(host_failure)?;
+    let Some(gap) = gap else { return Ok(None) };
+    // Somebody may have published meanwhile, and servers have that epoch already.
+    let now = current(publication).await?;
+    Ok((now.epoch.number < gap.seen).then_some(gap))
 }
 
 fn describe(name: &str, beat: &Record<Beat>, before: Option<&Record<Beat>>, epoch: u64) -> ListedServer {

@@ -2,7 +2,7 @@
 //! registries of a test program have certificates of one authority.
 
 use std::collections::BTreeMap;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read as _, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
@@ -279,7 +279,7 @@ fn serve(stream: TcpStream, state: &RegistryState) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads the head of a request, which has no body; `None` at the end of the connection.
+/// Reads a request, and forgets its body; `None` at the end of the connection.
 fn read_request(reader: &mut impl BufRead) -> io::Result<Option<SeenRequest>> {
     let mut lines = Vec::new();
     loop {
@@ -293,7 +293,11 @@ fn read_request(reader: &mut impl BufRead) -> io::Result<Option<SeenRequest>> {
         }
     }
     let path = lines[0].split(' ').nth(1).unwrap().to_owned();
-    let mut headers = lines.iter().filter_map(|line| line.split_once(": "));
-    let authorization = headers.find(|(name, _)| name.eq_ignore_ascii_case("authorization"));
-    Ok(Some(SeenRequest { path, authorization: authorization.map(|(_, value)| value.to_owned()) }))
+    let header = |wanted: &str| {
+        let mut headers = lines.iter().filter_map(|line| line.split_once(": "));
+        headers.find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value.to_owned())
+    };
+    let length = header("content-length").map_or(0, |length| length.parse().unwrap());
+    io::copy(&mut reader.take(length), &mut io::sink())?;
+    Ok(Some(SeenRequest { path, authorization: header("authorization") }))
 }

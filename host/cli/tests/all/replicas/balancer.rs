@@ -11,6 +11,7 @@ use serde_json::json;
 use crate::fixture::wait_until;
 use crate::replicas::cluster::{Client, Replica, SharedFixture};
 use crate::replicas::process::{NatsProcess, installed_server};
+use crate::replicas::proxy::Proxy;
 
 /// HAProxy or nginx. It ends with the value.
 struct Balancer {
@@ -271,6 +272,31 @@ fn calls_continue_while_each_server_of_nats_dies_in_turn() {
         nats.restart();
         pause(3000);
     }
+}
+
+/// nginx sends a client to one server by its address. A server that was cut off answered 200 with an error, so nginx kept it.
+#[test]
+fn nginx_leaves_a_server_that_is_cut_off() {
+    let shared = SharedFixture::new("");
+    // Any of them may be the server of this client.
+    let ways = ["a", "b", "c"].map(|name| (name, Proxy::start(shared.nats.port)));
+    let at = |proxy: &Proxy| format!("nats://127.0.0.1:{}", proxy.port);
+    let servers = ways.each_ref().map(|(name, proxy)| shared.server_at(name, &at(proxy)));
+    let balancer = Balancer::nginx(&servers);
+    let client = balancer.client;
+    assert!(client.echoes());
+    let has_called = |server: &Replica| server.audit().iter().any(|line| line["kind"] == "call");
+    let mut chosen = None;
+    wait_until("a server has run it", || {
+        chosen = servers.iter().position(has_called);
+        chosen.is_some()
+    });
+    let chosen = chosen.unwrap();
+    ways[chosen].1.cut(true);
+    wait_until("it is cut off", || servers[chosen].get("/readyz").0 == 503);
+    wait_until("another one answers", || client.echoes());
+    let good = (0..30).filter(|_| client.echoes()).count();
+    assert!(good >= 28, "{good} of 30 calls");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::{Value, json};
@@ -63,16 +64,26 @@ impl SharedFixture {
 
     /// As [`SharedFixture::server`], with another way to NATS.
     pub(crate) fn server_at(&self, name: &str, url: &str) -> Replica {
+        self.server_with(name, url, |command| command)
+    }
+
+    /// As [`SharedFixture::server_at`], with changes to the command.
+    pub(crate) fn server_with(
+        &self,
+        name: &str,
+        url: &str,
+        change: impl FnOnce(&mut Command) -> &mut Command,
+    ) -> Replica {
         let folder = HostFolder::new("");
         std::fs::remove_file(folder.path("toolbay.toml")).unwrap();
-        let server = start(name, url, folder);
+        let server = start(name, url, folder, change);
         wait_until("it is ready", || server.get("/readyz").0 == 200);
         server
     }
 
     /// Starts a server in a folder.
     pub(crate) fn start(&self, name: &str, folder: HostFolder) -> Replica {
-        start(name, &self.url(), folder)
+        start(name, &self.url(), folder, |command| command)
     }
 
     /// Starts a server again, with the state of the one that ended.
@@ -89,9 +100,16 @@ impl SharedFixture {
     }
 }
 
-fn start(name: &str, url: &str, folder: HostFolder) -> Replica {
+fn start(
+    name: &str,
+    url: &str,
+    folder: HostFolder,
+    change: impl FnOnce(&mut Command) -> &mut Command,
+) -> Replica {
     let args = ["serve", "--http", "127.0.0.1:0", "--shared", url, "--replica", name];
-    let process = ServerProcess::start(folder.command(&args));
+    let mut command = folder.command(&args);
+    change(&mut command);
+    let process = ServerProcess::start(command);
     let line = process.until_told("listening on http://");
     let (_, place) = line.split_once("http://").unwrap();
     let client = Client(place.trim_end_matches("/mcp").parse().unwrap());

@@ -1,5 +1,7 @@
 //! What operators publish.
 
+use std::process::Stdio;
+
 use serde_json::json;
 use toolbay_shared::bundle::{Bundle, ContentDigest};
 use toolbay_shared::nats::{Bucket, Connection, Credentials, SharedAddress};
@@ -7,7 +9,7 @@ use toolbay_shared::protocol::Written;
 use toolbay_shared::protocol::epoch::Epoch;
 use toolbay_shared::publication::Publication;
 
-use crate::fixture::{HostFolder, wait_until};
+use crate::fixture::{CommandRun, HostFolder, wait_until};
 use crate::replicas::cluster::SharedFixture;
 
 #[test]
@@ -47,6 +49,48 @@ fn decisions_reach_all_servers_and_survive_the_next_publication() {
     let names: Vec<_> = status["servers"].as_array().unwrap().iter().map(|server| &server["name"]).collect();
     assert!(names.contains(&&json!("a")) && names.contains(&&json!("b")), "{status}");
     assert_eq!(status["warnings"], json!([]));
+}
+
+/// As the guide for several servers starts them. The second publication was refused, since the base of the policy was
+/// no absolute path.
+#[test]
+fn a_relative_state_directory_takes_every_publication() {
+    let shared = SharedFixture::new("");
+    let by_flag = shared.server_with("a", &shared.url(), |command| command.args(["--state-dir", "state-1"]));
+    let by_variable =
+        shared.server_with("b", &shared.url(), |command| command.env("TOOLBAY_STATE", "state-2"));
+    let servers = [by_flag, by_variable];
+    shared.operator.write_policy("[serve]\ninstructions = \"second\"\n");
+    shared.publish().says(0, &["epoch 2 is published"]);
+    for server in &servers {
+        server.process.until_told("epoch 2 applies");
+        assert!(server.echoes());
+        assert_eq!(server.get("/readyz").0, 200);
+    }
+}
+
+/// The command said what it did, and then that it had not.
+#[test]
+fn a_decision_that_meets_another_one_reports_no_success() {
+    let shared = SharedFixture::new("");
+    let url = shared.url();
+    let disable = |n: usize| {
+        let reason = format!("reason {n}");
+        let args = ["disable", "e__echo", "--reason", &reason, "--shared", &url];
+        shared.operator.command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let running: Vec<_> = (0..8).map(disable).collect();
+    let ended: Vec<_> =
+        running.into_iter().map(|child| CommandRun(child.wait_with_output().unwrap())).collect();
+    let (good, bad): (Vec<_>, Vec<_>) = ended.into_iter().partition(|run| run.0.status.success());
+    assert!(!good.is_empty());
+    for run in good {
+        run.says(0, &["published as epoch", "disabled"]);
+    }
+    for run in bad {
+        let run = run.says(1, &["somebody else published an epoch meanwhile"]);
+        assert!(!(run.out() + &run.err()).contains("disabled"), "{run:?}");
+    }
 }
 
 #[test]
@@ -135,7 +179,7 @@ fn a_revocation_does_not_wait_for_plugins() {
         let mut plugins = current.bundle.plugins().clone();
         plugins.insert("x.wasm".to_owned(), ContentDigest::of(b"not there"));
         let bundle = Bundle::new(files).unwrap().with_plugins(plugins).unwrap();
-        publication.publish(Some(&current), &bundle).await.unwrap();
+        publication.publish(Some(&current), &bundle, 0).await.unwrap();
     });
     server.process.until_told("the published plugins are not complete");
     let (text, _) = increment();

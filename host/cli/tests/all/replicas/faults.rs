@@ -125,8 +125,22 @@ fn a_restart_keeps_the_highest_epoch_of_the_disk() {
     shared.nats.restart();
     let says = |part: &str| server.call("e__echo", &json!({})).0.contains(part);
     wait_until("calls are refused", || says("the shared state went back"));
-    shared.run(&["disable", "e__echo", "--reason", "revoked again"]).says(0, &["published as epoch 3"]);
+    let status = shared.run(&["shared", "status", "--json"]).says(0, &["the shared state went back"]).json();
+    assert_eq!((&status["epoch"], &status["went_back_from"]), (&json!(1), &json!(2)), "{status}");
+    // The files are those of the store, and all servers refuse calls. It said that they are published.
+    shared
+        .publish()
+        .says(0, &["epoch 3 is published", "the shared state went back: it had epoch 1, and epoch 2"]);
+    wait_until("the decision is lost, as it says", || server.echoes());
+    shared.run(&["disable", "e__echo", "--reason", "revoked again"]).says(0, &["published as epoch 4"]);
     wait_until("the new epoch applies", || says("revoked again"));
+    // Without any server, the machine of the operator knows.
+    drop(server);
+    shared.nats.kill();
+    std::fs::remove_dir_all(shared.nats.store()).unwrap();
+    copy_folder(copy.path(), &shared.nats.store());
+    shared.nats.restart();
+    shared.publish().says(0, &["epoch 5 is published", "epoch 4 was in force"]);
 }
 
 fn copy_folder(from: &std::path::Path, to: &std::path::Path) {

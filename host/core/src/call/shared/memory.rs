@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::{Approvals, FoundTask, TaskMessage, TaskRecord, TaskStore, TaskStoreError};
+use super::{Approvals, FoundTask, TaskMessage, TaskRecord, TaskStore, TaskStoreError, TaskWrite};
 use crate::tool::canonical::Digest;
 
 /// Most approvals in memory. A later one is asked again.
@@ -46,6 +46,8 @@ struct TaskTable {
     tasks: Mutex<HashMap<String, StoredTask>>,
     messages: Mutex<VecDeque<(String, String, TaskMessage)>>,
     arrival: Notify,
+    /// The hosts that the others take for dead.
+    dead: Mutex<HashSet<String>>,
 }
 
 #[derive(Debug)]
@@ -67,12 +69,21 @@ impl MemoryTaskStore {
     pub fn for_host(&self, host: &str) -> Self {
         Self { host: host.to_owned(), table: Arc::clone(&self.table) }
     }
+
+    /// Lets the other hosts take this one for dead.
+    pub fn die(&self) {
+        self.table.dead.lock().insert(self.host.clone());
+    }
 }
 
 impl TaskStore for MemoryTaskStore {
-    fn put(&self, record: TaskRecord) -> BoxFuture<'_, Result<(), TaskStoreError>> {
+    fn put(&self, record: TaskRecord) -> BoxFuture<'_, Result<TaskWrite, TaskStoreError>> {
         let mut tasks = self.table.tasks.lock();
         tasks.retain(|_, task| task.expires > Instant::now());
+        let is_other = |known: &StoredTask| known.record.has_ended && known.record.state != record.state;
+        if tasks.get(&record.id).is_some_and(is_other) {
+            return Box::pin(std::future::ready(Ok(TaskWrite::EndedBefore)));
+        }
         let is_full = tasks.len() >= MAX_TASKS && !tasks.contains_key(&record.id);
         if !is_full {
             let expires = Instant::now() + record.life;
@@ -80,7 +91,15 @@ impl TaskStore for MemoryTaskStore {
             tasks.insert(record.id.clone(), StoredTask { record, host, expires });
         }
         let full = || TaskStoreError(format!("more than {MAX_TASKS} tasks"));
-        Box::pin(std::future::ready(if is_full { Err(full()) } else { Ok(()) }))
+        Box::pin(std::future::ready(if is_full { Err(full()) } else { Ok(TaskWrite::Stored) }))
+    }
+
+    fn end<'a>(&'a self, task: &'a FoundTask, state: String) -> BoxFuture<'a, Result<(), TaskStoreError>> {
+        if let Some(known) = self.table.tasks.lock().get_mut(&task.id).filter(|known| !known.record.has_ended)
+        {
+            known.record = TaskRecord { state, has_ended: true, ..known.record.clone() };
+        }
+        Box::pin(std::future::ready(Ok(())))
     }
 
     fn get<'a>(
@@ -95,7 +114,8 @@ impl TaskStore for MemoryTaskStore {
             state: task.record.state.clone(),
             has_ended: task.record.has_ended,
             host: task.host.clone(),
-            host_is_alive: true,
+            host_is_alive: !self.table.dead.lock().contains(&task.host),
+            revision: 0,
         });
         Box::pin(std::future::ready(Ok(found)))
     }

@@ -109,7 +109,10 @@ pub(super) fn threat_at(text: &str, at: usize) -> Option<Threat> {
     match seen.next()? {
         '<' => angle_bracket_threat(&seen),
         '[' | ']' => {
-            SQUARE_TOKENS.iter().find_map(|word| VisibleChars::new(rest).literal(word)).map(Threat::Token)
+            // Few tokens have the same second character: a text of brackets takes one comparison for each.
+            let second = seen.next()?;
+            let mut tokens = SQUARE_TOKENS.iter().filter(|word| word.chars().nth(1) == Some(second));
+            tokens.find_map(|word| VisibleChars::new(rest).literal(word)).map(Threat::Token)
         }
         _ => {
             let length = SPEAKERS.iter().find_map(|word| VisibleChars::new(rest).literal(word))?;

@@ -27,11 +27,13 @@ pub(super) async fn reduce(
     ctx: &CallContext,
     result: ToolResult,
 ) -> ReducerResult {
+    let compute = ctx.compute_queue();
     let context = ReduceContext {
         tool_name: &entry.declared,
         args,
         turn_count: ctx.turn.identity.turn.unwrap_or(0),
         budget_chars: ctx.budget_chars,
+        compute: &compute,
     };
     let reduced = match select(entry.reducer.reduce(&result, context), pin!(ctx.cancel().cancelled())).await {
         Either::Left((reduced, _)) => reduced,
@@ -52,6 +54,7 @@ pub(super) async fn reduce(
             new.code = old.code;
             new.subject = old.subject;
             new.cost_usd = old.cost_usd;
+            new.details = old.details;
             ReducerResult { result: Err(new), note: "reduced", original: Some(old.message) }
         }
         (Ok(Some(_)), result) => kept("refused: longer, or another kind of result", result),

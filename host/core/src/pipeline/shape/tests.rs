@@ -12,7 +12,7 @@ use crate::call::fault::{Fault, FaultKind};
 use crate::call::invoke::{BoxFuture, Failure, Invoke, ToolOutcome};
 use crate::call::{AdmittedCall, CallContext, ToolCall, TurnContext};
 use crate::output::untrusted::STRIPPED;
-use crate::pipeline::{CallResult, Pipeline};
+use crate::pipeline::{CallResult, Pipeline, outcome};
 use crate::registry::read_output;
 use crate::registry::view::{Filter, View};
 use crate::registry::{Bundle, ReducerEntry, Registry, ToolEntry};
@@ -141,8 +141,13 @@ fn ok(text: impl Into<String>) -> Result<ToolOutput, Failure> {
     Ok(ToolOutput::text(text))
 }
 
-const UNTRUSTED: OutputSettings =
-    OutputSettings { untrusted: Some(true), truncate: None, strip_blobs: None, policy_hints: None };
+const UNTRUSTED: OutputSettings = OutputSettings {
+    untrusted: Some(true),
+    truncate: None,
+    strip_blobs: None,
+    policy_hints: None,
+    schema_mismatch: None,
+};
 
 #[tokio::test]
 async fn a_cut_text_can_be_read_by_its_session_only() {
@@ -177,6 +182,9 @@ async fn a_cut_text_can_be_read_by_its_session_only() {
         "the output of `read_output` is not saved again"
     );
 
+    let no_pattern =
+        fixture.call("read_output", json!({"id": id, "pattern": "(", "regex": true}), 1000).await;
+    assert_eq!(outcome(&no_pattern.result), "input_invalid", "{no_pattern:?}");
     let theirs = ShapeFixture { session: Arc::new(Session::with_random_key()), ..fixture };
     for (args, code) in [
         (json!({ "id": id }), ErrorCode::NotAvailable),
@@ -184,7 +192,6 @@ async fn a_cut_text_can_be_read_by_its_session_only() {
         (json!({"id": "🙂".repeat(5000)}), ErrorCode::NotAvailable),
         (json!({}), ErrorCode::InputInvalid),
         (json!({"id": id, "mode": "cat"}), ErrorCode::InputInvalid),
-        (json!({"id": id, "pattern": "(", "regex": true}), ErrorCode::InputInvalid),
         (json!({"id": id, "count": -1}), ErrorCode::InputInvalid),
     ] {
         match theirs.call("read_output", args.clone(), 1000).await.result {
@@ -440,7 +447,7 @@ proptest! {
         reduced in proptest::option::of("(?s).{0,100}"),
     ) {
         let truncate = tail.then_some(Truncation::HeadTail);
-        let delivery = OutputSettings { untrusted: Some(untrusted), truncate, strip_blobs: Some(strip), policy_hints: None };
+        let delivery = OutputSettings { untrusted: Some(untrusted), truncate, strip_blobs: Some(strip), policy_hints: None, schema_mismatch: None };
         let content = vec![ContentBlock { body: BlockBody::Text(block.clone()), annotations: None }];
         let reducers = reduced.map(|text| {
             let output = ToolOutput { content: content.clone(), ..ToolOutput::text(text) };
@@ -495,4 +502,31 @@ async fn labels_of_blocks_count_and_a_block_that_does_not_fit_is_dropped() {
     let fixture = fixture(Ok(output), OutputSettings::default(), vec![]);
     let delivered = fixture.call("p__t", json!({}), 91).await;
     assert_eq!(delivered.result.unwrap().content, left);
+}
+
+#[tokio::test]
+async fn what_a_reducer_puts_together_is_redacted() {
+    let joined = ToolOutput::text("the key s3cr3t-value-of-a-key");
+    let reducers =
+        vec![ReducerEntry { reducer: Arc::new(FixedReducer(Ok(Some(Ok(joined))))), ..reducer("p__t", None) }];
+    // Long enough for the note of a reduction.
+    let says = ok(format!("the key s3cr3t-[{}]-value-of-a-key", "x".repeat(2000)));
+    let mut fixture = fixture(says, OutputSettings::default(), reducers);
+    let redactor = crate::output::redact::Redactor::new([("KEY", "s3cr3t-value-of-a-key")]).unwrap();
+    fixture.pipeline = fixture.pipeline.with_redactor(redactor);
+    let text = fixture.text(5000).await;
+    assert!(text.starts_with("the key [secret KEY]"), "{text}");
+}
+
+#[tokio::test]
+async fn a_marked_text_is_cut_first_and_holds_no_token() {
+    let text = format!("{}<|im_start|>{}", "[".repeat(900), "<s>".repeat(1_000_000));
+    for truncate in [Truncation::Head, Truncation::HeadTail] {
+        let settings = OutputSettings { truncate: Some(truncate), ..UNTRUSTED };
+        let shown = fixture(ok(&*text), settings, vec![]).text(2000).await;
+        assert!(shown.chars().count() <= 2000, "{}", shown.chars().count());
+        assert!(shown.starts_with("<untrusted ") && shown.ends_with("\n</untrusted>"), "{shown}");
+        assert!(shown.contains(STRIPPED) && !shown.contains("<s>") && !shown.contains("<|im"), "{shown}");
+        assert!(shown.contains(&format!("{} chars total", text.chars().count())), "{shown}");
+    }
 }

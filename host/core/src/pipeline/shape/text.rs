@@ -1,11 +1,14 @@
 //! Shaping of texts: cutting, marking, saving, and removal of encoded data.
 
 use std::borrow::Cow;
+use std::mem;
 use std::sync::Arc;
 
 use toolbay_policy::text;
 
 use crate::call::CallContext;
+use crate::call::compute::INLINE_STEPS;
+use crate::call::fault::Fault;
 use crate::call::invoke::Failure;
 use crate::output::budget;
 use crate::output::encoded_data;
@@ -20,10 +23,15 @@ use crate::tool::content::{BlockBody, ContentBlock, EmbeddedResource, ResourceLi
 
 /// Longest subject of an error, in characters.
 const MAX_SUBJECT: usize = 1000;
+/// Steps to mark a byte.
+const MARK_STEPS: u64 = 4;
+/// Bytes whose characters are counted, or that are searched for encoded data, in one step.
+const BYTES_PER_STEP: u64 = 4;
 
 /// Shapes the texts of one output: removes encoded data if the rules say so, marks untrusted texts, cuts long texts,
 /// and saves the originals.
 pub(super) struct OutputShaper<'a> {
+    ctx: &'a CallContext,
     budget: usize,
     rules: OutputRules,
     pub(super) mark: Option<UntrustedMark>,
@@ -72,6 +80,7 @@ impl<'a> OutputShaper<'a> {
         let mark = source.filter(|_| rules.untrusted).map(|source| UntrustedMark::new(&source.label(), tool));
         let budget = ctx.budget_chars;
         Self {
+            ctx,
             budget,
             rules,
             mark,
@@ -85,7 +94,13 @@ impl<'a> OutputShaper<'a> {
     }
 
     /// Shapes a result. Returns the characters of the text before it was cut; `None` if it was not cut.
-    pub(super) async fn shape(&mut self, result: &mut Result<ToolOutput, Failure>) -> Option<usize> {
+    ///
+    /// # Errors
+    /// The call was cancelled, and the result is incomplete.
+    pub(super) async fn shape(
+        &mut self,
+        result: &mut Result<ToolOutput, Failure>,
+    ) -> Result<Option<usize>, Fault> {
         if matches!(result, Err(Failure::Host(_))) {
             self.mark = None;
         }
@@ -96,35 +111,61 @@ impl<'a> OutputShaper<'a> {
             Err(Failure::Fault(fault)) => &mut fault.message,
             Err(Failure::Host(message)) => message,
         };
-        if failed && let Cow::Owned(shown) = text::escape_hidden(text) {
-            *text = shown;
+        if failed {
+            self.compute(text, |text, _| {
+                if let Cow::Owned(shown) = text::escape_hidden(text) {
+                    *text = shown;
+                }
+            })
+            .await?;
         }
-        let cut_from = self.shape_main(text).await;
+        let cut_from = self.shape_main(text).await?;
         match result {
-            Ok(output) => self.shape_blocks(output).await,
+            Ok(output) => self.shape_blocks(&output.value, &mut output.content).await?,
             Err(Failure::Refused(error)) => {
+                if let Some(details) = &mut error.details {
+                    self.shape_blocks(&error.message, &mut details.content).await?;
+                }
                 if let Some(subject) = &mut error.subject {
+                    budget::truncate(subject, MAX_SUBJECT);
                     self.clean(subject);
-                    if let Some((end, _)) = subject.char_indices().nth(MAX_SUBJECT) {
-                        subject.truncate(end);
-                    }
+                    budget::truncate(subject, MAX_SUBJECT);
                 }
             }
             Err(Failure::Fault(_) | Failure::Host(_)) => {}
         }
-        cut_from
+        Ok(cut_from)
+    }
+
+    /// Works on a text: at once if it is short, else where long work runs. The text is lost if the call is cancelled.
+    async fn compute<T: Send + 'static>(
+        &self,
+        text: &mut String,
+        work: impl FnOnce(&mut String, Option<&UntrustedMark>) -> T + Send + 'static,
+    ) -> Result<T, Fault> {
+        // What is marked was cut to the budget before, to at most four bytes for each character.
+        let marked = if self.mark.is_some() { text.len().min(self.budget.saturating_mul(4)) } else { 0 };
+        let steps = (marked as u64).saturating_mul(MARK_STEPS) + text.len() as u64 / BYTES_PER_STEP;
+        if steps <= INLINE_STEPS {
+            return Ok(work(text, self.mark.as_ref()));
+        }
+        let (mut owned, mark) = (mem::take(text), self.mark.clone());
+        let work = move || {
+            let done = work(&mut owned, mark.as_ref());
+            (owned, done)
+        };
+        let (owned, done) = self.ctx.compute(steps, work).await?;
+        *text = owned;
+        Ok(done)
     }
 
     /// Shapes the main text. If it was reduced or stripped, the original is saved and a note with its id is appended.
     /// If the note would make the text longer than the original, the original is used.
-    async fn shape_main(&mut self, text: &mut String) -> Option<usize> {
+    async fn shape_main(&mut self, text: &mut String) -> Result<Option<usize>, Fault> {
         let unreduced = self.original.take();
         let reduced = unreduced.is_some();
-        let stripped = self.strip_encoded(text);
-        let original = unreduced.or_else(|| stripped.is_some().then(|| text.clone()));
-        if let Some(stripped) = stripped {
-            *text = stripped;
-        }
+        let unstripped = if self.rules.strip_blobs { self.strip_encoded(text).await? } else { None };
+        let original = unreduced.or(unstripped);
         let Some(original) = original.filter(|_| self.store.is_some()) else {
             return self.shape_text(text, self.budget, "").await;
         };
@@ -145,20 +186,24 @@ impl<'a> OutputShaper<'a> {
         self.shape_text(text, self.budget, &note).await
     }
 
-    /// Shapes the blocks. The text of each block gets the rest of the budget, and the block is dropped when nothing is
-    /// left. Labels are neutralized instead of marked. They are not cut, since half an address is useless: a block
+    /// Shapes the blocks beside `text`. The text of each block gets the rest of the budget, and the block is dropped
+    /// when nothing is left. Labels are neutralized instead of marked. They are not cut, since half an address is useless: a block
     /// whose labels do not fit is dropped.
-    async fn shape_blocks(&mut self, output: &mut ToolOutput) {
-        if output.content.is_empty() {
-            return;
+    async fn shape_blocks(&mut self, text: &str, content: &mut Vec<ContentBlock>) -> Result<(), Fault> {
+        if content.is_empty() {
+            return Ok(());
         }
-        let mut left = self.budget.saturating_sub(output.value.chars().count());
+        let mut left = self.budget.saturating_sub(text.chars().count());
         let mut gone = String::new();
-        let mut blocks = Vec::with_capacity(output.content.len());
-        for mut block in std::mem::take(&mut output.content) {
-            self.clean_labels(&mut block);
-            let labels: usize = block.labels().iter().map(|label| label.chars().count()).sum();
-            if labels > left || !block.has_bounded_machine_fields() {
+        let mut blocks = Vec::with_capacity(content.len());
+        for mut block in std::mem::take(content) {
+            // Only labels that fit are cleaned, which can make them longer.
+            let fits = label_chars(&block) <= left && block.has_bounded_machine_fields();
+            if fits {
+                self.clean_labels(&mut block);
+            }
+            let labels = label_chars(&block);
+            if !fits || labels > left {
                 gone.extend(block.text_mut().map(|text| format!("{text}\n")));
                 continue;
             }
@@ -167,39 +212,43 @@ impl<'a> OutputShaper<'a> {
                 blocks.push(block);
                 continue;
             };
-            if let Some(stripped) = self.strip_encoded(text) {
-                self.save(text).await;
-                *text = stripped;
+            if self.rules.strip_blobs
+                && let Some(original) = self.strip_encoded(text).await?
+            {
+                self.save(&original).await;
             }
             if left == 0 && !text.is_empty() {
                 gone.push_str(text);
                 gone.push('\n');
                 continue;
             }
-            self.shape_text(text, left, "").await;
+            self.shape_text(text, left, "").await?;
             left = left.saturating_sub(text.chars().count());
             blocks.push(block);
         }
         if !gone.is_empty() {
             self.save(&gone).await;
         }
-        output.content = blocks;
+        *content = blocks;
+        Ok(())
     }
 
     /// Shapes one text to at most `budget` characters, including `note`, which is appended. Returns the characters
     /// before the cut; `None` if the text was not cut.
-    async fn shape_text(&mut self, text: &mut String, budget: usize, note: &str) -> Option<usize> {
-        let body = self.mark.as_ref().map(|mark| (mark.neutral_body(text), mark.chars()));
-        let (shown, more) = body.as_ref().map_or((text.as_str(), 0), |(body, more)| (&**body, *more));
-        let extra = if shown.is_empty() { 0 } else { more } + note.chars().count();
-        let fits =
-            budget.checked_sub(extra).is_some_and(|room| budget::char_count_if_over(shown, room).is_none());
-        if fits && self.mark.is_none() && note.is_empty() {
-            return None;
+    async fn shape_text(
+        &mut self,
+        text: &mut String,
+        budget: usize,
+        note: &str,
+    ) -> Result<Option<usize>, Fault> {
+        let note_chars = note.chars().count();
+        let over =
+            self.compute(text, move |text, mark| chars_if_over(text, mark, budget, note_chars)).await?;
+        if over.is_none() && self.mark.is_none() && note.is_empty() {
+            return Ok(None);
         }
-        let total = text.chars().count();
         let mut rest = String::new();
-        if !fits {
+        if over.is_some() {
             rest = match self.save(text).await {
                 Some(Ok(id)) if self.store.as_ref().is_some_and(|store| store.is_readable()) => {
                     format!("; the rest: {}", read_output_call(&id))
@@ -211,14 +260,16 @@ impl<'a> OutputShaper<'a> {
         let room = budget.saturating_sub(note.chars().count());
         let mode = self.rules.truncate;
         let (room, note) = if room == 0 { (budget, "") } else { (room, note) };
-        match &self.mark {
-            Some(mark) => *text = mark.fit(text, room, mode, total, &rest),
-            None if !fits => budget::shorten(text, room, mode, total, &rest),
-            None => {}
-        }
+        self.compute(text, move |text, mark| match (mark, over) {
+            // Of a text that fits, nothing is left out.
+            (Some(mark), _) => *text = mark.fit(text, room, mode, over.unwrap_or_default(), &rest),
+            (None, Some(total)) => *text = budget::shorten(text, room, mode, total, &rest),
+            (None, None) => {}
+        })
+        .await?;
         // The note is the host's text, so it follows the mark.
         text.push_str(note);
-        (!fits).then_some(total)
+        Ok(over)
     }
 
     /// Saves a text. Returns its id, or `Err` if the store failed; `None` if nothing is saved for this call.
@@ -246,11 +297,13 @@ impl<'a> OutputShaper<'a> {
         }
     }
 
-    fn strip_encoded(&self, text: &str) -> Option<String> {
-        match self.rules.strip_blobs.then(|| encoded_data::strip(text))? {
+    /// Replaces encoded data in a text. Returns the original; `None` if the text stays.
+    async fn strip_encoded(&self, text: &mut String) -> Result<Option<String>, Fault> {
+        self.compute(text, |text, _| match encoded_data::strip(text) {
             Cow::Borrowed(_) => None,
-            Cow::Owned(stripped) => Some(stripped),
-        }
+            Cow::Owned(stripped) => Some(mem::replace(text, stripped)),
+        })
+        .await
     }
 
     /// Cleans a label: escapes invisible characters, and neutralizes untrusted text.
@@ -279,6 +332,28 @@ impl<'a> OutputShaper<'a> {
             BlockBody::Text(_) => {}
         }
     }
+}
+
+/// The characters of a text that does not fit into the budget with its mark and a note. `None` if it fits.
+fn chars_if_over(
+    text: &str,
+    mark: Option<&UntrustedMark>,
+    budget: usize,
+    note_chars: usize,
+) -> Option<usize> {
+    let body = mark.map_or(text, |mark| mark.strip_mark(text));
+    let around = mark.filter(|_| !body.is_empty()).map_or(0, UntrustedMark::chars);
+    let fits = budget.checked_sub(around + note_chars).is_some_and(|room| {
+        budget::char_count_if_over(body, room).is_none()
+            // A marked text can be longer.
+            && (mark.is_none() || budget::char_count_if_over(&untrusted::neutral_text(body), room).is_none())
+    });
+    (!fits).then(|| text.chars().count())
+}
+
+/// The characters of a block's labels.
+fn label_chars(block: &ContentBlock) -> usize {
+    block.labels().iter().map(|label| label.chars().count()).sum()
 }
 
 /// The `read_output` call that reads a saved text, for texts to the model.

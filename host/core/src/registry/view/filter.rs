@@ -8,6 +8,7 @@ use std::sync::Arc;
 use toolbay_policy::Profile;
 use toolbay_policy::refusal::PolicyRefusal;
 
+use crate::call::refusal::RefusalReason;
 use crate::registry::{Catalog, ToolEntry};
 use crate::tool::ToolSource;
 
@@ -61,14 +62,35 @@ pub struct Filter {
     pub profile: Option<Arc<Profile>>,
 }
 
+/// How the [label](ToolSource::label) of an MCP server begins.
+const MCP_LABEL: &str = "mcp:";
+
 /// The gate that refuses a tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum ToolDenial {
+pub(crate) enum ToolDenial {
     Excluded,
     NotPermitted,
     NotInProfile(Arc<str>),
     Disabled(Arc<str>),
     Unavailable(PolicyRefusal),
+}
+
+impl ToolDenial {
+    /// The reason of the refusal.
+    pub(crate) fn reason(&self) -> RefusalReason {
+        match self {
+            Self::Excluded => RefusalReason::Excluded,
+            Self::NotPermitted => RefusalReason::Filter,
+            Self::NotInProfile(_) => RefusalReason::Profile,
+            Self::Disabled(_) => RefusalReason::Disabled,
+            Self::Unavailable(_) => RefusalReason::Unavailable,
+        }
+    }
+
+    /// Whether the caller must not learn that the tool exists.
+    pub(crate) fn hides_tool(&self) -> bool {
+        self.reason().hides_tool()
+    }
 }
 
 /// The origin of a tool in a view.
@@ -114,10 +136,10 @@ impl Filter {
     /// The first gate that refuses a tool. The order of the gates is a security property, so this function shows it in
     /// one place.
     pub(super) fn denial(&self, entry: &ToolEntry, origin: ToolOrigin) -> Option<ToolDenial> {
-        let (name, profile) = (entry.def.name.as_str(), self.profile.as_deref());
-        if self.exclude_tools.contains(name)
+        let profile = self.profile.as_deref();
+        if entry.def.is_named_in(&self.exclude_tools)
             || has_tag_of(entry, &self.exclude_tags)
-            || profile.is_some_and(|p| p.exclude_tools.contains(name))
+            || profile.is_some_and(|p| entry.def.is_named_in(&p.exclude_tools))
         {
             return Some(ToolDenial::Excluded);
         }
@@ -135,6 +157,31 @@ impl Filter {
         }
         let reason = entry.unavailable_reason(profile.map(|profile| &**profile.name()))?;
         Some(ToolDenial::Unavailable(reason.into_owned()))
+    }
+
+    /// Whether a tool that is not registered would pass the lists, by its name and its toolset, which is the label of its
+    /// source.
+    pub(super) fn may_name(&self, name: &str, toolset: &str) -> bool {
+        let server = toolset.strip_prefix(MCP_LABEL);
+        let allows = |tools: &AllowList, toolsets: &AllowList, servers: &AllowList| {
+            tools.as_ref().is_none_or(|list| list.contains(name))
+                && toolsets.as_ref().is_none_or(|list| list.contains(toolset))
+                && servers.as_ref().is_none_or(|list| server.is_none_or(|server| list.contains(server)))
+        };
+        // The lists of the tools of a server have the server's own names, which a left-out tool may lack.
+        let restricts = |tools: &Option<BTreeMap<String, BTreeSet<String>>>| {
+            server.is_some_and(|server| tools.as_ref().is_some_and(|all| all.contains_key(server)))
+        };
+        let profile = self.profile.as_deref();
+        !self.exclude_tools.contains(name)
+            && self.allowed_tags.is_none()
+            && allows(&self.allowed_tools, &self.allowed_toolsets, &self.allowed_mcp_servers)
+            && !restricts(&self.allowed_mcp_tools)
+            && profile.is_none_or(|one| {
+                !one.exclude_tools.contains(name)
+                    && allows(&one.tools, &one.toolsets, &one.mcp_servers)
+                    && !restricts(&one.mcp_tools)
+            })
     }
 
     fn passes_lists(&self, entry: &ToolEntry) -> bool {
@@ -159,14 +206,17 @@ fn passes_mcp(
     let ToolSource::Mcp { server, .. } = &*entry.def.source else { return true };
     let of_server = tools.as_ref().and_then(|all| all.get(&**server));
     servers.as_ref().is_none_or(|list| list.contains(&**server))
-        && of_server.is_none_or(|list| list.contains(entry.def.bare()))
+        && of_server.is_none_or(|list| {
+            let names = [entry.def.bare(), entry.def.full_name().tool_part(), entry.def.own_name()];
+            names.into_iter().any(|name| list.contains(name))
+        })
 }
 
 /// Whether each of three lists allows a tool. An absent list allows every tool, an empty list none.
 fn passes(entry: &ToolEntry, tools: &AllowList, plugins: &AllowList, toolsets: &AllowList) -> bool {
     let has = |list: &BTreeSet<String>, name: Option<&str>| name.is_some_and(|name| list.contains(name));
     let plugin = entry.def.source.plugin();
-    tools.as_ref().is_none_or(|list| list.contains(entry.def.name.as_str()))
+    tools.as_ref().is_none_or(|list| entry.def.is_named_in(list))
         && plugins.as_ref().is_none_or(|list| plugin.is_none() || has(list, plugin.map(|id| id.as_str())))
         && toolsets
             .as_ref()

@@ -1,7 +1,8 @@
 use super::*;
-use crate::registry::{Bundle, Registry};
+use crate::registry::{Bundle, Registry, SourceState};
 use crate::testing::{mcp_tool, native_tool, plugin_tool, reducer};
 use crate::tool::ToolDef;
+use crate::tool::content::ErrorCode;
 use std::collections::BTreeSet;
 
 fn catalog() -> Arc<Catalog> {
@@ -56,15 +57,52 @@ fn each_gate_refuses_with_its_text_in_order() {
     let view = View::new(catalog(), filter);
     for (name, text) in [
         ("nope", "Unknown tool: nope"),
-        ("q__c", "Tool q__c is not available on this surface"),
-        ("p__a", "Tool p__a is not available on this surface"),
-        ("p__b", "Tool p__b is not permitted for this agent"),
-        ("n", "Tool n is not permitted for this agent"),
+        ("q__c", "Unknown tool: q__c"),
+        ("p__a", "Unknown tool: p__a"),
+        ("p__b", "Unknown tool: p__b"),
+        ("n", "Unknown tool: n"),
         ("q__broken", "Tool q__broken is not currently available: no grant"),
     ] {
         let error = view.find(name).unwrap_err();
         assert_eq!((error.code, error.message.as_str()), (ErrorCode::NotAvailable, text));
+        assert!(error.refusal.is_some(), "{name}");
     }
+}
+
+#[test]
+fn a_name_of_a_source_without_tools_is_refused_with_the_state_of_the_source() {
+    let registry = Registry::default();
+    registry.register(vec![plugin_tool("p", "a")]).unwrap();
+    registry.set_source_state("slow", "openapi:slow", Some(SourceState::Loading));
+    registry.set_source_state("mcp__gh", "mcp:gh", Some(SourceState::Suspended));
+    registry.set_source_state("p", "plugin:p", Some(SourceState::Failed));
+    let (all, few) = (
+        View::new(registry.snapshot(), Filter::default()),
+        View::new(
+            registry.snapshot(),
+            Filter { allowed_tools: Some(set(&["slow__get"])), ..Filter::default() },
+        ),
+    );
+    for (view, name, text) in [
+        (&all, "slow__get", "Unknown tool: slow__get; its source `openapi:slow` is still loading"),
+        (
+            &all,
+            "mcp__gh__a",
+            "Unknown tool: mcp__gh__a; its source `mcp:gh` has failed repeatedly and is suspended",
+        ),
+        (&all, "p__zzzzzz", "Unknown tool: p__zzzzzz"),
+        (&all, "other__get", "Unknown tool: other__get"),
+        (&few, "slow__get", "Unknown tool: slow__get"),
+        (&few, "slow__put", "Unknown tool: slow__put"),
+    ] {
+        assert_eq!(view.find(name).unwrap_err().message, text);
+    }
+    registry.set_source_state("slow", "openapi:slow", None);
+    let absent = registry.snapshot();
+    assert_eq!(
+        absent.absent_sources().map(|source| &*source.label).collect::<Vec<_>>(),
+        ["mcp:gh", "plugin:p"]
+    );
 }
 
 fn names(view: &View) -> Vec<&str> {
@@ -200,7 +238,8 @@ fn a_disabled_tool_stays_disabled_as_a_local_tool() {
     let view = View::new(registry.snapshot(), Filter::default());
     let with = view.with_bundle(native_tool("n"), OnCollision::Replace).unwrap();
     let error = with.find("n").unwrap_err();
-    assert_eq!(error.message, "Tool n is disabled: maintenance");
+    assert_eq!(error.refusal, Some(RefusalReason::Disabled));
+    assert!(error.message.contains("is disabled: maintenance"), "{error}");
 }
 
 #[test]
@@ -244,4 +283,40 @@ fn a_tool_that_two_merged_views_show_in_different_forms_is_no_collision() {
         let merged = View::merge([&view(first), &view(!first)], OnCollision::Throw).unwrap();
         assert_eq!(merged.find("p__a").unwrap().has_reason_argument(), first, "the first view decides");
     }
+}
+
+#[test]
+fn a_call_of_a_name_that_a_source_leaves_out_says_why_in_views_that_would_show_it() {
+    let registry = Registry::default();
+    registry.register(native_tool("n")).unwrap();
+    let reason = PolicyRefusal::new("its path is odd", "write another path");
+    registry.set_left_out("openapi:api", BTreeMap::from([("api__x".to_owned(), reason)]));
+    let error = |filter| View::new(registry.snapshot(), filter).unknown_tool_error("api__x").message;
+    assert_eq!(error(Filter::default()), "Unknown tool: api__x; its path is odd");
+    for (filter, shown) in [
+        (Filter { allowed_tools: Some(set(&["api__x"])), ..Filter::default() }, true),
+        (Filter { allowed_toolsets: Some(set(&["openapi:api"])), ..Filter::default() }, true),
+        (Filter { allowed_plugins: Some(set(&[])), ..Filter::default() }, true),
+        (Filter { allowed_tools: Some(set(&["api__y"])), ..Filter::default() }, false),
+        (Filter { allowed_toolsets: Some(set(&[])), ..Filter::default() }, false),
+        (Filter { allowed_tags: Some(set(&["api.a"])), ..Filter::default() }, false),
+        (Filter { exclude_tools: set(&["api__x"]), ..Filter::default() }, false),
+    ] {
+        assert_eq!(error(filter.clone()).contains("odd"), shown, "{filter:?}");
+    }
+    registry.set_left_out("mcp:web", BTreeMap::from([("web__x".to_owned(), "its schema is odd".into())]));
+    let web = |filter| View::new(registry.snapshot(), filter).unknown_tool_error("web__x").message;
+    assert!(web(Filter::default()).contains("odd"));
+    for filter in [
+        Filter { allowed_mcp_servers: Some(set(&["gh"])), ..Filter::default() },
+        Filter {
+            allowed_mcp_tools: Some(BTreeMap::from([("web".to_owned(), set(&["y"]))])),
+            ..Filter::default()
+        },
+    ] {
+        assert_eq!(web(filter.clone()), "Unknown tool: web__x", "{filter:?}");
+    }
+    assert_eq!(names(&View::new(registry.snapshot(), Filter::default())), ["n"]);
+    registry.set_left_out("openapi:api", BTreeMap::new());
+    assert!(!error(Filter::default()).contains("odd"));
 }

@@ -72,3 +72,52 @@ fn a_recursive_schema_is_allowed() {
     assert!(schema.check(&json!({"children": [{"children": []}]})).is_ok());
     assert!(schema.check(&json!({"children": [{"child": []}]})).is_err());
 }
+
+#[test]
+fn a_mismatch_of_a_long_text_is_explained_or_named_as_too_large() {
+    let variant = |n| json!({"properties": {"k": {"const": format!("value {n}")}}, "required": ["k"]});
+    let all: Vec<Value> = (0..300).map(variant).collect();
+    let schema = json!({"type": "object", "properties": {"a": {"oneOf": all}}});
+    let schema = Schema::input(&schema.to_string()).unwrap();
+    for (text, part) in [
+        ("valu 7".to_owned(), "did you mean `\"value 7\"`?"),
+        ("x".repeat(50_000), "valid values are"),
+        ("x".repeat(4_000_000), "too large to find the place"),
+    ] {
+        let mismatch = schema.check(&json!({ "a": { "k": text } })).unwrap_err();
+        assert!(mismatch.message.contains(part), "{mismatch:?}");
+        assert!(mismatch.message.len() < 8 * MAX_MESSAGE_CHARS, "{}", mismatch.message.len());
+    }
+}
+
+#[test]
+fn patterns_are_bounded_in_all() {
+    let with = |count: usize| {
+        let all: serde_json::Map<String, Value> =
+            (0..count).map(|n| (format!("p{n}"), json!({"pattern": format!("^\\w{{1,30}}-{n}$")}))).collect();
+        json!({"type": "object", "properties": all}).to_string()
+    };
+    assert!(Schema::input(&with(80)).is_ok());
+    let error = Schema::input(&with(2000)).unwrap_err();
+    assert!(error.to_string().contains("patterns are too large in all"), "{error}");
+    // In a schema of somebody else, only the patterns beyond the limit are lost.
+    let schema = SchemaReader::of_plugin().input(Some(&with(2000)));
+    assert!(schema.dropped().is_some() && schema.value()["properties"].as_object().unwrap().len() == 2000);
+    assert_eq!(schema.check(&json!({"p1999": "?"})), Ok(()), "a pattern beyond the limit is not checked");
+}
+
+#[test]
+fn exact_divisions_are_bounded() {
+    let with = |divisor: &str, count: usize| {
+        let all = vec![format!("{{\"multipleOf\": {divisor}}}"); count].join(",");
+        let text = format!(
+            "{{\"type\": \"object\", \"properties\": {{\"a\": {{\"items\": {{\"allOf\": [{all}]}}}}}}}}"
+        );
+        Schema::input(&text).unwrap()
+    };
+    let prices = json!({"a": vec![json!(19.99); 2000]});
+    assert_eq!(with("0.01", 20).check(&prices), Ok(()));
+    let huge = json!({"a": vec![json!(1.1e308); 9000]});
+    let error = with("1e-300", 300).check(&huge).unwrap_err();
+    assert!(error.message.contains("too many for a schema"), "{}", error.message);
+}

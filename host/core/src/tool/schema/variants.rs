@@ -6,8 +6,9 @@
 use jsonschema::ValidationError;
 use jsonschema::error::ValidationErrorKind as Kind;
 use serde_json::Value;
+use toolbay_policy::similar::TypedName;
 
-use super::cut;
+use super::{cut, cut_value, pattern};
 
 /// Most levels of nested variants that are described.
 const MAX_NESTED: usize = 3;
@@ -15,6 +16,8 @@ const MAX_NESTED: usize = 3;
 const MAX_FINDINGS: usize = 2;
 /// Most values or variants that a finding lists.
 const MAX_LISTED: usize = 10;
+/// Most values of a discriminator that are looked at.
+const MAX_KNOWN: usize = 1000;
 /// Distances of variants with a different type, a different discriminator or different properties.
 const OTHER_TYPE: usize = 10_000;
 const OTHER_DISCRIMINATOR: usize = 1000;
@@ -37,10 +40,10 @@ fn describe_nested(error: &ValidationError<'_>, root: &Value, level: usize) -> V
     let pointer = error.instance_path().to_string();
     let plain = |text: String| VariantFinding { pointer: pointer.clone(), text };
     let (Kind::AnyOf { context } | Kind::OneOfNotValid { context }) = error.kind() else {
-        return plain(cut(&error.to_string()));
+        return plain(pattern::as_written(&cut_value(error)));
     };
     let Some((index, meant, far)) = nearest_variant(context, &pointer) else {
-        return plain(cut(&error.to_string()));
+        return plain(cut_value(error));
     };
     if far >= OTHER_TYPE {
         return plain(format!("matches none of its variants: {}", list_variants(context)));
@@ -100,43 +103,50 @@ fn child_property<'p>(path: &'p str, at: &str) -> Option<&'p str> {
 
 /// The message for an unknown discriminator: the valid values and the most similar one.
 fn unknown_discriminator(context: &[Variant], meant: &Variant, at: &str) -> Option<String> {
-    let of = |error: &ValidationError<'_>| match error.kind() {
-        Kind::Constant { expected_value } => vec![Value::clone(expected_value)],
-        Kind::Enum { options } => options.as_array().cloned().unwrap_or_default(),
-        _ => Vec::new(),
-    };
     let first = meant.iter().find(|error| {
-        child_property(error.instance_path().as_str(), at).is_some() && !of(error).is_empty()
+        child_property(error.instance_path().as_str(), at).is_some() && !valid_values(error).is_empty()
     })?;
     let path = first.instance_path().as_str();
     let wrong = first.instance();
-    let known: Vec<Value> = (context.iter().flatten())
+    let known: Vec<&Value> = (context.iter().flatten())
         .filter(|error| error.instance_path().as_str() == path)
-        .flat_map(of)
+        .flat_map(valid_values)
+        .take(MAX_KNOWN)
         .collect();
-    let mut texts: Vec<String> = Vec::new();
-    for value in known.iter().map(ToString::to_string) {
-        if texts.len() < MAX_LISTED && !texts.contains(&value) {
-            texts.push(value);
+    let mut listed: Vec<&Value> = Vec::new();
+    for value in known.iter().copied() {
+        if listed.len() < MAX_LISTED && !listed.contains(&value) {
+            listed.push(value);
         }
     }
-    let near =
-        |value: &&Value| Some(strsim::normalized_damerau_levenshtein(value.as_str()?, wrong.as_str()?));
-    let like = known.iter().filter(|value| near(value).is_some_and(|near| near >= 0.5));
-    let like = like.max_by(|a, b| near(a).unwrap_or(0.0).total_cmp(&near(b).unwrap_or(0.0)));
-    let like = like.map(|value| format!("; did you mean `{}`?", cut(&value.to_string()))).unwrap_or_default();
+    let texts: Vec<String> = listed.into_iter().map(|value| cut_value(value)).collect();
+    let like = wrong.as_str().and_then(|wrong| {
+        let texts = known.iter().filter_map(|value| value.as_str());
+        TypedName::new(wrong).nearest(texts).first().copied()
+    });
+    let like =
+        like.map(|text| format!("; did you mean `{}`?", cut_value(&Value::from(text)))).unwrap_or_default();
     let name = path.rsplit('/').next().unwrap_or_default();
     Some(format!(
         "no variant has `{}` = {}; valid values are {}{like}",
         cut(name),
-        cut(&wrong.to_string()),
+        cut_value(&**wrong),
         cut(&texts.join(", "))
     ))
 }
 
+/// The values that a mismatch with a `const` or an `enum` names.
+fn valid_values<'e>(error: &'e ValidationError<'_>) -> &'e [Value] {
+    match error.kind() {
+        Kind::Constant { expected_value } => std::slice::from_ref(&**expected_value),
+        Kind::Enum { options } => options.as_array().map(Vec::as_slice).unwrap_or_default(),
+        _ => &[],
+    }
+}
+
 /// The first problem of each variant.
 fn list_variants(context: &[Variant]) -> String {
-    let first = |(n, errors): (usize, &Variant)| Some(format!("({}) {}", n + 1, errors.first()?));
+    let first = |(n, errors): (usize, &Variant)| Some(format!("({}) {}", n + 1, cut_value(errors.first()?)));
     let all: Vec<String> = context.iter().enumerate().filter_map(first).take(MAX_LISTED).collect();
     cut(&all.join(", "))
 }
@@ -162,7 +172,7 @@ fn variant_name(schema: Option<&Value>, value: &Value, index: usize, count: usiz
     };
     let own = properties.into_iter().flatten().find_map(|(name, schema)| {
         let own = value.get(name).filter(|own| is_value(schema, own))?;
-        Some(format!("the variant with `{}` = {}", cut(name), cut(&own.to_string())))
+        Some(format!("the variant with `{}` = {}", cut(name), cut_value(own)))
     });
     let title = || {
         let title = schema.get("title").and_then(Value::as_str)?;

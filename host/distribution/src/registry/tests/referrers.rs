@@ -1,7 +1,7 @@
 //! Signatures in a registry that lists referrers, in one that does not, and in one that lies.
 
 use super::*;
-use crate::media_type::BUNDLE;
+use crate::media_type::{BUNDLE, EMPTY};
 
 const BUNDLE_BYTES: &[u8] = b"{\"bundle\": 1}";
 
@@ -54,11 +54,116 @@ impl FakeRegistry {
     }
 }
 
-async fn found(registry: FakeRegistry) -> Result<Vec<Vec<u8>>, String> {
+async fn signatures(registry: FakeRegistry) -> Result<ManifestSignatures, String> {
     let registry = Arc::new(registry);
     let client = client(&registry, "registry.example/acme/hash:1.0", RegistryPolicy::default(), None);
-    let found = client.signatures(&manifest_digest()).await.map_err(|error| error.to_string())?;
-    Ok(found.into_iter().map(|signature| signature.bytes).collect())
+    let found = client.signatures(&manifest_digest()).await;
+    found.and_then(ManifestSignatures::require_readable).map_err(|error| error.to_string())
+}
+
+async fn found(registry: FakeRegistry) -> Result<Vec<Vec<u8>>, String> {
+    Ok(signatures(registry).await?.found.into_iter().map(|signature| signature.bytes).collect())
+}
+
+#[tokio::test]
+async fn a_signature_without_a_type_is_found_and_what_is_skipped_is_named() {
+    // As tools and registries write the entry of a signature.
+    let untyped = |entry: &Value, artifact_type: Option<Value>| {
+        let mut entry = entry.clone();
+        let members = entry.as_object_mut().unwrap();
+        members.remove("artifactType");
+        members.extend(artifact_type.map(|value| ("artifactType".to_owned(), value)));
+        entry
+    };
+    for artifact_type in [None, Some(json!(null)), Some(json!("")), Some(json!(EMPTY))] {
+        let (mut registry, entry) = FakeRegistry::signed();
+        registry.put_referrers((200, Vec::new(), index(&[untyped(&entry, artifact_type.clone())])));
+        assert_eq!(found(registry).await, Ok(vec![BUNDLE_BYTES.to_vec()]), "{artifact_type:?}");
+    }
+    // Beside a good one, everything else costs only itself, and is named.
+    let (mut registry, good) = FakeRegistry::signed();
+    let sbom = registry.put_signature(
+        &json!({"schemaVersion": 2, "layers": [{"mediaType": "text/spdx", "digest": "x", "size": 1}]})
+            .to_string(),
+    );
+    let broken = registry.put_signature("{}");
+    let others = [
+        (
+            json!({"mediaType": MANIFEST, "digest": "sha256:1", "size": 1, "artifactType": "application/spdx+json"}),
+            "its type is `application/spdx+json`",
+        ),
+        (untyped(&sbom, None), "is no signature"),
+        (broken, "is about another manifest"),
+        (
+            json!({"mediaType": INDEX, "digest": "sha256:2", "size": 1}),
+            "it is `application/vnd.oci.image.index",
+        ),
+        (json!({"mediaType": MANIFEST, "digest": "sha256:3\nx", "size": 1}), "malformed"),
+        (json!({"digest": "sha256:4", "artifactType": BUNDLE}), "no `mediaType`"),
+        (json!("text"), "malformed"),
+    ];
+    let entries: Vec<Value> = others.iter().map(|(entry, _)| entry.clone()).chain([good]).collect();
+    registry.put_referrers((200, Vec::new(), index(&entries)));
+    let signatures = signatures(registry).await.unwrap();
+    assert_eq!(signatures.found.len(), 1);
+    for (entry, part) in others {
+        let is_named =
+            signatures.skipped.iter().any(|one| one.text.contains(part) && !one.text.contains('\n'));
+        assert!(is_named, "{entry}: {:?}", signatures.skipped);
+    }
+}
+
+#[tokio::test]
+async fn a_list_that_is_too_long_is_requested_with_a_filter() {
+    let path = format!("{HOST}/v2/acme/hash/referrers/{}", manifest_digest());
+    let mut filtered: Url = path.parse().unwrap();
+    filtered.query_pairs_mut().append_pair("artifactType", BUNDLE);
+    let many = || {
+        let sbom =
+            json!({"mediaType": MANIFEST, "digest": "x", "size": 1, "artifactType": "application/spdx+json"});
+        let (mut registry, entry) = FakeRegistry::signed();
+        registry.put(&path, (200, Vec::new(), index(&vec![sbom; 65])));
+        (registry, entry)
+    };
+    let (mut registry, entry) = many();
+    registry.put(filtered.as_str(), (200, Vec::new(), index(&[entry])));
+    let signatures = signatures(registry).await.unwrap();
+    assert_eq!(signatures.found.len(), 1);
+    let [unread] = signatures.skipped.as_slice() else { panic!("{signatures:?}") };
+    assert!(unread.text.contains("the limit of 64") && unread.text.contains("not looked at"), "{unread:?}");
+    // One without a type may be among the others, so that nothing counts as unsigned.
+    let (mut registry, _) = many();
+    registry.put(filtered.as_str(), (200, Vec::new(), index(&[])));
+    assert!(found(registry).await.unwrap_err().contains("not looked at"));
+}
+
+#[tokio::test]
+async fn a_signature_is_found_among_many_referrers_without_a_type() {
+    // As many as a list may have, of a registry that drops the type.
+    let (mut registry, good) = FakeRegistry::signed();
+    let mut entries: Vec<Value> = (0..63)
+        .map(|n| json!({"schemaVersion": 2, "layers": null, "annotations": {"n": n.to_string()}}))
+        .map(|attestation| registry.put_signature(&attestation.to_string()))
+        .chain([good])
+        .collect();
+    for entry in &mut entries {
+        entry.as_object_mut().unwrap().remove("artifactType");
+    }
+    registry.put_referrers((200, Vec::new(), index(&entries)));
+    let signatures = signatures(registry).await.unwrap();
+    assert_eq!((signatures.found.len(), signatures.skipped.len()), (1, 63));
+    assert!(signatures.skipped.iter().all(|one| !one.is_failure), "{:?}", signatures.skipped);
+}
+
+#[tokio::test]
+async fn an_empty_list_of_referrers_may_be_null_and_not_absent() {
+    let list = |document: Value| (200, Vec::new(), document.to_string().into_bytes());
+    let mut registry = FakeRegistry::new();
+    registry.put_referrers(list(json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": null})));
+    assert_eq!(found(registry).await, Ok(Vec::new()));
+    let mut registry = FakeRegistry::new();
+    registry.put_referrers(list(json!({"schemaVersion": 2, "mediaType": MANIFEST, "layers": []})));
+    assert!(found(registry).await.unwrap_err().contains("not an OCI index"));
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ use subtle::ConstantTimeEq as _;
 use url::{Url, form_urlencoded};
 
 use super::OAuthError;
+use super::challenge::join_scopes;
 use super::credentials::{OAuthClient, SecretText};
 use super::discovery::Discovered;
 use super::http::{FlowClient, parse_url};
@@ -38,7 +39,7 @@ impl Authorization {
         let mut url = parse_url("the authorization endpoint", &found.server.authorization_endpoint)?;
         let (verifier, state) = (random_text()?, random_text()?);
         let challenge = URL_SAFE_NO_PAD.encode(Sha256::digest(verifier.expose().as_bytes()));
-        let scope = scopes.iter().map(String::as_str).collect::<Vec<_>>().join(" ");
+        let scope = join_scopes(scopes);
         let mut query = url.query_pairs_mut();
         query
             .append_pair("response_type", "code")

@@ -42,6 +42,11 @@ pub(super) fn parse_scopes(text: &str) -> BTreeSet<String> {
     collect_scopes(text.split(' '))
 }
 
+/// A list with spaces (RFC 6749, section 3.3).
+pub(super) fn join_scopes(scopes: &BTreeSet<String>) -> String {
+    scopes.iter().map(String::as_str).collect::<Vec<_>>().join(" ")
+}
+
 /// The valid scopes among some texts, at most [`MAX_SCOPES`].
 pub(super) fn collect_scopes<'a>(texts: impl Iterator<Item = &'a str>) -> BTreeSet<String> {
     let sound = |scope: &&str| {

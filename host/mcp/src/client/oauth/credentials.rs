@@ -19,6 +19,8 @@ const VERSION: u32 = 1;
 const MAX_BYTES: usize = 256 << 10;
 /// A token is renewed this long before it expires, so that it is still valid when it arrives.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(30);
+/// The margin is at most this share of a token's life: a new token is used before it is renewed, however short it lives.
+const EXPIRY_MARGIN_SHARE: u64 = 4;
 
 /// A secret text. Its memory is zeroed on drop, and `Debug` hides it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,8 +94,21 @@ pub(super) struct OAuthClient {
     pub(super) method: ClientAuthMethod,
     /// The registered redirect address, if the client was registered for it (RFC 7591).
     pub(super) redirect_uri: Option<String>,
+    /// The scopes of the registration, if it named them.
+    #[serde(default)]
+    pub(super) scopes: Option<BTreeSet<String>>,
     /// When the registration ends, in seconds since 1970.
     pub(super) expires_at: Option<u64>,
+}
+
+impl OAuthClient {
+    /// The secret that the authorization server issued.
+    pub(super) fn issued_secret(&self) -> Option<&SecretText> {
+        match &self.secret {
+            ClientSecret::Issued(secret) => Some(secret),
+            ClientSecret::Absent | ClientSecret::Policy(_) => None,
+        }
+    }
 }
 
 /// The tokens of a server.
@@ -103,12 +118,17 @@ pub(super) struct Tokens {
     pub(super) refresh: Option<SecretText>,
     /// When the access token ends, in seconds since 1970.
     pub(super) expires_at: Option<u64>,
+    /// For how many seconds it was issued.
+    #[serde(default)]
+    pub(super) lifetime: Option<u64>,
 }
 
 impl Tokens {
     /// Whether the access token has ended or is about to.
     pub(super) fn is_expiring(&self) -> bool {
-        self.expires_at.is_some_and(|end| end <= now() + EXPIRY_MARGIN.as_secs())
+        let most = EXPIRY_MARGIN.as_secs();
+        let margin = self.lifetime.map_or(most, |seconds| most.min(seconds / EXPIRY_MARGIN_SHARE));
+        self.expires_at.is_some_and(|end| end <= now() + margin)
     }
 }
 
@@ -130,6 +150,13 @@ pub(super) struct Credentials {
     pub(super) granted: BTreeSet<String>,
     /// Scopes that a request lacked. The next login requests them, too.
     pub(super) wanted: BTreeSet<String>,
+}
+
+impl Credentials {
+    /// What no message may contain.
+    pub(super) fn secrets(&self) -> impl Iterator<Item = &SecretText> {
+        [&self.tokens.access].into_iter().chain(&self.tokens.refresh).chain(self.client.issued_secret())
+    }
 }
 
 /// What an authorization brought, besides tokens.
@@ -172,18 +199,27 @@ impl Credentials {
         name: &PluginId,
         endpoint: &HttpServerConfig,
     ) -> Result<Option<Self>, OAuthError> {
+        let found = Self::load_any(connector, name).await?;
+        let issuer = endpoint.oauth.as_ref().and_then(|oauth| oauth.issuer.as_deref());
+        Ok(found.filter(|found| {
+            found.version == VERSION
+                && found.url == endpoint.url
+                && issuer.is_none_or(|issuer| super::discovery::same_issuer(issuer, &found.issuer))
+        }))
+    }
+
+    /// Loads the credentials that were saved for the server's name, whatever its URL is now.
+    pub(super) async fn load_any(
+        connector: &dyn ServerConnector,
+        name: &PluginId,
+    ) -> Result<Option<Self>, OAuthError> {
         let bytes = connector.load_credentials(name, MAX_BYTES).await.map_err(OAuthError::new)?;
         let Some(bytes) = bytes.map(Zeroizing::new) else { return Ok(None) };
-        let Ok(found) = serde_json::from_slice::<Self>(&bytes) else {
-            return Err(OAuthError::new(format!(
+        serde_json::from_slice(&bytes).map(Some).map_err(|_| {
+            OAuthError::new(format!(
                 "the saved credentials cannot be read: `toolbay mcp logout {name}` removes them"
-            )));
-        };
-        let issuer = endpoint.oauth.as_ref().and_then(|oauth| oauth.issuer.as_deref());
-        let fits = found.version == VERSION
-            && found.url == endpoint.url
-            && issuer.is_none_or(|issuer| super::discovery::same_issuer(issuer, &found.issuer));
-        Ok(Some(found).filter(|_| fits))
+            ))
+        })
     }
 
     /// Saves the credentials for the next start. Returns whether the host has a place for them.

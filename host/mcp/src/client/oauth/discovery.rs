@@ -1,6 +1,9 @@
 //! Finds the authorization server of an MCP server: the metadata of the protected resource (RFC 9728), then those of the
 //! authorization server (RFC 8414, OpenID Connect Discovery). What a document says about someone else is not believed:
-//! the resource must be the server, and the issuer must be the one that the resource named.
+//! the resource must be the server, and the issuer must be the one that the resource named, or the policy.
+//!
+//! A document that cannot be read or fetched costs only its place: the next place may have one. An authorization server
+//! that cannot be used costs only itself, if the resource names another.
 
 use serde::Deserialize;
 use toolbay_policy::mcp_server::OAuthClientSettings;
@@ -9,15 +12,38 @@ use url::Url;
 use super::OAuthError;
 use super::challenge::Challenge;
 use super::http::{FlowClient, parse_url};
+use super::member;
+
+/// Most authorization servers of a resource that are tried. Each costs up to three requests.
+const MAX_ISSUERS: usize = 3;
 
 /// The metadata of a protected resource.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct ResourceMetadata {
     pub(super) resource: String,
-    #[serde(default)]
-    authorization_servers: Vec<String>,
-    #[serde(default)]
-    pub(super) scopes_supported: Vec<String>,
+    #[serde(default, deserialize_with = "member::texts")]
+    authorization_servers: Option<Vec<String>>,
+    #[serde(default, deserialize_with = "member::texts")]
+    pub(super) scopes_supported: Option<Vec<String>>,
+    /// Whether the server published them.
+    #[serde(skip, default = "published")]
+    is_published: bool,
+}
+
+const fn published() -> bool {
+    true
+}
+
+impl ResourceMetadata {
+    /// A server that publishes none: the resource is its URL.
+    fn of_server(url: &Url) -> Self {
+        Self {
+            resource: url.to_string(),
+            authorization_servers: None,
+            scopes_supported: None,
+            is_published: false,
+        }
+    }
 }
 
 /// The metadata of an authorization server.
@@ -26,17 +52,21 @@ pub(super) struct ServerMetadata {
     pub(super) issuer: String,
     pub(super) authorization_endpoint: String,
     pub(super) token_endpoint: String,
+    #[serde(default, deserialize_with = "member::text")]
     pub(super) registration_endpoint: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "member::text")]
+    pub(super) revocation_endpoint: Option<String>,
+    #[serde(default, deserialize_with = "member::texts")]
     response_types_supported: Option<Vec<String>>,
-    #[serde(default)]
-    code_challenge_methods_supported: Vec<String>,
+    #[serde(default, deserialize_with = "member::texts")]
+    code_challenge_methods_supported: Option<Vec<String>>,
+    #[serde(default, deserialize_with = "member::texts")]
     pub(super) token_endpoint_auth_methods_supported: Option<Vec<String>>,
-    #[serde(default)]
-    pub(super) scopes_supported: Vec<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "member::texts")]
+    pub(super) scopes_supported: Option<Vec<String>>,
+    #[serde(default, deserialize_with = "member::flag")]
     pub(super) authorization_response_iss_parameter_supported: bool,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "member::flag")]
     pub(super) client_id_metadata_document_supported: bool,
 }
 
@@ -54,39 +84,84 @@ pub(super) async fn discover(
     challenge: &Challenge,
     known: Option<&str>,
 ) -> Result<Discovered, OAuthError> {
-    let resource = find_resource(client, challenge).await?;
-    let issuer = choose_issuer(&resource, settings, known)?;
-    let server = find_server(client, issuer).await?;
+    let mut resource = find_resource(client, settings, challenge).await?;
+    let server = find_usable_server(client, settings, choose_issuers(&resource, settings, known)?).await?;
+    if !resource.is_published {
+        // Nobody else names any. Servers without metadata are their own authorization servers, as a rule.
+        resource.scopes_supported.clone_from(&server.scopes_supported);
+    }
     Ok(Discovered { server, resource })
 }
 
-async fn find_resource(client: &FlowClient, challenge: &Challenge) -> Result<ResourceMetadata, OAuthError> {
+/// The first of some authorization servers that can be used.
+async fn find_usable_server(
+    client: &FlowClient,
+    settings: &OAuthClientSettings,
+    issuers: Vec<&str>,
+) -> Result<ServerMetadata, OAuthError> {
+    let mut failed = Vec::new();
+    for issuer in issuers.into_iter().take(MAX_ISSUERS) {
+        let found = find_server(client, issuer).await;
+        match found.and_then(|server| check_server(client, issuer, &server, settings).map(|()| server)) {
+            Ok(server) => return Ok(server),
+            Err(error) => failed.push(error.to_string()),
+        }
+    }
+    Err(OAuthError::new(failed.join("; and ")))
+}
+
+/// The metadata of the server. One that publishes none has those of its URL, if the policy names the issuer.
+async fn find_resource(
+    client: &FlowClient,
+    settings: &OAuthClientSettings,
+    challenge: &Challenge,
+) -> Result<ResourceMetadata, OAuthError> {
     let own = Url::parse(&client.endpoint.url).map_err(|e| OAuthError::new(format!("`url`: {e}")))?;
+    let mut failed = None;
+    for place in resource_places(&own, challenge) {
+        let fetched = match place {
+            Ok(place) => client.fetch::<ResourceMetadata>(&place).await,
+            Err(error) => Err(error),
+        };
+        match fetched {
+            Ok(Some(found)) => {
+                check_resource(&own, &found.resource, client)?;
+                return Ok(found);
+            }
+            Ok(None) => {}
+            Err(error) => drop(failed.get_or_insert(error)),
+        }
+    }
+    if settings.issuer.is_some() {
+        return Ok(ResourceMetadata::of_server(&own));
+    }
+    Err(failed.unwrap_or_else(|| {
+        OAuthError::new(format!(
+            "the server publishes no metadata of a protected resource (RFC 9728), so its authorization server is \
+             unknown: if you know it, write in the policy: [mcp.{0}.oauth] issuer = \"https://…\"; if you have a token, \
+             write it as `bearer`",
+            client.name
+        ))
+    }))
+}
+
+/// Where the metadata of a server may be: where its challenge says, and where the standard says.
+fn resource_places(own: &Url, challenge: &Challenge) -> Vec<Result<Url, OAuthError>> {
     let mut places = Vec::new();
     if let Some(named) = &challenge.resource_metadata {
         // The operator wrote the server's own URL, so its scheme is his decision.
         let url = Url::parse(named).ok().filter(|url| url.origin() == own.origin());
-        places.push(url.map_or_else(|| parse_url("the address of the resource metadata", named), Ok)?);
+        places.push(url.map_or_else(|| parse_url("the address of the resource metadata", named), Ok));
     }
     for path in [own.path().trim_end_matches('/'), ""] {
         let mut url = own.clone();
         url.set_query(None);
         url.set_path(&format!("/.well-known/oauth-protected-resource{path}"));
-        if !places.contains(&url) {
-            places.push(url);
+        if !places.contains(&Ok(url.clone())) {
+            places.push(Ok(url));
         }
     }
-    for place in &places {
-        if let Some(found) = client.fetch::<ResourceMetadata>(place).await? {
-            check_resource(&own, &found.resource, client)?;
-            return Ok(found);
-        }
-    }
-    Err(OAuthError::new(
-        "the server publishes no metadata of a protected resource (RFC 9728), so its authorization server is unknown: \
-         if you have a token, write it as `bearer`"
-            .to_owned(),
-    ))
+    places
 }
 
 /// The resource must be the server: the same origin, and its path or one above. A token for another resource could be
@@ -108,24 +183,31 @@ fn check_resource(own: &Url, resource: &str, client: &FlowClient) -> Result<(), 
     )))
 }
 
-/// The issuer of the policy, the one used before, or the first one.
-fn choose_issuer<'a>(
+/// The issuer of the policy; otherwise those that the resource names, and first the one used before. Never none.
+fn choose_issuers<'a>(
     resource: &'a ResourceMetadata,
-    settings: &OAuthClientSettings,
+    settings: &'a OAuthClientSettings,
     known: Option<&str>,
-) -> Result<&'a str, OAuthError> {
-    let listed = |wanted: &str| resource.authorization_servers.iter().find(|one| same_issuer(one, wanted));
-    if let Some(wanted) = &settings.issuer {
-        return listed(wanted).map(String::as_str).ok_or_else(|| {
+) -> Result<Vec<&'a str>, OAuthError> {
+    let named = resource.authorization_servers.as_deref().unwrap_or_default();
+    let listed = |wanted: &str| named.iter().find(|one| same_issuer(one, wanted));
+    match &settings.issuer {
+        Some(wanted) if named.is_empty() => Ok(vec![wanted]),
+        Some(wanted) => listed(wanted).map(|one| vec![one.as_str()]).ok_or_else(|| {
             OAuthError::new(format!(
                 "the server does not name `{wanted}`, the `issuer` of the policy, as its authorization server"
             ))
-        });
+        }),
+        None if named.is_empty() => Err(OAuthError::new(
+            "the server's metadata name no authorization server: if you know it, write it as `issuer`"
+                .to_owned(),
+        )),
+        None => {
+            let known = known.and_then(listed);
+            let others = named.iter().filter(|one| Some(*one) != known);
+            Ok(known.into_iter().chain(others).map(String::as_str).collect())
+        }
     }
-    let chosen = known.and_then(listed).or_else(|| resource.authorization_servers.first());
-    chosen
-        .map(String::as_str)
-        .ok_or_else(|| OAuthError::new("the server's metadata name no authorization server".to_owned()))
 }
 
 /// Whether two issuers are the same text. An empty path equals `/` (RFC 3986, section 6.2.3).
@@ -137,15 +219,33 @@ pub(super) fn same_issuer(one: &str, other: &str) -> bool {
     root(one) == root(other)
 }
 
-async fn find_server(client: &FlowClient, issuer: &str) -> Result<ServerMetadata, OAuthError> {
+/// The metadata of an authorization server, which speak for this issuer.
+pub(super) async fn find_server(client: &FlowClient, issuer: &str) -> Result<ServerMetadata, OAuthError> {
     let url = parse_url("the issuer", issuer)?;
+    let mut failed = None;
     for place in metadata_places(&url) {
-        if let Some(found) = client.fetch::<ServerMetadata>(&place).await? {
-            check_server(client, issuer, &found)?;
-            return Ok(found);
+        match client.fetch::<ServerMetadata>(&place).await {
+            Ok(Some(found)) if same_issuer(&found.issuer, issuer) => return Ok(found),
+            Ok(Some(found)) => {
+                let other = client.show(&found.issuer);
+                return Err(unusable(
+                    client,
+                    issuer,
+                    &format!("its metadata are those of another issuer, `{other}`"),
+                ));
+            }
+            Ok(None) => {}
+            Err(error) => drop(failed.get_or_insert(error)),
         }
     }
-    Err(OAuthError::new(format!("the authorization server `{}` publishes no metadata", client.show(issuer))))
+    Err(failed.unwrap_or_else(|| {
+        let shown = client.show(issuer);
+        OAuthError::new(format!("the authorization server `{shown}` publishes no metadata"))
+    }))
+}
+
+fn unusable(client: &FlowClient, issuer: &str, why: &str) -> OAuthError {
+    OAuthError::new(format!("the authorization server `{}` cannot be used: {why}", client.show(issuer)))
 }
 
 /// Where the metadata of an issuer may be, in the order of the MCP specification.
@@ -167,22 +267,30 @@ fn metadata_places(issuer: &Url) -> Vec<Url> {
     paths.into_iter().map(at).collect()
 }
 
-fn check_server(client: &FlowClient, issuer: &str, found: &ServerMetadata) -> Result<(), OAuthError> {
-    let refuse = |why: String| {
-        Err(OAuthError::new(format!(
-            "the authorization server `{}` cannot be used: {why}",
-            client.show(issuer)
-        )))
-    };
-    if !same_issuer(&found.issuer, issuer) {
-        return refuse(format!("its metadata are those of another issuer, `{}`", client.show(&found.issuer)));
+/// Checks that an authorization is possible, and that it is protected by PKCE (RFC 7636).
+fn check_server(
+    client: &FlowClient,
+    issuer: &str,
+    found: &ServerMetadata,
+    settings: &OAuthClientSettings,
+) -> Result<(), OAuthError> {
+    let has = |list: &[String], wanted: &str| list.iter().any(|one| one == wanted);
+    if found.response_types_supported.as_ref().is_some_and(|all| !has(all, "code")) {
+        return Err(unusable(client, issuer, "it does not support the response type `code`"));
     }
-    let code = found.response_types_supported.as_ref().is_none_or(|all| all.iter().any(|one| one == "code"));
-    if !code {
-        return refuse("it does not support the response type `code`".to_owned());
-    }
-    if !found.code_challenge_methods_supported.iter().any(|method| method == "S256") {
-        return refuse("it does not say that it supports PKCE with S256".to_owned());
+    match &found.code_challenge_methods_supported {
+        Some(methods) if has(methods, "S256") => {}
+        Some(_) => return Err(unusable(client, issuer, "it does not support PKCE with S256")),
+        None if settings.assumes_pkce => {}
+        None => {
+            let why = format!(
+                "it does not say that it supports PKCE with S256; if it does, write in the policy: [mcp.{}.oauth] \
+                 issuer = {:?}, assume_pkce = true",
+                client.name,
+                client.show(issuer)
+            );
+            return Err(unusable(client, issuer, &why));
+        }
     }
     parse_url("the authorization endpoint", &found.authorization_endpoint)?;
     parse_url("the token endpoint", &found.token_endpoint)?;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use toolbay_core::call::server_connector::{ConnectorResponse, OAuthRequest, ServerConnector};
 use toolbay_policy::mcp_server::HttpServerConfig;
@@ -15,6 +16,7 @@ use toolbay_policy::text::one_line;
 use url::{Host, Url};
 
 use super::OAuthError;
+use super::credentials::SecretText;
 
 /// Bytes of one response. The largest known metadata have about 10 KiB.
 pub(super) const MAX_BODY: usize = 256 << 10;
@@ -35,6 +37,8 @@ pub(super) struct FlowClient {
     pub(super) endpoint: HttpServerConfig,
     pub(super) connector: Arc<dyn ServerConnector>,
     sent: AtomicU32,
+    /// What the flow sends and no message may repeat.
+    concealed: Mutex<Vec<SecretText>>,
 }
 
 /// A response that was read whole.
@@ -50,7 +54,12 @@ impl FlowClient {
         endpoint: HttpServerConfig,
         connector: Arc<dyn ServerConnector>,
     ) -> Self {
-        Self { name, endpoint, connector, sent: AtomicU32::new(0) }
+        Self { name, endpoint, connector, sent: AtomicU32::new(0), concealed: Mutex::default() }
+    }
+
+    /// Keeps secrets out of what [`Self::show`] returns: an error of a peer may quote what it was sent.
+    pub(super) fn conceal<'a>(&self, secrets: impl IntoIterator<Item = &'a SecretText>) {
+        self.concealed.lock().extend(secrets.into_iter().cloned());
     }
 
     /// Sends a request and reads its response.
@@ -97,12 +106,18 @@ impl FlowClient {
 
     /// Makes a text of a peer safe to show.
     pub(super) fn show(&self, text: &str) -> String {
-        one_line(&self.connector.redact(text), MAX_SHOWN)
+        let mut shown = self.connector.redact(text).into_owned();
+        for secret in self.concealed.lock().iter() {
+            shown = shown.replace(secret.expose(), "[secret]");
+        }
+        one_line(&shown, MAX_SHOWN)
     }
 }
 
 /// Parses a JSON document of a peer. A message does not quote it, since it may contain credentials.
 pub(super) fn parse_json<T: DeserializeOwned>(body: &[u8], shown: &str) -> Result<T, OAuthError> {
+    // RFC 8259, section 8.1: a parser may ignore a byte order mark.
+    let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
     serde_json::from_slice(body).map_err(|error| {
         let (line, column) = (error.line(), error.column());
         OAuthError::new(format!(

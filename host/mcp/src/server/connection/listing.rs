@@ -47,9 +47,11 @@ impl McpConnection {
         Ok(match kind {
             ServedList::Tools => {
                 let form = ToolForm::from_version(context.version.as_ref());
-                let shown = view.definitions().map(|entry| ToolListItem(entry, form));
-                let named = shown.map(|tool| (tool.0.def.name.as_str().into(), tool));
-                self.encode_page("tools", named, &cursor, context, self.cache_hints())
+                let usage_meta = server.shows_usage_meta();
+                let shown = view.definitions().map(|entry| ToolListItem { entry, form, usage_meta });
+                let named = shown.map(|tool| (tool.entry.def.name.as_str().into(), tool));
+                let missing = server.missing_sources();
+                self.encode_partial_page("tools", named, &cursor, context, self.cache_hints(), missing)
             }
             ServedList::Prompts => {
                 let all = into_named(prompts_and_resources::list_prompts(&view));
@@ -82,6 +84,19 @@ impl McpConnection {
         context: &RequestContext,
         caching: CacheHints,
     ) -> EncodedResult {
+        self.encode_partial_page(key, things, cursor, context, caching, BTreeMap::new())
+    }
+
+    /// Encodes a page of a list that may lack the items of the `missing` sources.
+    fn encode_partial_page<'a, T: Serialize>(
+        &self,
+        key: &'static str,
+        things: impl Iterator<Item = (Cow<'a, str>, T)>,
+        cursor: &Cursor,
+        context: &RequestContext,
+        caching: CacheHints,
+        missing: BTreeMap<String, &'static str>,
+    ) -> EncodedResult {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
         struct PageResult<T: Serialize> {
@@ -91,11 +106,8 @@ impl McpConnection {
             next_cursor: Option<String>,
         }
         let (items, next_cursor) = cursor.page(things, self.options().page_size);
-        context.complete_response(
-            PageResult { items: [(key, items)].into(), next_cursor },
-            Some(caching),
-            None,
-        )
+        let page = PageResult { items: [(key, items)].into(), next_cursor };
+        context.complete_list(page, Some(caching), None, missing)
     }
 
     /// Reads a resource.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use axum::body::Body;
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use futures_util::future::BoxFuture;
@@ -15,11 +15,12 @@ use rmcp::model::{ErrorCode, ErrorData, ProtocolVersion, RequestId};
 use serde_json::value::RawValue;
 use toolbay_core::call::trace::TraceParent;
 
+use super::accept_header::AcceptedTypes;
 use super::bodies::RequestBody;
 use super::clients::{ClientState, QuotaPermit};
 use super::event_body::EventBody;
 use super::event_reader::{EventReader, SessionStreamContext};
-use super::headers;
+use super::headers::{self, LAST_EVENT_ID_HEADER, SESSION_ID_HEADER, SESSION_LABEL_HEADER};
 use super::sessions::{HttpSession, STREAM_RETRY, SessionScope};
 use super::{HttpState, ServeSettings, responses};
 use crate::auth::CredentialValidity;
@@ -31,12 +32,6 @@ use crate::server::connection::McpConnection;
 use crate::server::request::RequestOrigin;
 use crate::server::{Server, SessionOwner, convert};
 
-/// Header with the session label that a client of 2026-07-28 chooses.
-const SESSION_LABEL_HEADER: &str = "toolbay-session";
-/// Header with the session id of a legacy client.
-const SESSION_ID_HEADER: &str = "mcp-session-id";
-/// Header with the last event id, to resume a stream.
-const LAST_EVENT_ID_HEADER: &str = "last-event-id";
 /// Longest session label, in bytes.
 const MAX_SESSION_LABEL: usize = 128;
 
@@ -59,6 +54,7 @@ pub(super) struct Dispatcher<'a> {
 /// A running request and its event stream.
 struct RequestExchange {
     stream: Arc<EventStream>,
+    accepted: AcceptedTypes,
     /// Ends when the request is answered.
     work: BoxFuture<'static, ()>,
     context: Option<SessionStreamContext>,
@@ -88,13 +84,15 @@ impl Dispatcher<'_> {
         body: RequestBody,
         permit: Arc<QuotaPermit>,
     ) -> Result<Response<Body>, RefusalResponse> {
-        if !headers::accepts(headers, &["application/json", "text/event-stream"]) {
-            let text = "the client must accept both types: Accept: application/json, text/event-stream";
-            return Err(Box::new(responses::text(StatusCode::NOT_ACCEPTABLE, text)));
+        let accepted = AcceptedTypes::from_headers(headers);
+        if !accepted.json && !accepted.events {
+            let text =
+                "the client must accept a form of response: Accept: application/json, text/event-stream";
+            return Err(refuse(StatusCode::NOT_ACCEPTABLE, text, None));
         }
         if !headers::is_json(headers) {
             let text = "the body must be JSON: Content-Type: application/json";
-            return Err(Box::new(responses::text(StatusCode::UNSUPPORTED_MEDIA_TYPE, text)));
+            return Err(refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, text, None));
         }
         let message = incoming::parse_message(&body.bytes)
             .map_err(|invalid| Box::new(responses::invalid_message(&invalid)))?;
@@ -106,40 +104,48 @@ impl Dispatcher<'_> {
                 };
                 Box::new(responses::from_error(StatusCode::BAD_REQUEST, &error, id.as_ref()))
             })?;
+        if let ClientMessage::Request(request) = &message
+            && request.method != "ping"
+            && let Some(problem) = self.server.serving_problem()
+        {
+            return Err(Box::new(responses::unavailable(&problem, &request.id)));
+        }
         // The request keeps its quota until its work ends. In a session, it outlives the connection.
         let reserved = (permit, body.permit);
         match message {
             ClientMessage::Request(request) if !is_legacy => {
                 let is_well_formed =
                     request.meta.missing_required_keys(&ProtocolVersion::V_2026_07_28).is_empty();
-                let exchange = self.stateless_exchange(headers, request, reserved)?;
+                if request.method == "subscriptions/listen" && !accepted.events {
+                    let text = "the response is a stream of events: Accept: text/event-stream";
+                    return Err(refuse(StatusCode::NOT_ACCEPTABLE, text, Some(&request.id)));
+                }
+                let exchange = self.stateless_exchange(headers, accepted, request, reserved)?;
                 Ok(exchange.respond(|error| headers::status_for(error, is_well_formed)).await)
             }
-            ClientMessage::Request(request) if headers.contains_key(SESSION_ID_HEADER) => {
-                let session = self.find_session(headers)?;
-                let exchange = match self.session_exchange(headers, session, request, reserved) {
+            // A client whose session ended begins again, and may still send the old id.
+            ClientMessage::Request(request) if request.method == "initialize" => {
+                self.begin_session(headers, accepted, request).await
+            }
+            ClientMessage::Request(request) => {
+                let session = self.find_session(headers, Some(&request.id))?;
+                let exchange = match self.session_exchange(headers, session, accepted, request, reserved) {
                     Ok(exchange) => exchange,
                     Err((BeginStreamError::Duplicate, id)) => return Ok(duplicate_id_response(&id)),
-                    Err((BeginStreamError::Closed, _)) => return Err(unknown_session()),
+                    Err((BeginStreamError::Closed, id)) => return Err(unknown_session(Some(&id))),
                 };
                 Ok(exchange.respond(|_| StatusCode::OK).await)
             }
-            ClientMessage::Request(request) if request.method == "initialize" => {
-                self.begin_session(headers, request).await
-            }
-            ClientMessage::Request(_) => Err(session_required()),
             ClientMessage::Notification { .. } if !is_legacy => Ok(accepted_response()),
             ClientMessage::Response { .. } if !is_legacy => {
-                let text = "a response requires a session";
-                let error = ErrorData::invalid_request(text, None);
-                Err(Box::new(responses::from_error(StatusCode::BAD_REQUEST, &error, None)))
+                Err(refuse(StatusCode::BAD_REQUEST, "a response requires a session", None))
             }
             ClientMessage::Notification { method, params } => {
-                self.find_session(headers)?.handle_notification(&method, params.as_deref());
+                self.find_session(headers, None)?.handle_notification(&method, params.as_deref());
                 Ok(accepted_response())
             }
             ClientMessage::Response { id, result } => {
-                self.find_session(headers)?.connection.resolve(id, result);
+                self.find_session(headers, None)?.connection.resolve(&id, result);
                 Ok(accepted_response())
             }
         }
@@ -147,9 +153,9 @@ impl Dispatcher<'_> {
 
     /// Opens the stream of a session, or resumes a stream.
     fn handle_get(&self, headers: &HeaderMap) -> Result<Response<Body>, RefusalResponse> {
-        if !headers::accepts(headers, &["text/event-stream"]) {
+        if !AcceptedTypes::from_headers(headers).events {
             let text = "the client must accept events: Accept: text/event-stream";
-            return Err(Box::new(responses::text(StatusCode::NOT_ACCEPTABLE, text)));
+            return Err(refuse(StatusCode::NOT_ACCEPTABLE, text, None));
         }
         let session = self.legacy_session(headers)?;
         let own = Arc::clone(&session.streams.session_stream);
@@ -185,18 +191,25 @@ impl Dispatcher<'_> {
             .map_err(|error| Box::new(responses::from_error(StatusCode::BAD_REQUEST, &error, None)))?;
         if !is_legacy {
             let text = "2026-07-28 has no sessions: use POST";
-            return Err(Box::new(responses::text(StatusCode::METHOD_NOT_ALLOWED, text)));
+            let mut refusal = refuse(StatusCode::METHOD_NOT_ALLOWED, text, None);
+            refusal.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
+            return Err(refusal);
         }
-        self.find_session(headers)
+        self.find_session(headers, None)
     }
 
-    /// Finds the session that the request names, if it belongs to this client.
-    fn find_session(&self, headers: &HeaderMap) -> Result<Arc<HttpSession>, RefusalResponse> {
-        let id = headers.get(SESSION_ID_HEADER).ok_or_else(session_required)?;
+    /// Finds the session that the headers name, if it belongs to this client. `request` is the id of the request, for a
+    /// refusal.
+    fn find_session(
+        &self,
+        headers: &HeaderMap,
+        request: Option<&RequestId>,
+    ) -> Result<Arc<HttpSession>, RefusalResponse> {
+        let id = headers.get(SESSION_ID_HEADER).ok_or_else(|| session_required(request))?;
         let limits = &self.settings.serve.limits;
         let sessions = &self.state.sessions;
         let session = id.to_str().ok().and_then(|id| sessions.find(id, &self.owner, &self.validity, limits));
-        session.ok_or_else(unknown_session)
+        session.ok_or_else(|| unknown_session(request))
     }
 
     fn stream_context(&self, session: Arc<HttpSession>) -> SessionStreamContext {
@@ -223,10 +236,14 @@ impl Dispatcher<'_> {
     async fn begin_session(
         &self,
         headers: &HeaderMap,
+        accepted: AcceptedTypes,
         request: ClientRequest,
     ) -> Result<Response<Body>, RefusalResponse> {
-        let permit =
-            self.state.sessions.acquire_permit(self.state, &self.client, &self.settings.serve.limits);
+        let permit = self.state.sessions.acquire_permit(
+            &self.state.clients,
+            &self.client,
+            &self.settings.serve.limits,
+        );
         let permit = permit.map_err(|full| Box::new(responses::quota_exceeded(full)))?;
         let retry = request.subject.as_deref().is_some_and(supports_resumption).then_some(STREAM_RETRY);
         let (streams, closed) = (Arc::new(EventStreams::new(retry)), self.state.shutdown.stop.child_token());
@@ -237,7 +254,7 @@ impl Dispatcher<'_> {
         let admitted = session.connection.admit(request, self.request_origin(headers), closed.child_token());
         let reply = Arc::clone(&session.connection).answer(admitted).await;
         let is_error = reply.error.is_some();
-        let mut response = json_response(reply, StatusCode::OK);
+        let mut response = single_response(reply, StatusCode::OK, accepted);
         if is_error {
             return Ok(response);
         }
@@ -258,11 +275,13 @@ impl Dispatcher<'_> {
         &self,
         headers: &HeaderMap,
         session: Arc<HttpSession>,
+        accepted: AcceptedTypes,
         request: ClientRequest,
         reserved: T,
     ) -> Result<RequestExchange, (BeginStreamError, RequestId)> {
         let (id, cancel) = (request.id.clone(), session.closed.child_token());
-        let stream = session.streams.begin(&id, cancel.clone()).map_err(|refusal| (refusal, id.clone()))?;
+        let stream = session.streams.begin(&id, cancel.clone(), accepted.events);
+        let stream = stream.map_err(|refusal| (refusal, id.clone()))?;
         let open = OpenRequestGuard { session: Arc::clone(&session), id };
         let admitted = session.connection.admit(request, self.request_origin(headers), cancel);
         let connection = Arc::clone(&session.connection);
@@ -271,20 +290,21 @@ impl Dispatcher<'_> {
             open.session.streams.finish(&open.id, Some(reply));
             drop((open, reserved));
         });
-        Ok(RequestExchange { stream, work, context: Some(self.stream_context(session)) })
+        Ok(RequestExchange { stream, accepted, work, context: Some(self.stream_context(session)) })
     }
 
     /// Starts a request without a session. Disconnecting cancels it.
     fn stateless_exchange<T: Send + 'static>(
         &self,
         headers: &HeaderMap,
+        accepted: AcceptedTypes,
         request: ClientRequest,
         reserved: T,
     ) -> Result<RequestExchange, RefusalResponse> {
         // Tasks outlive the request, so only the server's shutdown closes the connection.
         let closed = self.state.shutdown.stop.child_token();
         let cancel = closed.child_token();
-        let stream = Arc::new(EventStream::for_stateless_request(cancel.clone()));
+        let stream = Arc::new(EventStream::for_stateless_request(cancel.clone(), accepted.events));
         let connection =
             self.server.connection(self.session_owner(headers)?, Arc::clone(&stream) as _, closed);
         let connection: Arc<McpConnection> = Arc::new(connection.for_single_request());
@@ -295,7 +315,7 @@ impl Dispatcher<'_> {
             answered.finish(Some(reply));
             drop(reserved);
         });
-        Ok(RequestExchange { stream, work, context: None })
+        Ok(RequestExchange { stream, accepted, work, context: None })
     }
 
     /// The arguments of a tool that are mirrored in headers.
@@ -317,7 +337,7 @@ impl Dispatcher<'_> {
             name = format!("{name}#{label}").into();
         }
         let (state, limits) = (self.state, &self.settings.serve.limits);
-        let session = state.sessions.stateless_session(&name, state, &self.client, limits);
+        let session = state.sessions.stateless_session(&name, &state.clients, &self.client, limits);
         let session = session.map_err(|full| Box::new(responses::quota_exceeded(full)))?;
         Ok(SessionOwner { session_id: name, agent_id: self.agent_id.clone(), session })
     }
@@ -325,10 +345,11 @@ impl Dispatcher<'_> {
 
 impl RequestExchange {
     /// Runs the request and responds: with one JSON body if the response is the only message, else with events. In a
-    /// session, events begin at once, so that the client gets an id to resume from.
+    /// session, events begin at once, so that the client gets an id to resume from. A client that takes no events waits
+    /// for the JSON body.
     async fn respond(self, status: impl FnOnce(Option<ErrorCode>) -> StatusCode) -> Response<Body> {
-        let Self { stream, mut work, context: keeper } = self;
-        let waits = keeper.is_none();
+        let Self { stream, accepted, mut work, context: keeper } = self;
+        let waits = keeper.is_none() || !accepted.events;
         let reader = EventReader::new(stream, None, keeper);
         // Most requests are answered at once. Others continue in a task, which ends when the request does.
         if poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await.is_pending() {
@@ -340,8 +361,10 @@ impl RequestExchange {
         match reader.stream.take_single_response() {
             Some(reply) => {
                 let status = status(reply.error);
-                json_response(reply, status)
+                single_response(reply, status, accepted)
             }
+            // Cancelled: there is no response.
+            None if !accepted.events => accepted_response(),
             None => event_response(EventBody::new(Some(reader), None)),
         }
     }
@@ -362,7 +385,7 @@ impl Drop for OpenRequestGuard {
 impl HttpSession {
     /// Handles a notification of the client.
     fn handle_notification(&self, method: &str, params: Option<&RawValue>) {
-        if method != "notifications/cancelled" {
+        if method != incoming::CANCELLED {
             return self.connection.handle_notification(method);
         }
         if let Some(id) = incoming::cancelled_request_id(params) {
@@ -371,11 +394,16 @@ impl HttpSession {
     }
 }
 
-/// A response with one JSON body.
-fn json_response(reply: EncodedResponse, status: StatusCode) -> Response<Body> {
-    let mut response = Response::new(Body::from(reply.line));
+/// A response with one message: as a JSON body, or as an event if the client takes no JSON.
+fn single_response(reply: EncodedResponse, status: StatusCode, accepted: AcceptedTypes) -> Response<Body> {
+    let mut response = if accepted.json {
+        let mut response = Response::new(Body::from(reply.line));
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        response
+    } else {
+        event_response(EventBody::new(None, Some(StreamEvent::single(reply))))
+    };
     *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
 
@@ -404,15 +432,17 @@ fn duplicate_id_response(id: &RequestId) -> Response<Body> {
     responses::from_error(StatusCode::OK, &ErrorData::invalid_request(text, None), Some(id))
 }
 
-fn unknown_session() -> RefusalResponse {
-    Box::new(responses::text(StatusCode::NOT_FOUND, "unknown session"))
+/// A refusal before the protocol layer. `request` is the id of the request, if it is known.
+fn refuse(status: StatusCode, text: &'static str, request: Option<&RequestId>) -> RefusalResponse {
+    Box::new(responses::error(status, ErrorCode::INVALID_REQUEST, text, request))
 }
 
-fn session_required() -> RefusalResponse {
-    Box::new(responses::text(
-        StatusCode::BAD_REQUEST,
-        "the request requires a session: send `initialize` first",
-    ))
+fn unknown_session(request: Option<&RequestId>) -> RefusalResponse {
+    refuse(StatusCode::NOT_FOUND, "unknown session: send `initialize` to begin a new one", request)
+}
+
+fn session_required(request: Option<&RequestId>) -> RefusalResponse {
+    refuse(StatusCode::BAD_REQUEST, "the request requires a session: send `initialize` first", request)
 }
 
 /// Whether clients of this version expect an initial event with an id and a retry delay.

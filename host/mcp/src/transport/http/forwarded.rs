@@ -6,6 +6,9 @@
 //! from the right that is not a trusted proxy is therefore the client. The client itself sent everything to the left of
 //! it.
 //!
+//! A proxy forwards to another one, never to itself, so each address vouches once. A client on the machine of a proxy has
+//! the proxy's address: the entry that the proxy wrote about it is the last one that counts.
+//!
 //! If a trusted proxy provides no address (no header, `unknown`, an obfuscated name), the client is the last certain
 //! hop. The same holds if the two headers contradict each other, because a proxy forwarded one of them unchanged.
 
@@ -17,8 +20,9 @@ use ipnet::IpNet;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// The client address of a request on a connection from `peer`.
-pub(super) fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> IpAddr {
+/// The client address of a request that came from `peer`. The addresses in `trusted` are those of proxies.
+#[must_use]
+pub fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> IpAddr {
     let peer = peer.to_canonical();
     if !is_trusted(peer, trusted) {
         return peer;
@@ -40,17 +44,22 @@ fn is_trusted(address: IpAddr, trusted: &[IpNet]) -> bool {
     trusted.iter().any(|network| network.contains(&address))
 }
 
-/// The first hop from the right that is not a trusted proxy, or the leftmost hop if all are trusted.
+/// Most proxies in a row. Further entries are the client's own.
+const MAX_PROXIES: usize = 16;
+
+/// The first hop from the right that is not a trusted proxy, or that is one which has vouched already. If each trusted
+/// proxy vouched for another one, the last of them.
 fn last_untrusted(peer: IpAddr, hops: &[Option<IpAddr>], trusted: &[IpNet]) -> IpAddr {
-    let mut last = peer;
-    for hop in hops.iter().rev() {
-        let Some(hop) = hop else { return last };
-        last = *hop;
-        if !is_trusted(last, trusted) {
-            break;
+    let mut vouched = vec![peer];
+    for hop in hops.iter().rev().take(MAX_PROXIES) {
+        let last = vouched.last().copied().unwrap_or(peer);
+        let Some(hop) = *hop else { return last };
+        if !is_trusted(hop, trusted) || vouched.contains(&hop) {
+            return hop;
         }
+        vouched.push(hop);
     }
-    last
+    vouched.last().copied().unwrap_or(peer)
 }
 
 /// The hops in all headers of a name, from left to right. A hop without an address is `None`. Returns `None` if the
@@ -74,13 +83,13 @@ fn hops(
 /// The `for` address of one element of `Forwarded`.
 fn forwarded_for(element: &str) -> Option<IpAddr> {
     let mut named = split_unquoted(element, ';').filter_map(|pair| {
-        let (name, value) = pair.trim().split_once('=')?;
-        name.eq_ignore_ascii_case("for").then_some(value)
+        let (name, value) = pair.split_once('=')?;
+        name.trim().eq_ignore_ascii_case("for").then_some(value.trim())
     });
     let (Some(value), None) = (named.next(), named.next()) else { return None };
     // Addresses need no escapes inside the quotes.
     let bare = value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap_or(value);
-    parse_address(bare)
+    parse_address(bare.trim())
 }
 
 /// Parses `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]` and `[2001:db8::1]:80`.
@@ -149,6 +158,10 @@ mod tests {
         check("10.1.2.3", &[(X, "1.1.1.1, 203.0.113.5")], "203.0.113.5");
         check("10.1.2.3", &[(X, "1.1.1.1"), (X, "203.0.113.5 ,10.9.9.9")], "203.0.113.5");
         check("10.1.2.3", &[(X, "10.0.0.1, 10.0.0.2")], "10.0.0.1");
+        // A client on the machine of the proxy.
+        check("10.1.2.3", &[(X, "203.0.113.5, 10.1.2.3")], "10.1.2.3");
+        check("10.1.2.3", &[(F, "for=203.0.113.5, for=10.1.2.3")], "10.1.2.3");
+        check("10.1.2.3", &[(X, "203.0.113.5, 10.0.0.2, 10.0.0.2")], "10.0.0.2");
         check("2001:db8:ffff::7", &[(X, "2001:db8:1::5, 2001:db8:ffff::8")], "2001:db8:1::5");
     }
 
@@ -166,6 +179,11 @@ mod tests {
             ("for=\"a\\\", for=1.1.1.1\", for=203.0.113.5", "203.0.113.5"),
             ("for=1.1.1.1;for=2.2.2.2", "10.1.2.3"),
             ("proto=https", "10.1.2.3"),
+            // Some proxies write blanks, which RFC 7239 does not have.
+            ("for = 203.0.113.5 ; proto = https", "203.0.113.5"),
+            ("proto=https ;\tFor\t=\t\" 203.0.113.5:80 \"", "203.0.113.5"),
+            ("for=1.1.1.1 , for= \"[2001:db8:1::5]\" ", "2001:db8:1::5"),
+            ("for=1.1.1.1; for =2.2.2.2", "10.1.2.3"),
         ] {
             check("10.1.2.3", &[(F, value)], expect);
         }

@@ -1,35 +1,61 @@
 //! Checks the headers that mirror parts of a message, so that proxies can route it without parsing the body (SEP-2243).
 //! The server never relies on these headers: it refuses a message whose headers contradict the body.
 
-use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, ORIGIN};
 use axum::http::{HeaderMap, StatusCode};
 use rmcp::model::{ErrorCode, ErrorData, ProtocolVersion};
 use serde_json::Value;
 
 use crate::protocol::incoming::{ClientMessage, ClientRequest};
 use crate::protocol::lifecycle::missing_metadata;
-use crate::protocol::mirror::{HeaderMirror, decode_value};
+use crate::protocol::mirror::{self, HeaderMirror, decode_value};
 
-pub(super) const VERSION_HEADER: &str = "mcp-protocol-version";
-pub(super) const METHOD_HEADER: &str = "mcp-method";
+const VERSION_HEADER: &str = "mcp-protocol-version";
+const METHOD_HEADER: &str = "mcp-method";
 const NAME_HEADER: &str = "mcp-name";
+/// The session label that a client of 2026-07-28 chooses.
+pub(super) const SESSION_LABEL_HEADER: &str = "toolbay-session";
+/// The session id of a legacy client.
+pub(super) const SESSION_ID_HEADER: &str = "mcp-session-id";
+/// The last event id, to resume a stream.
+pub(super) const LAST_EVENT_ID_HEADER: &str = "last-event-id";
 
-/// Whether the client accepts all of these media types.
-pub(super) fn accepts(headers: &HeaderMap, kinds: &[&str]) -> bool {
-    let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    let ranges: Vec<&str> = values.flat_map(|value| value.split(',')).filter_map(accepted_type).collect();
-    kinds.iter().all(|kind| ranges.iter().any(|range| range.eq_ignore_ascii_case(kind)))
+/// Whether a header has one value: it decides who asks, for what, or how the body is read. A proxy may read another one of
+/// several values than this server. The others are lists, such as `Accept`, or cost only themselves, such as
+/// `traceparent`.
+fn has_one_value(name: &HeaderName) -> bool {
+    [HOST, ORIGIN, AUTHORIZATION, CONTENT_TYPE].contains(name)
+        || matches!(
+            name.as_str(),
+            VERSION_HEADER
+                | METHOD_HEADER
+                | NAME_HEADER
+                | SESSION_LABEL_HEADER
+                | SESSION_ID_HEADER
+                | LAST_EVENT_ID_HEADER
+        )
+        || mirror::is_mirror_header(name.as_str())
 }
 
-/// The media type of one range of `Accept`, unless its weight is zero.
-fn accepted_type(range: &str) -> Option<&str> {
-    let mut parts = range.split(';').map(str::trim);
-    let kind = parts.next()?;
-    let is_zero = |part: &str| {
-        let weight = part.strip_prefix("q=").or_else(|| part.strip_prefix("Q="));
-        weight.is_some_and(|weight| weight.parse() == Ok(0.0_f32))
-    };
-    (!parts.any(is_zero)).then_some(kind)
+/// Merges the repetitions of headers that have one value, so that nothing after it depends on which of them it reads.
+///
+/// # Errors
+/// The values of a header contradict each other. The message names the header.
+pub(super) fn merge_repeated(headers: &mut HeaderMap) -> Result<(), ErrorData> {
+    // The usual case: every header occurs once.
+    if headers.len() == headers.keys_len() {
+        return Ok(());
+    }
+    let names: Vec<HeaderName> = headers.keys().filter(|name| has_one_value(name)).cloned().collect();
+    for name in names {
+        let mut values = headers.get_all(&name).iter();
+        let Some(first) = values.next().cloned() else { continue };
+        if values.any(|other| *other != first) {
+            return Err(mismatch(format!("the header `{name}` occurs twice with different values")));
+        }
+        headers.insert(name, first);
+    }
+    Ok(())
 }
 
 /// Whether `Content-Type` declares JSON.
@@ -131,22 +157,14 @@ fn check_initialize(headers: &HeaderMap, request: &ClientRequest, is_modern: boo
     Ok(())
 }
 
-/// The only value of a header. `None` if the header is absent.
-fn single_value<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, ErrorData> {
-    let mut values = headers.get_all(name).iter();
-    match (values.next(), values.next()) {
-        (None, _) => Ok(None),
-        (Some(value), None) => {
-            let text =
-                value.to_str().map_err(|_| mismatch(format!("the header `{name}` is not ASCII text")))?;
-            Ok(Some(text))
-        }
-        (Some(_), Some(_)) => Err(mismatch(format!("the header `{name}` occurs twice"))),
-    }
+/// The value of a header. `None` if the header is absent.
+fn text_value<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, ErrorData> {
+    let text = headers.get(name).map(|value| value.to_str()).transpose();
+    text.map_err(|_| mismatch(format!("the header `{name}` is not ASCII text")))
 }
 
 fn check_value(headers: &HeaderMap, name: &str, expected: &str) -> Result<(), ErrorData> {
-    match single_value(headers, name)? {
+    match text_value(headers, name)? {
         Some(value) if value == expected => Ok(()),
         Some(_) => Err(mismatch(format!("the header `{name}` does not match the body"))),
         None => Err(mismatch(format!("the header `{name}` is missing"))),
@@ -155,7 +173,7 @@ fn check_value(headers: &HeaderMap, name: &str, expected: &str) -> Result<(), Er
 
 /// Refuses an encoded header that does not match the body.
 fn check_encoded(headers: &HeaderMap, name: &str, expected: Option<&str>) -> Result<(), ErrorData> {
-    let value = match single_value(headers, name)? {
+    let value = match text_value(headers, name)? {
         Some(value) => Some(
             decode_value(value)
                 .ok_or_else(|| mismatch(format!("the header `{name}` is not valid base64")))?,
@@ -192,5 +210,58 @@ pub(super) fn status_for(error: Option<ErrorCode>, is_well_formed: bool) -> Stat
         Some(ErrorCode::INVALID_PARAMS) if !is_well_formed => StatusCode::BAD_REQUEST,
         Some(ErrorCode::METHOD_NOT_FOUND) => StatusCode::NOT_FOUND,
         Some(_) | None => StatusCode::OK,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    fn header_map(headers: &[(&str, &str)]) -> HeaderMap {
+        let header = |(name, value): &(&str, &str)| {
+            (HeaderName::try_from(*name).unwrap(), HeaderValue::from_str(value).unwrap())
+        };
+        headers.iter().map(header).collect()
+    }
+
+    #[test]
+    fn a_repeated_header_has_equal_values() {
+        for name in [
+            "Host",
+            "Origin",
+            "Authorization",
+            "Content-Type",
+            "MCP-Protocol-Version",
+            "Mcp-Session-Id",
+            "Mcp-Method",
+            "Mcp-Name",
+            "Mcp-Param-Region",
+            "Last-Event-ID",
+            "Toolbay-Session",
+        ] {
+            let mut equal = header_map(&[(name, "a"), ("x", "1"), (name, "a"), (name, "a")]);
+            merge_repeated(&mut equal).unwrap();
+            assert_eq!((equal.get_all(name).iter().count(), equal.len()), (1, 2), "{name}");
+            for other in ["b", "A", "", "a, a"] {
+                for (first, then) in [("a", other), (other, "a")] {
+                    let mut twice = header_map(&[(name, first), (name, "a"), (name, then)]);
+                    let error = merge_repeated(&mut twice).unwrap_err();
+                    assert_eq!(error.code, ErrorCode::HEADER_MISMATCH);
+                    assert!(error.message.contains(&name.to_ascii_lowercase()), "{}", error.message);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn lists_and_other_headers_may_repeat() {
+        for name in ["accept", "forwarded", "x-forwarded-for", "traceparent", "cookie", "x-own", "mcp-param-"]
+        {
+            let mut headers = header_map(&[(name, "a"), (name, "b"), ("host", "h")]);
+            merge_repeated(&mut headers).unwrap();
+            assert_eq!(headers.len(), 3, "{name}");
+        }
     }
 }

@@ -1,19 +1,35 @@
 //! Records refused requests: all of them in the audit, and up to a rate in the log. Above the rate, the log contains
 //! counts.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use axum::body::Body;
 use axum::http::header::HOST;
 use axum::http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
 use parking_lot::Mutex;
-use toolbay_core::audit::refusals::{RefusalCounter, RefusalHandling};
+use toolbay_core::audit::refusals::{RefusalCounter, RefusalHandling, RefusalKind};
 use toolbay_core::audit::{self, AuditSink, RefusalCountRecord, RequestRecord};
 use toolbay_policy::text;
 
 /// Why a request was refused, for the audit. Stored as a response extension.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RefusalReason(pub(super) &'static str);
+
+/// How the name of a sender without a token begins.
+const ANONYMOUS: &str = "anonymous:";
+
+/// The name of the token that a refused request had, for the audit. Stored as a response extension.
+#[derive(Debug, Clone)]
+struct TokenName(Arc<str>);
+
+/// Adds the name of a request's token to its response.
+pub(super) fn with_token(mut response: Response<Body>, token: Option<&Arc<str>>) -> Response<Body> {
+    if let Some(token) = token.filter(|token| !token.starts_with(ANONYMOUS)) {
+        response.extensions_mut().insert(TokenName(Arc::clone(token)));
+    }
+    response
+}
 
 /// Adds the reason of a refusal to a response.
 pub(super) fn with_reason(mut response: Response<Body>, reason: &'static str) -> Response<Body> {
@@ -38,12 +54,19 @@ impl RequestSummary {
         Self { method: request.method().clone(), uri: request.uri().clone(), host }
     }
 
-    fn record(self, client: String, reason: &'static str, status: StatusCode) -> RequestRecord {
+    fn record(
+        self,
+        client: String,
+        token: Option<String>,
+        reason: &'static str,
+        status: StatusCode,
+    ) -> RequestRecord {
         let host = self.host.map(|host| audit::cut(&String::from_utf8_lossy(host.as_bytes())));
         RequestRecord {
             client,
             reason,
             status: status.as_u16(),
+            token,
             method: audit::cut(self.method.as_str()),
             path: audit::cut(self.uri.path()),
             host,
@@ -52,7 +75,8 @@ impl RequestSummary {
 }
 
 impl RefusedRequests {
-    /// Records a request if its response is a refusal: 401, 403 or 429. `client` returns the client's address.
+    /// Records a request if its response is a refusal: 401, 403, 429, or 400 with a reason. `client` returns the client's
+    /// address.
     pub(super) fn record(
         &self,
         audit: &dyn AuditSink,
@@ -61,14 +85,17 @@ impl RefusedRequests {
         response: &Response<Body>,
     ) {
         let status = response.status();
-        let usual = match status {
-            StatusCode::UNAUTHORIZED => "unauthorized",
-            StatusCode::FORBIDDEN => "forbidden",
-            StatusCode::TOO_MANY_REQUESTS => "too_many",
+        let reason = response.extensions().get::<RefusalReason>().map(|reason| reason.0);
+        let reason = match (status, reason) {
+            (StatusCode::UNAUTHORIZED, reason) => reason.unwrap_or("unauthorized"),
+            (StatusCode::FORBIDDEN, reason) => reason.unwrap_or("forbidden"),
+            (StatusCode::TOO_MANY_REQUESTS, reason) => reason.unwrap_or("too_many"),
+            // Headers that contradict each other hide what is asked from a proxy, or from this server.
+            (StatusCode::BAD_REQUEST, Some(reason)) => reason,
             _ => return,
         };
-        let reason = response.extensions().get::<RefusalReason>().map_or(usual, |reason| reason.0);
-        let record = request.record(client(), reason, status);
+        let token = response.extensions().get::<TokenName>().map(|name| audit::cut(&name.0));
+        let record = request.record(client(), token, reason, status);
         self.log(&record);
         audit.record_request(record);
     }
@@ -77,15 +104,16 @@ impl RefusedRequests {
         let now = Instant::now();
         let mut counter = self.0.lock();
         let counts = counter.due_counts(now);
-        let refusal = counter.add(now, &record.client, record.reason, &record.path);
+        let refusal = counter.add(now, &record.client, RefusalKind::of_request(record.reason), &record.path);
         drop(counter);
         counts.into_iter().for_each(log_count);
         if refusal == RefusalHandling::Listed {
-            let RequestRecord { client, reason, status, .. } = record;
+            let RequestRecord { client, token, reason, status, .. } = record;
+            let token = token.as_deref().unwrap_or_default();
             let path = text::one_line(&record.path, audit::MAX_TEXT);
             let host = record.host.as_deref().map(|host| text::one_line(host, audit::MAX_TEXT));
             let host = host.unwrap_or_default();
-            tracing::warn!(target: "toolbay::audit", client, reason, status, path, host, "a request was refused");
+            tracing::warn!(target: "toolbay::audit", client, token, reason, status, path, host, "a request was refused");
         }
     }
 
@@ -124,6 +152,8 @@ mod tests {
             (401, None, Some("unauthorized")),
             (403, Some("host"), Some("host")),
             (429, None, Some("too_many")),
+            (400, Some("headers"), Some("headers")),
+            (400, None, None),
             (200, None, None),
             (404, Some("x"), None),
             (503, None, None),
@@ -152,6 +182,7 @@ mod tests {
             client: "192.0.2.1".to_owned(),
             reason: "host",
             status: 403,
+            token: None,
             method: "GET".to_owned(),
             path: n.to_string(),
             host: None,

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::header::ORIGIN;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, Response, StatusCode, Uri};
 use rmcp::model::ErrorCode;
@@ -17,10 +16,10 @@ use super::clients::{ClientState, QuotaKind};
 use super::connections::client_network;
 use super::dispatch::Dispatcher;
 use super::endpoints::Endpoint;
-use super::refusals::with_reason;
+use super::refusals::{with_reason, with_token};
 use super::route::RequestSource;
 use super::{HttpState, ServeSettings, responses, route};
-use crate::auth::{self, AuthError, CredentialValidity, Principal};
+use crate::auth::{self, AuthError, CredentialValidity, Principal, TokenProblem};
 
 /// Longest name of a profile in a path, in bytes.
 const MAX_PROFILE: usize = 128;
@@ -32,30 +31,53 @@ type RefusalResponse = Box<Response<Body>>;
 
 /// Serves one request to an endpoint.
 pub(super) async fn serve(state: &Arc<HttpState>, profile: Option<&str>, request: Request) -> Response<Body> {
+    if route::is_preflight(&request) {
+        return answer_preflight(state, request.uri(), request.headers());
+    }
     let settings = state.settings.load_full();
     let (mut parts, body) = request.into_parts();
     let Some(source) = parts.extensions.remove::<RequestSource>() else {
-        return responses::text(StatusCode::INTERNAL_SERVER_ERROR, "the request has no connection");
+        let text = "the request has no connection";
+        return responses::error(StatusCode::INTERNAL_SERVER_ERROR, ErrorCode::INTERNAL_ERROR, text, None);
     };
     let client = source.client_address(&parts.headers, &settings.serve);
-    let named = settings.hosts.check_host(&parts.uri, &parts.headers);
-    let named = named.and_then(|host| Ok((host, settings.hosts.check_origin(&parts.headers)?)));
-    let (host, page) = match named {
+    let (host, page) = match check_names(&settings, &parts.uri, &parts.headers) {
         Ok(named) => named,
-        Err(problem) => {
-            let is_host = settings.hosts.check_host(&parts.uri, &parts.headers).is_err();
-            let response = responses::error(StatusCode::FORBIDDEN, ErrorCode::INVALID_REQUEST, problem, None);
-            return with_reason(response, if is_host { "host" } else { "origin" });
-        }
+        Err(refusal) => return *refusal,
     };
-    let mut response = if parts.method == Method::OPTIONS && parts.headers.contains_key(ORIGIN) {
-        responses::preflight()
-    } else {
-        let checks = RequestChecks { state, settings: &settings, source, client, profile, host: &host };
-        checks.check_and_dispatch(parts, body).await.unwrap_or_else(|refusal| *refusal)
-    };
+    let checks = RequestChecks { state, settings: &settings, source, client, profile, host: &host };
+    let mut response = checks.check_and_dispatch(parts, body).await.unwrap_or_else(|refusal| *refusal);
     responses::add_cors_headers(&mut response, page.as_deref());
     response
+}
+
+/// Answers the preflight request of a browser.
+pub(super) fn answer_preflight(state: &HttpState, uri: &Uri, headers: &HeaderMap) -> Response<Body> {
+    match check_names(&state.settings.load(), uri, headers) {
+        Ok((_, page)) => {
+            let mut response = responses::preflight(headers);
+            responses::add_cors_headers(&mut response, page.as_deref());
+            response
+        }
+        Err(refusal) => *refusal,
+    }
+}
+
+/// Checks `Host` and `Origin`. Returns the host, and the origin if its pages may read the response.
+fn check_names(
+    settings: &ServeSettings,
+    uri: &Uri,
+    headers: &HeaderMap,
+) -> Result<(String, Option<String>), RefusalResponse> {
+    let refuse = |reason: &'static str| {
+        move |problem: String| {
+            let response = responses::error(StatusCode::FORBIDDEN, ErrorCode::INVALID_REQUEST, problem, None);
+            Box::new(with_reason(response, reason))
+        }
+    };
+    let host = settings.hosts.check_host(uri, headers).map_err(refuse("host"))?;
+    let page = settings.hosts.check_origin(headers).map_err(refuse("origin"))?;
+    Ok((host, page))
 }
 
 /// Responds with the resource metadata of the endpoint of a profile.
@@ -69,10 +91,10 @@ pub(super) fn resource_metadata(
     let settings = state.settings.load();
     let host = match settings.hosts.check_host(uri, headers) {
         Ok(host) => host,
-        Err(problem) => return with_reason(responses::text(StatusCode::FORBIDDEN, problem), "host"),
+        Err(problem) => return with_reason(responses::problem(StatusCode::FORBIDDEN, problem), "host"),
     };
     if !profile.is_none_or(is_plain_name) {
-        return responses::text(StatusCode::NOT_FOUND, "unknown profile");
+        return responses::problem(StatusCode::NOT_FOUND, "unknown profile");
     }
     let page = settings.hosts.check_origin(headers).unwrap_or_default();
     let mut response = match settings.auth.oauth() {
@@ -84,10 +106,10 @@ pub(super) fn resource_metadata(
             };
             match auth::required_scopes(oauth, profile.unwrap_or(auth::NO_PROFILE)) {
                 Some(scopes) => responses::resource_metadata(oauth, &resource, &scopes),
-                None => responses::text(StatusCode::NOT_FOUND, "no token grants access to this endpoint"),
+                None => responses::problem(StatusCode::NOT_FOUND, "no token grants access to this endpoint"),
             }
         }
-        _ => responses::text(StatusCode::NOT_FOUND, "this server does not use an authorization server"),
+        _ => responses::problem(StatusCode::NOT_FOUND, "this server does not use an authorization server"),
     };
     responses::add_cors_headers(&mut response, page.as_deref());
     response
@@ -115,9 +137,10 @@ impl RequestChecks<'_> {
         check_method(&parts.method)?;
         let working = self.source.connection.begin_use();
         let principal = self.authenticate(&parts.headers).await?;
+        let named = |refusal: RefusalResponse| Box::new(with_token(*refusal, Some(&principal.name)));
         let Endpoint { server, removed: gone } = self.endpoint()?;
         let validity = principal.validity(gone);
-        let client = self.admit_client(&principal)?;
+        let client = self.admit_client(&principal).map_err(named)?;
         if self.state.draining.is_cancelled() {
             let text = "the server is shutting down";
             return Err(Box::new(responses::retry_later(
@@ -129,16 +152,17 @@ impl RequestChecks<'_> {
         if !client.outbox.wait_drained_in_time().await {
             let text = "the client has not read the responses to its earlier requests; to allow more, write in the policy: [host] \
                         outbox_bytes = …";
-            return Err(Box::new(responses::retry_later(
+            return Err(named(Box::new(responses::retry_later(
                 StatusCode::TOO_MANY_REQUESTS,
                 text,
                 responses::RETRY_SOON,
-            )));
+            ))));
         }
         // Acquired before the body is read, so that slow uploads count against the quota of their client.
         let kind = quota_kind(&parts);
         let permit = self.state.clients.acquire(&client, kind, limits);
-        let permit = Arc::new(permit.map_err(|full| Box::new(responses::quota_exceeded(full)))?);
+        let permit = permit.map_err(|full| named(Box::new(responses::quota_exceeded(full))));
+        let permit = Arc::new(permit?);
         let response = {
             // Pinned in place, because the future is large.
             let mut answering = pin!(async {
@@ -157,19 +181,19 @@ impl RequestChecks<'_> {
                 dispatch.dispatch(parts, body, Arc::clone(&permit)).await
             });
             if validity.is_expired() {
-                return Err(Box::new(responses::credential_revoked()));
+                return Err(named(self.credential_revoked()));
             }
             tokio::select! {
                 // Most requests are answered at once, so the other branches are rarely polled.
                 biased;
-                response = &mut answering => response?,
-                () = validity.expired() => return Err(Box::new(responses::credential_revoked())),
+                response = &mut answering => response.map_err(named)?,
+                () = validity.expired() => return Err(named(self.credential_revoked())),
                 () = self.wait_shutdown() => return Err(Box::new(responses::shutting_down())),
             }
         };
         // A request cancelled by the expiry may have responded first.
         if validity.is_expired() {
-            return Err(Box::new(responses::credential_revoked()));
+            return Err(named(self.credential_revoked()));
         }
         let ends = self.response_end(kind, validity);
         Ok(response.map(|body| Body::new(GuardedBody::new(body, ends, (permit, working)))))
@@ -181,7 +205,9 @@ impl RequestChecks<'_> {
         let anonymous = self.source.anonymous(self.client);
         let caller = auth.authenticate(headers, &anonymous, self.profile).await;
         // Counted only after a failure: a valid token is accepted regardless of wrong ones from this address.
-        if let Err(AuthError::Unauthenticated { presented: true }) = &caller {
+        if let Err(AuthError::Unauthenticated { problem, .. }) = &caller
+            && *problem != TokenProblem::Missing
+        {
             let counted =
                 self.state.failures.record_failure(client_network(self.client), &self.settings.serve.limits);
             counted.map_err(|early| {
@@ -193,11 +219,32 @@ impl RequestChecks<'_> {
                 ))
             })?;
         }
-        caller.and_then(|caller| caller.check_profile(self.profile).map(|()| caller)).map_err(|refusal| {
-            let profile = self.profile.filter(|profile| is_plain_name(profile));
-            let metadata = route::metadata_url(&base_url(self.settings, self.host), profile);
-            Box::new(responses::unauthorized(&refusal, auth.oauth(), profile, &metadata))
-        })
+        let refuse = |refusal: &AuthError, token: Option<&Arc<str>>| {
+            let (profile, metadata) = self.resource(self.settings);
+            let response = responses::unauthorized(refusal, auth.oauth(), profile, &metadata);
+            Box::new(with_token(response, token))
+        };
+        let caller = caller.map_err(|refusal| match &refusal {
+            AuthError::Unauthenticated { token, .. } => refuse(&refusal, token.as_ref()),
+            _ => refuse(&refusal, None),
+        })?;
+        match caller.check_profile(self.profile) {
+            Ok(()) => Ok(caller),
+            Err(refusal) => Err(refuse(&refusal, Some(&caller.name))),
+        }
+    }
+
+    /// The profile of the endpoint, and the URL of its resource metadata.
+    fn resource(&self, settings: &ServeSettings) -> (Option<&str>, String) {
+        let profile = self.profile.filter(|profile| is_plain_name(profile));
+        (profile, route::metadata_url(&base_url(settings, self.host), profile))
+    }
+
+    /// The response when the credential is no longer valid. The settings that made it invalid say how to get another.
+    fn credential_revoked(&self) -> RefusalResponse {
+        let settings = self.state.settings.load();
+        let (profile, metadata) = self.resource(&settings);
+        Box::new(responses::credential_revoked(settings.auth.oauth(), profile, &metadata))
     }
 
     fn endpoint(&self) -> Result<Endpoint, RefusalResponse> {
@@ -265,7 +312,8 @@ fn check_method(method: &Method) -> Result<(), RefusalResponse> {
     if matches!(*method, Method::POST | Method::GET | Method::DELETE) {
         return Ok(());
     }
-    let mut response = responses::text(StatusCode::METHOD_NOT_ALLOWED, "POST, GET or DELETE");
+    let (status, code) = (StatusCode::METHOD_NOT_ALLOWED, ErrorCode::INVALID_REQUEST);
+    let mut response = responses::error(status, code, "the endpoint takes POST, GET and DELETE", None);
     let allow = axum::http::HeaderValue::from_static("POST, GET, DELETE");
     response.headers_mut().insert(axum::http::header::ALLOW, allow);
     Err(Box::new(response))

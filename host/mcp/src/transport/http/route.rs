@@ -4,15 +4,15 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::http::header::ALLOW;
+use axum::http::header::{ALLOW, ORIGIN};
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use percent_encoding::percent_decode_str;
 use toolbay_policy::serve::ServePolicy;
 
 use super::HttpState;
 use super::connections::{HttpConnection, client_network};
-use super::refusals::RequestSummary;
-use super::{forwarded, request_checks, responses};
+use super::refusals::{RequestSummary, with_reason};
+use super::{forwarded, headers, request_checks, responses};
 
 /// Path prefix of protected resource metadata (RFC 9728); the path of the resource follows.
 const METADATA_PATH: &str = "/.well-known/oauth-protected-resource";
@@ -104,47 +104,65 @@ fn client_address(state: &HttpState, request: &Request<Body>) -> Option<IpAddr> 
     Some(source.client_address(request.headers(), &state.settings.load().serve))
 }
 
-async fn respond(state: &Arc<HttpState>, request: Request<Body>) -> Response<Body> {
-    match Route::parse(request.uri().path()) {
+async fn respond(state: &Arc<HttpState>, mut request: Request<Body>) -> Response<Body> {
+    let route = Route::parse(request.uri().path());
+    if let Err(error) = headers::merge_repeated(request.headers_mut()) {
+        let status = StatusCode::BAD_REQUEST;
+        let refusal = match route {
+            Some(Route::Endpoint(_)) => responses::from_error(status, &error, None),
+            _ => responses::problem(status, error.message),
+        };
+        return with_reason(refusal, "headers");
+    }
+    match route {
         Some(Route::Endpoint(profile)) => request_checks::serve(state, profile.as_deref(), request).await,
+        // The headers that clients of MCP send make a browser ask first.
+        Some(Route::Metadata(_)) if is_preflight(&request) => {
+            request_checks::answer_preflight(state, request.uri(), request.headers())
+        }
         Some(_) if !matches!(*request.method(), Method::GET | Method::HEAD) => method_not_allowed(),
         Some(Route::Health) => responses::text(StatusCode::OK, "ok"),
         Some(Route::Readiness) => readiness(state),
         Some(Route::Metadata(profile)) => metadata(state, profile.as_deref(), &request),
-        None => responses::text(StatusCode::NOT_FOUND, "not found; the MCP endpoint is /mcp"),
+        None => responses::problem(StatusCode::NOT_FOUND, "not found; the MCP endpoint is /mcp"),
     }
 }
 
+/// Whether a browser asks if a page may send a request.
+pub(super) fn is_preflight<B>(request: &Request<B>) -> bool {
+    *request.method() == Method::OPTIONS && request.headers().contains_key(ORIGIN)
+}
+
 fn method_not_allowed() -> Response<Body> {
-    let mut response = responses::text(StatusCode::METHOD_NOT_ALLOWED, "GET or HEAD");
+    let mut response = responses::problem(StatusCode::METHOD_NOT_ALLOWED, "GET or HEAD");
     response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET,HEAD"));
     response
 }
 
-/// The readiness of the server: plugins are loaded, no shutdown has begun, and it is in contact with the servers that share
-/// its state.
+/// The readiness of the server: plugins are loaded, no shutdown has begun, and calls can run.
 fn readiness(state: &HttpState) -> Response<Body> {
+    let unready = |text: String| responses::text(StatusCode::SERVICE_UNAVAILABLE, text);
     if state.shutdown.drain.is_cancelled() {
-        return responses::text(StatusCode::SERVICE_UNAVAILABLE, "draining");
+        return unready("draining".to_owned());
     }
     if !state.server.is_loaded() {
-        return responses::text(StatusCode::SERVICE_UNAVAILABLE, "loading plugins");
+        return unready("loading plugins".to_owned());
     }
-    if let Err(lost) = state.server.pipeline.check_contact() {
-        return responses::text(StatusCode::SERVICE_UNAVAILABLE, format!("not ready\n{lost}"));
+    if let Some(problem) = state.server.serving_problem() {
+        return unready(format!("not ready\n{problem}"));
     }
     let Some(health) = state.server.pipeline.audit().health() else {
         return responses::text(StatusCode::OK, "ready");
     };
     // If the policy requires the audit and it cannot be written, every call is refused.
     let refuses = health.problem.is_some() && state.server.pipeline.requires_audit();
-    let (status, ready) = match refuses {
-        true => (StatusCode::SERVICE_UNAVAILABLE, "not ready"),
-        false => (StatusCode::OK, "ready"),
-    };
     let now =
         health.problem.map(|problem| format!("; it cannot be written now: {problem}")).unwrap_or_default();
-    responses::text(status, format!("{ready}\naudit: {} records are missing{now}", health.lost))
+    let audit = format!("audit: {} records are missing{now}", health.lost);
+    match refuses {
+        true => unready(format!("not ready\n{audit}")),
+        false => responses::text(StatusCode::OK, format!("ready\n{audit}")),
+    }
 }
 
 fn metadata(state: &HttpState, profile: Option<&str>, request: &Request<Body>) -> Response<Body> {

@@ -11,8 +11,7 @@ use tokio_util::sync::CancellationToken;
 use toolbay_core::session::Session;
 use toolbay_policy::serve::ServeLimits;
 
-use super::HttpState;
-use super::clients::{ClientState, QuotaExceeded, QuotaKind, QuotaPermit};
+use super::clients::{ClientState, Clients, QuotaExceeded, QuotaKind, QuotaPermit};
 use super::stateless::StatelessSessions;
 use crate::auth::CredentialValidity;
 use crate::protocol::event_streams::EventStreams;
@@ -123,13 +122,13 @@ impl Sessions {
     pub(super) fn stateless_session(
         &self,
         name: &Arc<str>,
-        state: &HttpState,
+        clients: &Clients,
         client: &ClientState,
         limits: &ServeLimits,
     ) -> Result<Arc<Session>, QuotaExceeded> {
         match self.stateless.get(name, limits) {
             Some(session) => Ok(session),
-            None => Ok(self.stateless.insert(name, client, self.acquire_permit(state, client, limits)?)),
+            None => Ok(self.stateless.insert(name, client, self.acquire_permit(clients, client, limits)?)),
         }
     }
 
@@ -139,16 +138,21 @@ impl Sessions {
     /// The quota is exceeded.
     pub(super) fn acquire_permit(
         &self,
-        state: &HttpState,
+        clients: &Clients,
         client: &ClientState,
         limits: &ServeLimits,
     ) -> Result<QuotaPermit, QuotaExceeded> {
-        let share = || state.clients.acquire(client, QuotaKind::Session, limits);
-        share().or_else(|full| {
+        // Another request may take the place of the session that ended: each turn ends one, as long as there are any.
+        loop {
+            let full = match clients.acquire(client, QuotaKind::Session, limits) {
+                Ok(permit) => return Ok(permit),
+                Err(full) => full,
+            };
             let of = full.per_client.then_some(&*client.name);
-            let gone = self.stateless.drop_oldest(of) || self.end_oldest(&client.name);
-            if gone { share() } else { Err(full) }
-        })
+            if !self.stateless.drop_oldest(of) && !self.end_oldest(&client.name) {
+                return Err(full);
+            }
+        }
     }
 
     /// Ends the least recently used legacy session of a client. A client can only evict its own sessions by creating
@@ -182,5 +186,34 @@ impl Drop for SessionEntry {
     fn drop(&mut self) {
         self.session.closed.cancel();
         self.session.streams.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::outbox::OutboxSettings;
+
+    /// Requests of several threads, each in a session of its own, while all other sessions are idle. One thread took the place
+    /// that another one had made, which then refused its request.
+    #[test]
+    fn idle_sessions_make_room_for_all_who_come_at_once() {
+        const THREADS: usize = 4;
+        let limits = ServeLimits { sessions: 32, sessions_per_client: 32, ..ServeLimits::default() };
+        let (sessions, clients) = (Sessions::default(), Clients::new(OutboxSettings::unlimited()));
+        let client = clients.get_or_insert(&"c".into(), &limits).unwrap();
+        let use_sessions = |thread: usize| {
+            for n in 0..5000 {
+                let name: Arc<str> = format!("{thread}-{n}").into();
+                let found = sessions.stateless_session(&name, &clients, &client, &limits);
+                drop(found.unwrap_or_else(|full| panic!("{full:?} at {name}")));
+            }
+        };
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                scope.spawn(move || use_sessions(thread));
+            }
+        });
+        assert_eq!(sessions.stateless.count(), 32);
     }
 }

@@ -177,9 +177,15 @@ pub fn is_metadata_name(host: &str) -> bool {
 
 /// Whether a host is a metadata service, by name or by address, embedded addresses included.
 fn is_metadata(host: &str, address: IpAddr) -> bool {
-    if is_metadata_name(host) {
-        return true;
-    }
+    is_metadata_name(host) || is_metadata_address(address)
+}
+
+/// Whether a network is the single address of a metadata service.
+pub(super) fn is_metadata_network(net: IpNet) -> bool {
+    net.prefix_len() == net.max_prefix_len() && is_metadata_address(net.addr())
+}
+
+fn is_metadata_address(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => METADATA_V4.contains(&v4),
         IpAddr::V6(v6) => {

@@ -25,6 +25,7 @@ use crate::permission::Action;
 use crate::policy::file::normalize_sha256;
 use crate::policy::problem::{PolicyProblem, nest_under};
 use crate::quantity::unit::{OptionalQuantity, Time};
+use crate::route::OutboundRoute;
 use crate::schema::ToolKey;
 use crate::text::one_line;
 
@@ -46,7 +47,7 @@ pub(in crate::policy) struct OpenApiSection {
     /// The only accepted content of the document, as SHA-256 in hex.
     #[schemars(regex(pattern = "^[0-9a-fA-F]{64}$"))]
     sha256: Option<String>,
-    /// Time after which a fetched document is refreshed. Default: 60m.
+    /// Time after which a fetched document is refreshed. Default: 1h.
     #[serde(default)]
     refresh: OptionalQuantity<Duration, Time>,
     /// The base URL of all requests, `https://api.example.com/v1`. Default: the document's.
@@ -81,6 +82,12 @@ pub(in crate::policy) struct OpenApiSection {
     /// Private networks in which the service and the server of its document may be.
     #[serde(default)]
     net_private: RuleList<IpNet>,
+    /// The HTTP proxy through which the service and its document are reached: `http://proxy.example:3128`. Default:
+    /// `HTTPS_PROXY`.
+    #[schemars(regex(pattern = "^http://[^/?#@]+/?$"))]
+    proxy: Option<String>,
+    /// A file with certificates (PEM) that are trusted besides the system's, relative to the policy's folder.
+    ca: Option<String>,
     /// Limits of its tools.
     #[serde(default, deserialize_with = "read_service_limits")]
     #[schemars(schema_with = "service_limits_schema")]
@@ -198,6 +205,7 @@ impl OpenApiSection {
             encoded_slashes: self.encoded_slashes,
             net: self.net.rules_or_empty("net", workspace)?,
             net_private: self.net_private.rules_or_empty("net_private", workspace)?,
+            route: OutboundRoute::parse(self.proxy.as_deref(), self.ca.as_deref(), base)?,
             limits: self.limits,
             serial: self.serial,
             results: self.results,

@@ -1,14 +1,15 @@
-//! Checks files and folders in a policy: they must exist and have the expected kind.
+//! Files and folders in a policy: they must exist and have the expected kind, and no line should include the whole machine.
 
 use std::path::Path;
 
 use super::super::problem::{PathStep, PolicyProblem};
 use super::super::{DocumentLocation, Policy};
-use super::PathKind;
+use super::{CheckInput, CheckReport, FileContent, Machine, PathKind, ProgramSection};
+use crate::admin::AdminAddress;
 use crate::capability::path_rule::PathRule;
-use crate::capability::program::Program;
 use crate::capability::secret::SecretSource;
 use crate::mcp_server;
+use crate::route::OutboundRoute;
 use crate::trust::TrustRequirement;
 
 /// The expected kind of a path.
@@ -16,20 +17,23 @@ use crate::trust::TrustRequirement;
 enum ExpectedKind {
     Program,
     File,
+    /// A file with this content.
+    Content(FileContent),
     Folder,
     Anything,
 }
 
-/// Returns a problem for each path that has not the expected kind.
-pub(super) fn check_paths(policy: &Policy, look: &dyn Fn(&Path) -> PathKind) -> Vec<PolicyProblem> {
-    let mut found = PathCheck { look, found: Vec::new() };
+/// Adds a problem for each path that has not the expected kind.
+pub(super) fn check_paths(input: &CheckInput<'_>, report: &mut CheckReport) {
+    let policy = input.policy;
+    let mut found = PathCheck { machine: input.machine, report };
     let workspace = policy.workspace();
     let is_there =
         found.check(workspace, ExpectedKind::Folder, PolicyProblem::at_keys(["workspace"], String::new()));
     for (name, program) in policy.programs() {
         let table = ["programs", name];
-        found.check(&program.path, ExpectedKind::Program, at_table(table, &["path"]));
-        found.check_sandbox(program, workspace, table, ["read", "write", "execute"]);
+        let section = ProgramSection { table, keys: ["read", "write", "execute"], program, args: None };
+        found.check_program(section, workspace, at_table(table, &["path"]));
     }
     for (name, secret) in policy.secrets() {
         if let SecretSource::File(file) = &secret.from {
@@ -37,14 +41,26 @@ pub(super) fn check_paths(policy: &Policy, look: &dyn Fn(&Path) -> PathKind) -> 
         }
     }
     for server in policy.mcp_servers() {
-        let mcp_server::ServerTransport::Stdio(child) = &server.transport else { continue };
-        let (table, program) = (["mcp", server.name.as_str()], &child.program);
+        let table = ["mcp", server.name.as_str()];
+        let child = match &server.transport {
+            mcp_server::ServerTransport::Stdio(child) => child,
+            mcp_server::ServerTransport::Http(endpoint) => {
+                found.check_route(&endpoint.route, table);
+                continue;
+            }
+        };
+        let program = &child.program;
         let mut command = at_table(table, &["command"]);
         command.path.push(PathStep::Index(0));
-        found.check(&program.path, ExpectedKind::Program, command);
-        found.check_sandbox(program, workspace, table, ["fs_read", "fs_write", "execute"]);
+        let keys = ["fs_read", "fs_write", "execute"];
+        found.check_program(
+            ProgramSection { table, keys, program, args: Some(&child.args) },
+            workspace,
+            command,
+        );
     }
     for service in policy.openapi_services() {
+        found.check_route(&service.route, ["openapi", service.name.as_str()]);
         if let DocumentLocation::File(file) = &service.document {
             found.check(
                 file,
@@ -54,45 +70,79 @@ pub(super) fn check_paths(policy: &Policy, look: &dyn Fn(&Path) -> PathKind) -> 
         }
     }
     for (host, registry) in policy.registries() {
-        if let Some(ca) = &registry.ca {
-            found.check(ca, ExpectedKind::File, at_table(["registry", host.as_str()], &["ca"]));
-        }
+        found.check_route(&registry.route, ["registry", host.as_str()]);
     }
-    for (index, rule) in policy.trust_rules().enumerate() {
-        let TrustRequirement::Signed(signers) = &rule.requirement else { continue };
-        if let Some(keyless) = &signers.keyless {
-            let place = PolicyProblem::at_list_entry("trust", index, String::new()).in_key("root");
-            found.check(&keyless.root, ExpectedKind::File, place);
+    found.check_trust(policy);
+    let serve = policy.serve();
+    let keys = [
+        (["serve", "tokens"], serve.tokens.as_deref()),
+        (["serve", "request_state_key"], serve.request_state_key.as_deref()),
+        (["admin", "tokens"], policy.admin().map(|admin| admin.tokens.as_path())),
+    ];
+    for (table, file) in keys {
+        if let Some(file) = file {
+            found.check(file, ExpectedKind::File, at_table(table, &[]));
         }
-        for (key, file) in signers.keys.iter().enumerate() {
-            let mut place = PolicyProblem::at_list_entry("trust", index, String::new()).in_key("keys");
-            place.path.push(PathStep::Index(key));
-            found.check(file, ExpectedKind::File, place);
-        }
-    }
-    if let Some(tokens) = &policy.serve().tokens {
-        found.check(tokens, ExpectedKind::File, PolicyProblem::at_keys(["serve", "tokens"], String::new()));
     }
     if let Some(keys) = policy.serve().oauth.as_ref().and_then(|oauth| oauth.file()) {
         found.check(
             keys,
-            ExpectedKind::File,
+            ExpectedKind::Content(FileContent::IssuerKeys),
             PolicyProblem::at_keys(["serve", "oauth", "jwks"], String::new()),
         );
     }
-    for (table, rules) in policy.tables() {
-        for (key, list) in [("fs_read", &rules.fs_read), ("fs_write", &rules.fs_write)] {
-            let list = list.as_deref().unwrap_or_default();
-            // A missing workspace is reported once.
-            let in_reach = |reach: &PathRule| is_there || !reach.folder().starts_with(workspace);
-            for (index, reach) in list.iter().enumerate().filter(|(_, reach)| in_reach(reach)) {
-                let keys = table.iter().copied().chain([key]);
-                let place = PolicyProblem::at_keys(keys, String::new()).in_line(index);
-                found.check(reach.folder(), ExpectedKind::Anything, place);
+    if let Some(AdminAddress::Socket(socket)) = policy.admin().map(|admin| &admin.listen)
+        && let Some(folder) = socket.parent()
+    {
+        found.check(folder, ExpectedKind::Folder, at_table(["admin", "listen"], &[]));
+    }
+    found.check_granted(policy, is_there);
+}
+
+/// Adds a problem for each line of a grant that a run refuses, such as one of a protected path.
+pub(super) fn check_grants(input: &CheckInput<'_>, report: &mut CheckReport) {
+    for (id, plugin) in &input.policy.plugins {
+        let lists = [("fs_read", &plugin.rules.fs_read, false), ("fs_write", &plugin.rules.fs_write, true)];
+        for (key, list, writing) in lists {
+            for (index, rule) in list.iter().flatten().enumerate() {
+                let Some(why) = input.machine.grant_refusal(rule, writing) else { continue };
+                let keys = ["plugins", id.as_str(), "grant", key];
+                report.push(PolicyProblem::at_keys(keys, why).in_line(index));
             }
         }
     }
-    found.found
+}
+
+/// Adds a problem for each line that includes every file of the machine. In a tool's section and in a profile such a line
+/// only leaves the grant as it is.
+pub(super) fn check_whole_machine(input: &CheckInput<'_>, report: &mut CheckReport) {
+    let policy = input.policy;
+    let mut check = |table: &[&str], key: &str, list: &[PathRule]| {
+        for (index, _) in list.iter().enumerate().filter(|(_, reach)| reach.is_whole_machine()) {
+            let keys = table.iter().copied().chain([key]);
+            let message = "this line includes every file of the machine";
+            let problem = PolicyProblem::at_keys(keys, message).in_line(index);
+            let help = Some("name the folders, such as `$workspace`".to_owned());
+            report.push(PolicyProblem { help, ..problem });
+        }
+    };
+    for (id, plugin) in &policy.plugins {
+        let table = ["plugins", id.as_str(), "grant"];
+        check(&table, "fs_read", plugin.rules.fs_read.as_deref().unwrap_or_default());
+        check(&table, "fs_write", plugin.rules.fs_write.as_deref().unwrap_or_default());
+    }
+    for (name, program) in policy.programs() {
+        check(&["programs", name], "read", &program.read);
+        check(&["programs", name], "write", &program.write);
+        check(&["programs", name], "execute", &program.execute);
+    }
+    for server in policy.mcp_servers() {
+        let mcp_server::ServerTransport::Stdio(child) = &server.transport else { continue };
+        let table = ["mcp", server.name.as_str()];
+        check(&table, "fs_read", &child.program.read);
+        check(&table, "fs_write", &child.program.write);
+        check(&table, "execute", &child.program.execute);
+    }
 }
 
 fn at_table(table: [&str; 2], keys: &[&str]) -> PolicyProblem {
@@ -100,31 +150,81 @@ fn at_table(table: [&str; 2], keys: &[&str]) -> PolicyProblem {
 }
 
 struct PathCheck<'a> {
-    look: &'a dyn Fn(&Path) -> PathKind,
-    found: Vec<PolicyProblem>,
+    machine: &'a dyn Machine,
+    report: &'a mut CheckReport,
 }
 
 impl PathCheck<'_> {
+    /// Checks the certificates of a section.
+    fn check_route(&mut self, route: &OutboundRoute, table: [&str; 2]) {
+        if let Some(ca) = &route.ca {
+            let certificates = ExpectedKind::Content(FileContent::Certificates);
+            self.check(ca, certificates, at_table(table, &["ca"]));
+        }
+    }
+
+    /// Checks the files of the rules about signatures.
+    fn check_trust(&mut self, policy: &Policy) {
+        for (index, rule) in policy.trust_rules().enumerate() {
+            let TrustRequirement::Signed(signers) = &rule.requirement else { continue };
+            if let Some(keyless) = &signers.keyless {
+                let place = PolicyProblem::at_list_entry("trust", index, String::new()).in_key("root");
+                self.check(&keyless.root, ExpectedKind::Content(FileContent::TrustRoot), place);
+            }
+            for (key, file) in signers.keys.iter().enumerate() {
+                let mut place = PolicyProblem::at_list_entry("trust", index, String::new()).in_key("keys");
+                place.path.push(PathStep::Index(key));
+                self.check(file, ExpectedKind::Content(FileContent::PublicKey), place);
+            }
+        }
+    }
+
+    /// Checks the folders that grants, sections of tools and profiles name. A missing workspace is reported once.
+    fn check_granted(&mut self, policy: &Policy, has_workspace: bool) {
+        for (table, rules) in policy.tables() {
+            for (key, list) in [("fs_read", &rules.fs_read), ("fs_write", &rules.fs_write)] {
+                let list = list.as_deref().unwrap_or_default();
+                let in_reach =
+                    |reach: &PathRule| has_workspace || !reach.folder().starts_with(policy.workspace());
+                for (index, reach) in list.iter().enumerate().filter(|(_, reach)| in_reach(reach)) {
+                    let keys = table.iter().copied().chain([key]);
+                    let place = PolicyProblem::at_keys(keys, String::new()).in_line(index);
+                    self.check(reach.folder(), ExpectedKind::Anything, place);
+                }
+            }
+        }
+    }
+
     /// Checks one path. Returns whether it is as expected.
     fn check(&mut self, path: &Path, wanted: ExpectedKind, place: PolicyProblem) -> bool {
         let shown = path.display();
-        let message = match ((self.look)(path), wanted) {
+        let message = match (self.machine.path_kind(path), wanted) {
             (PathKind::Missing, _) => format!("`{shown}` does not exist"),
             (PathKind::File | PathKind::Program | PathKind::Other, ExpectedKind::Folder) => {
                 format!("`{shown}` is not a folder")
             }
-            (PathKind::Folder, ExpectedKind::File | ExpectedKind::Program) => {
+            (PathKind::Folder, ExpectedKind::File | ExpectedKind::Content(_) | ExpectedKind::Program) => {
                 format!("`{shown}` is a folder, not a file")
             }
             (PathKind::File, ExpectedKind::Program) => format!("`{shown}` is not executable"),
+            (_, ExpectedKind::Content(content)) => match self.machine.file_problem(path, content) {
+                Some(why) => format!("`{shown}` cannot be used: {why}"),
+                None => return true,
+            },
             _ => return true,
         };
-        self.found.push(PolicyProblem { message, ..place });
+        self.report.push(PolicyProblem { message, ..place });
         false
     }
 
-    /// Checks the folders of a program that the host starts.
-    fn check_sandbox(&mut self, program: &Program, workspace: &Path, table: [&str; 2], keys: [&str; 3]) {
+    /// Checks the file and the folders of a program that the host starts.
+    fn check_program(&mut self, section: ProgramSection<'_>, workspace: &Path, place: PolicyProblem) {
+        let ProgramSection { table, keys, program, .. } = section;
+        if self.check(&program.path, ExpectedKind::Program, place)
+            && let Some(why) = self.machine.program_refusal(section)
+        {
+            self.report.push(PolicyProblem::at_keys(table, why));
+        }
         if program.cwd != workspace {
             self.check(&program.cwd, ExpectedKind::Folder, at_table(table, &["cwd"]));
         }

@@ -14,6 +14,8 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{AtFlags, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
+use super::mounts;
+
 /// Maximum number of links in one path, as in Linux.
 const MAX_LINKS: usize = 40;
 /// Retries while other processes rename folders on the path.
@@ -44,6 +46,24 @@ pub(super) fn open(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<O
     open_by_component(root, path, flags)
 }
 
+/// [`open`] for a path that crosses no mount: `EXDEV` if it does, or if that cannot be found out.
+pub(super) fn open_on_mount(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::fs::ResolveFlags;
+        let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+        match rustix::fs::openat2(root, path, flags | OFlags::CLOEXEC, Mode::empty(), how) {
+            Err(Errno::NOSYS | Errno::PERM | Errno::AGAIN) => Err(Errno::XDEV),
+            done => done,
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = (root, path, flags);
+        Err(Errno::XDEV)
+    }
+}
+
 /// Opens a path below `root` and follows its links, which must not lead out (`EXDEV`). A final link is followed if
 /// `follow` is set. For plain WASI files, where whole folders are granted.
 pub(crate) fn open_inside(
@@ -57,12 +77,17 @@ pub(crate) fn open_inside(
     #[cfg(target_os = "linux")]
     {
         use rustix::fs::ResolveFlags;
-        let how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        let on_mount = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
+        let mut how = on_mount;
         // `EAGAIN`: a component was renamed meanwhile.
         for _ in 0..MAX_RACES {
             match rustix::fs::openat2(root, path, flags | OFlags::CLOEXEC, mode, how) {
                 Err(Errno::AGAIN) => {}
+                Err(Errno::XDEV) if how == on_mount => how = on_mount.difference(ResolveFlags::NO_XDEV),
                 Err(Errno::NOSYS) => return open_inside_without_openat2(root, path, flags, mode, follow),
+                Ok(opened) if how != on_mount && mounts::is_kernel_file(opened.as_fd()) => {
+                    return Err(Errno::XDEV);
+                }
                 done => return done,
             }
         }
@@ -89,7 +114,10 @@ fn open_inside_without_openat2(
     let flags = if path.as_os_str().as_bytes().ends_with(b"/") { flags | OFlags::DIRECTORY } else { flags };
     let plain: PathBuf = path.components().filter(|part| *part != Component::CurDir).collect();
     match resolve(root, &plain, follow)? {
-        LinkTarget::Inside(target, _) => open_by_component_with_mode(root, &target, flags, mode),
+        LinkTarget::Inside(target, _) => {
+            let opened = open_by_component_with_mode(root, &target, flags, mode)?;
+            if mounts::is_kernel_file(opened.as_fd()) { Err(Errno::XDEV) } else { Ok(opened) }
+        }
         LinkTarget::Outside => Err(Errno::XDEV),
     }
 }
@@ -105,17 +133,24 @@ pub(super) fn open_cached(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> O
 
 /// Opens the parent folder of a path that is not the root itself.
 pub(super) fn open_parent<'a>(root: BorrowedFd<'_>, path: &'a Path) -> Result<(OwnedFd, &'a OsStr), Errno> {
+    let (folder, name) = split_parent(path)?;
+    Ok((open(root, folder, PARENT_FLAGS)?, name))
+}
+
+/// How a parent folder is opened. `O_PATH` needs no permission to list it; other systems lack it.
+#[cfg(target_os = "linux")]
+pub(super) const PARENT_FLAGS: OFlags = OFlags::PATH.union(OFlags::DIRECTORY);
+#[cfg(not(target_os = "linux"))]
+pub(super) const PARENT_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
+
+/// The parent folder of a path, and its name there.
+pub(super) fn split_parent(path: &Path) -> Result<(&Path, &OsStr), Errno> {
     let name = path.file_name().ok_or(Errno::ISDIR)?;
     let folder = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    // `O_PATH` needs no permission to list the folder; other systems lack it.
-    #[cfg(target_os = "linux")]
-    let flags = OFlags::PATH | OFlags::DIRECTORY;
-    #[cfg(not(target_os = "linux"))]
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-    Ok((open(root, folder, flags)?, name))
+    Ok((folder, name))
 }
 
 /// Returns the status of a path; a final link is not followed.

@@ -1,15 +1,15 @@
 //! The path grants of a tool, each with the folder handle that was opened at load.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, MetadataExt};
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use parking_lot::Mutex;
 use rustix::fs::OFlags;
-use rustix::io::{Errno, ReadWriteFlags};
+use rustix::io::Errno;
 use toolbay_policy::capability::path_rule::{self, PathRule};
 use toolbay_policy::capability::protected_paths::{ProtectedPaths, Protection};
 use toolbay_policy::capability::secret::SecretSource;
@@ -20,8 +20,10 @@ use toolbay_policy::rule::GrantRule;
 use toolbay_policy::{GrantKey, Grants, Policy};
 
 use super::beneath;
-use super::locks::{FileLocks, FileLocksByDevice};
+use super::locks::FileLocksByDevice;
+use super::opened_folder::OpenedFolder;
 use super::operations::FileOperation;
+use super::protected::SharedProtectedPaths;
 use super::quota::FileUsage;
 use super::reads::{ReadLog, ReadTracker};
 use crate::engine::bindings::host::files::FileError;
@@ -61,44 +63,6 @@ pub(super) enum PathScope {
     Below,
 }
 
-/// An opened folder.
-#[derive(Debug)]
-pub(crate) struct OpenedFolder {
-    /// The folder as the policy names it.
-    pub(crate) path: PathBuf,
-    /// Its path with all links resolved.
-    pub(super) real: PathBuf,
-    pub(crate) dir: Dir,
-    /// The flags of a non-blocking read from the page cache; `None` if the file system has no such read.
-    pub(super) nonblocking_read: Option<ReadWriteFlags>,
-    locks: Arc<FileLocksByDevice>,
-}
-
-impl OpenedFolder {
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        self.dir.as_fd()
-    }
-
-    /// Whether a path inside the folder exists.
-    pub(super) fn contains(&self, path: &Path) -> bool {
-        path.strip_prefix(&self.path).is_ok_and(|name| self.dir.symlink_metadata(name).is_ok())
-    }
-
-    /// Whether the folder equals `other` or lies below it, both by name and with links resolved: the name alone does
-    /// not say where a handle leads.
-    fn is_inside(&self, other: &Self) -> bool {
-        self.path.starts_with(&other.path) && self.real.starts_with(&other.real)
-    }
-
-    /// The locks of the file system of `folder`. Writers of one file hold its lock, whichever folder they rule it
-    /// through: the stale-write check and the replacement are one step. No lock is held while the device is queried.
-    pub(super) fn locks_for(&self, folder: BorrowedFd<'_>) -> rustix::io::Result<Arc<FileLocks>> {
-        let device = rustix::fs::fstat(folder)?.st_dev;
-        let mut all = self.locks.lock();
-        Ok(Arc::clone(all.entry(device).or_default()))
-    }
-}
-
 /// The folders that a host has opened, each once however many tools were granted it, and the protected paths.
 #[derive(Debug, Default)]
 pub(crate) struct FolderHandles {
@@ -107,35 +71,29 @@ pub(crate) struct FolderHandles {
     protected: SharedProtectedPaths,
 }
 
-/// The protected paths of a host, shared by all that check them.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct SharedProtectedPaths(Arc<RwLock<ProtectedPaths>>);
-
-impl SharedProtectedPaths {
-    fn read(&self) -> RwLockReadGuard<'_, ProtectedPaths> {
-        self.0.read()
-    }
-
-    /// Returns a protected path that equals, contains or lies below `path`, by name or with links resolved. A
-    /// protected path below `path` that does not exist matters only to writers, which could create it.
-    pub(crate) fn find_overlap(&self, path: &Path, writing: bool) -> Option<PathBuf> {
-        let protected = self.read();
-        let there = |path: &&Path| writing || path.symlink_metadata().is_ok();
-        std::iter::once(path.to_path_buf()).chain(canonicalize_existing(path)).find_map(|path| {
-            let below = || protected.protected_below(&path, writing).find(there).map(Path::to_path_buf);
-            protected.protected_ancestor(&path, writing).map(Path::to_path_buf).or_else(below)
-        })
-    }
-}
-
 impl FolderHandles {
     pub(crate) fn new(protected: ProtectedPaths) -> Self {
-        Self {
-            protected: SharedProtectedPaths(Arc::new(RwLock::new(
-                protected.with_aliases(canonicalize_existing),
-            ))),
-            ..Self::default()
-        }
+        Self { protected: SharedProtectedPaths::new(protected), ..Self::default() }
+    }
+
+    /// Handles for the check of another policy, with these protected paths and the files of its secrets.
+    pub(crate) fn for_check(protected: &SharedProtectedPaths, policy: &Policy) -> Self {
+        let folders = Self::new(protected.read().clone());
+        folders.protect_secret_files(policy);
+        folders
+    }
+
+    /// Why a run would not open the folder of a rule. A folder that does not exist is no refusal.
+    pub(crate) fn refusal(&self, rule: &PathRule, access: FileAccess, workspace: &Path) -> Option<String> {
+        let root = match self.open_rule(rule, access, workspace) {
+            Ok(root) => root,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+            Err(error) => {
+                return Some(format!("the granted folder `{}`: {error}", shown_path(rule.folder())));
+            }
+        };
+        let refused = self.exclude_protected(rule, &root, access).err()?;
+        Some(refused.hint.unwrap_or(refused.text))
     }
 
     /// The protected paths, including those added later.
@@ -145,10 +103,7 @@ impl FolderHandles {
 
     /// Protects a path from all later grants.
     pub(crate) fn protect(&self, path: &Path, from: Protection) {
-        let mut protected = self.protected.0.write();
-        for name in std::path::absolute(path).ok().into_iter().chain(canonicalize_existing(path)) {
-            protected.protect(name, from);
-        }
+        self.protected.protect(path, from);
     }
 
     /// Closes the folders that no plugin uses.
@@ -214,13 +169,7 @@ impl FolderHandles {
                 return Ok(Arc::clone(root));
             }
         }
-        let root = Arc::new(OpenedFolder {
-            path: folder.to_path_buf(),
-            real: real_path_of(&dir, folder)?,
-            nonblocking_read: nonblocking_read_flags(&dir),
-            dir,
-            locks: Arc::clone(&self.locks),
-        });
+        let root = Arc::new(OpenedFolder::new(folder, dir, Arc::clone(&self.locks), self.protected.clone())?);
         open.insert(folder.to_path_buf(), Arc::clone(&root));
         Ok(root)
     }
@@ -232,10 +181,15 @@ impl FolderHandles {
         root: &OpenedFolder,
         access: FileAccess,
     ) -> Result<PathRule, PolicyRefusal> {
-        let protected = self.protected.read();
         let writing = access == FileAccess::Write;
+        let mut other_names = self.protected.other_names(&root.real, writing);
+        let protected = self.protected.read();
         let inside = rule.folder().strip_prefix(&root.path).unwrap_or(Path::new(""));
         let behind = root.real.join(inside);
+        // A part of a protected folder that the operator allowed.
+        if protected.is_exempt(&behind) {
+            other_names.retain(|name| !behind.starts_with(name));
+        }
         let refused = |protected: &Path| {
             let folder = shown_path(rule.folder());
             let (key, protected) = (access.key().name(), shown_path(protected));
@@ -255,50 +209,15 @@ impl FolderHandles {
         for path in protected.protected_below(&root.path, writing) {
             cut = cut.without_path(path).ok_or_else(|| refused(path))?;
         }
-        for path in protected.protected_below(&root.real, writing) {
+        if let Some(path) = other_names.iter().find(|name| behind.starts_with(name)) {
+            return Err(refused(path));
+        }
+        let below = protected.protected_below(&root.real, writing);
+        for path in below.chain(other_names.iter().map(PathBuf::as_path)) {
             let named = root.path.join(path.strip_prefix(&root.real).unwrap_or(path));
             cut = cut.without_path(&named).ok_or_else(|| refused(path))?;
         }
         Ok(cut)
-    }
-}
-
-/// Resolves the links of a path; components that do not exist are kept as they are.
-fn canonicalize_existing(path: &Path) -> Option<PathBuf> {
-    path.ancestors().find_map(|above| {
-        let rest = path.strip_prefix(above).ok()?;
-        let above = above.canonicalize().ok()?;
-        Some(if rest.as_os_str().is_empty() { above } else { above.join(rest) })
-    })
-}
-
-/// The path of an opened folder with all links resolved.
-fn real_path_of(dir: &Dir, folder: &Path) -> std::io::Result<PathBuf> {
-    if cfg!(target_os = "linux") {
-        use std::os::fd::AsRawFd;
-        // The path of the handle itself, not of what its name leads to by now.
-        return std::fs::read_link(format!("/proc/self/fd/{}", dir.as_fd().as_raw_fd()))
-            .or_else(|_| folder.canonicalize());
-    }
-    folder.canonicalize()
-}
-
-/// File systems on which opening never waits for a server or another process, and which can read without blocking or
-/// hold everything in memory.
-fn nonblocking_read_flags(dir: &Dir) -> Option<ReadWriteFlags> {
-    #[cfg(target_os = "linux")]
-    {
-        // From `linux/magic.h`: ext2 to ext4, XFS, Btrfs, F2FS; then tmpfs.
-        match rustix::fs::fstatfs(dir).ok()?.f_type {
-            0xef53 | 0x5846_5342 | 0x9123_683e | 0xf2f5_2010 => Some(ReadWriteFlags::NOWAIT),
-            0x0102_1994 => Some(ReadWriteFlags::empty()),
-            _ => None,
-        }
-    }
-    #[cfg(not(target_os = "linux"))]
-    {
-        let _ = dir;
-        None
     }
 }
 
@@ -348,6 +267,8 @@ pub(crate) enum ResolveError {
     Invalid(FileError),
     /// The path is refused for a specific reason.
     Refused(PolicyRefusal),
+    /// A line of the policy excludes the path: the text, and that line.
+    Excluded(String, String),
     /// No grant covers the path: the text, and the absolute path.
     NotGranted(String, PathBuf),
 }
@@ -371,14 +292,11 @@ impl PathGrants {
 
     /// The error for a path that is not granted.
     fn refusal(&self, path: PathBuf, shown: &str, access: FileAccess) -> ResolveError {
-        let (path_grants, workspace, key) =
-            (self.for_access(access), self.policy.workspace(), access.key().name());
+        let (path_grants, workspace) = (self.for_access(access), self.policy.workspace());
         let named = path_grants.iter().find_map(|grant| grant.rule.excluded_by(&path, workspace));
         if let Some(line) = named {
             let text = format!("`{shown}` is excluded by the policy");
-            let hint =
-                format!("`{}` in `{key}` of the policy excludes it.", path_rule::printable_path(&line));
-            return ResolveError::Refused(PolicyRefusal::new(text, hint));
+            return ResolveError::Excluded(text, line);
         }
         if path_grants.iter().any(|grant| grant.effective_rule.excluded_by(&path, workspace).is_some()) {
             return ResolveError::Refused(protected_refusal(shown, &path));
@@ -593,3 +511,8 @@ pub(super) fn full_path(path: &str, workspace: &Path) -> Result<PathBuf, FileErr
     path_rule::normalize(&workspace.join(path))
         .ok_or_else(|| FileError::Denied(format!("`{}` leads above the root", shown())))
 }
+
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+#[path = "grants_tests.rs"]
+mod tests;

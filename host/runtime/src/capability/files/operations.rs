@@ -14,7 +14,8 @@ use tokio_util::sync::CancellationToken;
 use toolbay_policy::capability::path_rule;
 
 use super::beneath::{self, LinkTarget};
-use super::grants::{self, FileAccess, OpenedFolder, PathGrants, PathScope};
+use super::grants::{self, FileAccess, PathGrants, PathScope};
+use super::opened_folder::OpenedFolder;
 use super::quota::FileUsage;
 use super::reads::ReadTracker;
 use crate::engine::bindings::host::files::{DirEntry, FileData, FileError, FileKind, FileStat};
@@ -143,7 +144,7 @@ impl FileOperation {
     /// Returns the status of the path, if the tool may know it.
     fn stat_path(&self, at: &Path) -> OperationResult<Stat> {
         let allowed = || self.path_grants.cover(&self.policy_path(at), self.access, PathScope::Path);
-        match beneath::stat_no_follow(self.root.fd(), at) {
+        match self.root.stat(at, self.access) {
             Ok(stat) if kind_of(&stat) == FileType::Symlink => Err(Errno::LOOP.into()),
             Ok(stat) if kind_of(&stat) == FileType::Directory || allowed() => Ok(stat),
             // A path that is granted only as the parent of a grant may be a folder; for anything else, its existence
@@ -171,7 +172,7 @@ impl FileOperation {
     fn open_file(&self, at: &Path) -> OperationResult<(OwnedFd, Stat)> {
         self.must_be_file(&self.stat_path(at)?)?;
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let file = beneath::open(self.root.fd(), at, flags)?;
+        let file = self.root.open(at, flags, self.access)?;
         let stat = rustix::fs::fstat(&file)?;
         self.must_be_file(&stat)?;
         Ok((file, stat))
@@ -244,7 +245,7 @@ impl FileOperation {
             if kind_of(&self.stat_path(at)?) != FileType::Directory {
                 return self.other_error("is not a folder");
             }
-            let fd = beneath::open(self.root.fd(), at, OFlags::RDONLY | OFlags::DIRECTORY)?;
+            let fd = self.root.open(at, OFlags::RDONLY | OFlags::DIRECTORY, self.access)?;
             let folder = self.policy_path(at);
             let mut entries = Vec::new();
             for (n, entry) in rustix::fs::Dir::new(fd.try_clone().map_err(|_| Errno::MFILE)?)?.enumerate() {
@@ -306,7 +307,7 @@ impl FileOperation {
         if at == Path::new(".") {
             return self.denied_error("is the granted folder itself");
         }
-        Ok(beneath::open_parent(self.root.fd(), at)?)
+        Ok(self.root.open_parent(at, self.access)?)
     }
 
     /// Removes a file, a link or an empty folder, but not the granted folder itself.
@@ -337,7 +338,7 @@ impl FileOperation {
             if at == Path::new(".") {
                 return self.other_error("is a folder, not a file");
             }
-            let (folder, name) = beneath::open_parent(self.root.fd(), at)?;
+            let (folder, name) = self.root.open_parent(at, self.access)?;
             let real = self.real_path(at);
             let locks = self.root.locks_for(folder.as_fd())?;
             let _lock = locks.lock(&real);

@@ -2,17 +2,19 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 
 use async_compression::tokio::bufread::{BrotliDecoder, GzipDecoder, ZlibDecoder};
 use bytes::Bytes;
-use futures_util::TryStreamExt as _;
+use futures_util::stream::BoxStream;
+use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
 use http_body_util::{BodyDataStream, BodyExt as _, Either, Full};
 use hyper::HeaderMap;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
-use tokio_util::io::StreamReader;
+use tokio_util::io::{ReaderStream, StreamReader};
 use toolbay_policy::limits::Limit;
 
 use super::call_network::{CallNetwork, NetError, OpenConnectionGuard};
@@ -95,16 +97,91 @@ enum ContentCoding {
     Brotli,
 }
 
+impl ContentCoding {
+    /// The coding that a word of `content-encoding` names, if it can be decoded here.
+    fn named(word: &str) -> Option<Self> {
+        match word.to_ascii_lowercase().as_str() {
+            "gzip" | "x-gzip" => Some(Self::Gzip),
+            "deflate" => Some(Self::Deflate),
+            "br" => Some(Self::Brotli),
+            _ => None,
+        }
+    }
+}
+
 /// The coding of a body, if it can be decoded here. A stack of several codings is left as it is.
 fn content_coding(headers: &HeaderMap) -> Option<ContentCoding> {
     let mut values = headers.get_all(CONTENT_ENCODING).iter();
     let (Some(value), None) = (values.next(), values.next()) else { return None };
-    match value.to_str().ok()?.trim().to_ascii_lowercase().as_str() {
-        "gzip" | "x-gzip" => Some(ContentCoding::Gzip),
-        "deflate" => Some(ContentCoding::Deflate),
-        "br" => Some(ContentCoding::Brotli),
-        _ => None,
+    ContentCoding::named(value.to_str().ok()?.trim())
+}
+
+/// Maximum encoded bytes that decode to nothing: a stream of empty blocks never ends.
+const MAX_EMPTY_CODED_BYTES: u64 = 64 << 10;
+
+/// Decoded bytes that are read at once.
+const DECODED_CHUNK: usize = 16 << 10;
+
+/// The content codings that exist (RFC 9110, section 16.6.1, and its registry) and are not decoded here. A server that
+/// names anything else, such as a character set, has not encoded its body.
+const OTHER_CODINGS: [&str; 8] =
+    ["aes128gcm", "compress", "dcb", "dcz", "exi", "pack200-gzip", "x-compress", "zstd"];
+
+/// The chunks of a body whose content coding was not requested, decoded while they are read. The reader bounds the
+/// decoded bytes. Removes the headers that describe the encoded body.
+///
+/// # Errors
+/// The coding cannot be decoded. The error is a message for people.
+pub(super) fn decode_stream<S, E>(
+    headers: &mut HeaderMap,
+    chunks: S,
+) -> Result<BoxStream<'static, std::io::Result<Bytes>>, String>
+where
+    S: Stream<Item = Result<Bytes, E>> + Send + 'static,
+    E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
+{
+    let values = headers.get_all(CONTENT_ENCODING).iter();
+    let named: Vec<String> = values
+        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
+        .map(|word| String::from_utf8_lossy(word.trim_ascii()).to_ascii_lowercase())
+        .collect();
+    if let Some(other) = named.iter().find(|word| OTHER_CODINGS.contains(&word.as_str())) {
+        return Err(format!("the response has the content coding `{other}`, which was not requested"));
     }
+    let mut codings = named.iter().filter_map(|word| ContentCoding::named(word));
+    let coding = codings.next();
+    if codings.next().is_some() {
+        return Err("the response has several content codings".to_owned());
+    }
+    let chunks = chunks.map_err(std::io::Error::other);
+    let Some(coding) = coding else { return Ok(chunks.boxed()) };
+    headers.remove(CONTENT_ENCODING);
+    headers.remove(CONTENT_LENGTH);
+    let undecoded = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&undecoded);
+    let chunks = chunks.and_then(move |chunk| {
+        let count =
+            counted.fetch_add(chunk.len() as u64, Ordering::Relaxed).saturating_add(chunk.len() as u64);
+        let is_empty = count > MAX_EMPTY_CODED_BYTES.saturating_add(chunk.len() as u64);
+        std::future::ready(if is_empty {
+            Err(std::io::Error::other("its data decodes to nothing"))
+        } else {
+            Ok(chunk)
+        })
+    });
+    let reader = StreamReader::new(chunks.boxed());
+    // Boxed: decoders are large.
+    let decoder: std::pin::Pin<Box<dyn AsyncRead + Send>> = match coding {
+        ContentCoding::Gzip => {
+            let mut decoder = GzipDecoder::new(reader);
+            decoder.multiple_members(true);
+            Box::pin(decoder)
+        }
+        ContentCoding::Deflate => Box::pin(ZlibDecoder::new(reader)),
+        ContentCoding::Brotli => Box::pin(BrotliDecoder::new(reader)),
+    };
+    let decoded = ReaderStream::with_capacity(decoder, DECODED_CHUNK);
+    Ok(decoded.inspect_ok(move |_| undecoded.store(0, Ordering::Relaxed)).boxed())
 }
 
 /// Whether a body has a content coding other than `identity`.
@@ -228,4 +305,102 @@ async fn read_at_most(reader: impl AsyncRead, most: u64) -> std::io::Result<(Vec
     (&mut reader).take(most).read_to_end(&mut bytes).await?;
     let more = bytes.len() as u64 == most && reader.read(&mut [0]).await? > 0;
     Ok((bytes, more))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use async_compression::tokio::write::{GzipEncoder, ZlibEncoder};
+    use tokio::io::AsyncWriteExt as _;
+
+    use super::*;
+
+    fn headers(coding: &str) -> HeaderMap {
+        let coding = [(CONTENT_ENCODING, coding.parse().unwrap()), (CONTENT_LENGTH, "7".parse().unwrap())];
+        coding.into_iter().collect()
+    }
+
+    async fn gzip(text: &[u8]) -> Vec<u8> {
+        let mut encoder = GzipEncoder::new(Vec::new());
+        encoder.write_all(text).await.unwrap();
+        encoder.shutdown().await.unwrap();
+        encoder.into_inner()
+    }
+
+    async fn zlib(text: &[u8]) -> Vec<u8> {
+        let mut encoder = ZlibEncoder::new(Vec::new());
+        encoder.write_all(text).await.unwrap();
+        encoder.shutdown().await.unwrap();
+        encoder.into_inner()
+    }
+
+    fn decode(
+        coding: &str,
+        body: &[u8],
+        step: usize,
+    ) -> Result<BoxStream<'static, std::io::Result<Bytes>>, String> {
+        let chunks: Vec<std::io::Result<Bytes>> =
+            body.chunks(step).map(|chunk| Ok(Bytes::copy_from_slice(chunk))).collect();
+        decode_stream(&mut headers(coding), futures_util::stream::iter(chunks))
+    }
+
+    async fn read(coding: &str, body: &[u8], step: usize) -> Result<Vec<u8>, String> {
+        let chunks: Result<Vec<Bytes>, _> = decode(coding, body, step)?.try_collect().await;
+        chunks.map(|chunks| chunks.concat()).map_err(|error| error.to_string())
+    }
+
+    #[tokio::test]
+    async fn a_body_in_a_coding_that_was_not_requested_is_decoded() {
+        let (text, gzipped, deflated) = (b"hello", gzip(b"hello").await, zlib(b"hello").await);
+        for (coding, body) in [
+            ("gzip", &gzipped[..]),
+            ("X-Gzip", &gzipped),
+            ("identity, gzip", &gzipped),
+            ("deflate", &deflated),
+            ("UTF-8,deflate", &deflated),
+            ("utf-8", text),
+            ("identity", text),
+            ("iso-8859-1", text),
+            ("", text),
+        ] {
+            assert_eq!(read(coding, body, 3).await.as_deref(), Ok(&text[..]), "{coding}");
+        }
+        for (coding, body) in
+            [("zstd", &text[..]), ("gzip, deflate", text), ("gzip", text), ("gzip", &gzipped[..12])]
+        {
+            assert!(read(coding, body, 3).await.is_err(), "{coding}");
+        }
+        let noise: Vec<u8> = (0..1_u32 << 20).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        assert!(read("gzip", &gzip(&noise).await, 1 << 20).await.unwrap() == noise);
+    }
+
+    #[tokio::test]
+    async fn an_encoded_event_arrives_when_it_is_sent() {
+        let (mut server, client) = tokio::io::duplex(1 << 16);
+        let mut events = decode_stream(&mut headers("gzip"), ReaderStream::new(client)).unwrap();
+        let mut encoder = GzipEncoder::new(Vec::new());
+        for n in 0..3 {
+            let event = format!("data: {n}\n\n");
+            encoder.write_all(event.as_bytes()).await.unwrap();
+            encoder.flush().await.unwrap();
+            server.write_all(&std::mem::take(encoder.get_mut())).await.unwrap();
+            let arrived = tokio::time::timeout(Duration::from_secs(10), events.next()).await;
+            assert_eq!(arrived.unwrap().unwrap().unwrap(), event.as_bytes());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_bomb_is_decoded_only_as_far_as_it_is_read() {
+        let bomb = gzip(&vec![0; 8 << 20]).await;
+        let mut chunks = decode("gzip", &bomb, usize::MAX).unwrap();
+        assert!(chunks.next().await.unwrap().unwrap().len() <= DECODED_CHUNK);
+        // The head of a member, and empty blocks without end.
+        let head = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
+        let empty = std::iter::repeat_with(|| [0, 0, 0, 0xff, 0xff].repeat(1000));
+        let endless =
+            std::iter::once(head).chain(empty).map(|chunk| Ok::<_, std::io::Error>(Bytes::from(chunk)));
+        let mut chunks = decode_stream(&mut headers("gzip"), futures_util::stream::iter(endless)).unwrap();
+        assert!(chunks.next().await.unwrap().unwrap_err().to_string().contains("decodes to nothing"));
+    }
 }

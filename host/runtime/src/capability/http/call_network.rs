@@ -11,15 +11,16 @@ use std::time::{Duration, Instant};
 use ipnet::IpNet;
 use parking_lot::Mutex;
 use toolbay_core::output::redact::Redactor;
-use toolbay_policy::GrantKey;
 use toolbay_policy::capability::net::address::{self, AddressError};
 use toolbay_policy::capability::net::{self, AddressScope, NetTarget};
 use toolbay_policy::capability::path_rule;
 use toolbay_policy::limits::Limit;
+use toolbay_policy::{Advice, GrantKey};
 use url::Url;
 
 use super::HttpClient;
-use super::connect::ConnectionUser;
+use super::connect::{ConnectionUser, Route};
+use super::operator_target;
 use super::outbound_limiter::OutboundPermit;
 use crate::capability::secrets::{SecretEntry, SecretPlaceholders};
 use crate::capability::{Capabilities, Grantee, ResolvedGrants};
@@ -147,6 +148,22 @@ impl CallNetwork {
         }
     }
 
+    /// How the connections are made: only those of a service follow the operator's proxy.
+    pub(super) fn route(&self) -> Route {
+        match &self.granted.service {
+            Some(service) => Route::Operator(service.section.route.clone()),
+            None => Route::Direct,
+        }
+    }
+
+    /// The error of a request to a server that no trusted authority vouches for. The advice is for the operator.
+    pub(super) fn unknown_authority(&self, why: &str) -> NetError {
+        let table =
+            self.granted.service.as_ref().map(|service| format!("[openapi.{}]", service.section.name));
+        let hint = operator_target::authority_hint(table.as_deref());
+        NetError::Transport(self.grantee.advise(why, &hint))
+    }
+
     /// The redactor of the call.
     pub(super) fn redactor(&self) -> &Redactor {
         self.grantee.ctx.as_ref().map_or(&self.granted.services.redactor, |ctx| ctx.redactor())
@@ -206,6 +223,11 @@ impl CallNetwork {
         }
     }
 
+    /// Whether the request is that of a service.
+    pub(super) fn is_for_service(&self) -> bool {
+        self.granted.service.is_some()
+    }
+
     fn is_host_request(&self, target: &NetTarget, url: &Url) -> bool {
         self.host_request.as_ref().is_some_and(|host_request| host_request.matches(target, url))
     }
@@ -225,7 +247,7 @@ impl CallNetwork {
         if let Some(exclusion) = net::excluded_address(&self.granted.grants.net, ip) {
             self.grantee.note(GrantKey::Net, &path_rule::printable_path(&target.to_rule()), false);
             let text = format!("`{}` has an address that the policy excludes", target.host());
-            let hint = || format!("`{exclusion}` in `net` of the policy excludes it.");
+            let hint = || self.grantee.exclusion_hint(GrantKey::Net, &exclusion);
             return Err(NetError::Address(self.grantee.refuse_with(&text, hint)));
         }
         let Err(problem) = address::check_address(target.host(), ip, self.private_networks(allowed)) else {
@@ -242,10 +264,10 @@ impl CallNetwork {
                 );
                 // Two lines are needed: one for the host by name, one for the network.
                 let hint = || {
-                    let advice =
-                        |key, entry: &str| self.granted.advice(&self.grantee.plugin, key, entry).hint();
+                    let (plugin, profile) = (&self.grantee.plugin, self.grantee.profile());
+                    let advice = |key, entry: &str| self.granted.advice(plugin, profile, key, entry);
                     let named = advice(GrantKey::Net, &target.to_rule());
-                    format!("{named}\n{}", advice(GrantKey::NetPrivate, &net))
+                    Advice::joint_hint([&named, &advice(GrantKey::NetPrivate, &net)])
                 };
                 self.grantee.refuse_with(&text, hint)
             }

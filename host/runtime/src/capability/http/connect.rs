@@ -3,7 +3,8 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -18,17 +19,19 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
-use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::pki_types::ServerName;
 use toolbay_policy::capability::net::{NetTarget, Scheme};
 use toolbay_policy::name::PluginId;
+use toolbay_policy::route::OutboundRoute;
 
 use super::call_network::NetError;
+use super::dispatch::DispatchError;
 use super::head_limit::HeadLimit;
 use super::headers;
 use super::outbound_limiter::OutboundPermit;
 use super::proxy::HttpProxy;
+use super::tls;
 
 /// Timeout of the connection attempt to one address while others remain.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -70,8 +73,27 @@ impl fmt::Display for ConnectionUser {
     }
 }
 
+/// How a connection is made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Route {
+    /// To an address that was checked, and trusting what the host trusts: for guests.
+    Direct,
+    /// As the operator says, in a section of the policy or with the environment.
+    Operator(OutboundRoute),
+}
+
+impl Route {
+    /// A file with further trusted certificates.
+    pub(super) fn ca(&self) -> Option<&Path> {
+        match self {
+            Self::Direct => None,
+            Self::Operator(route) => route.ca.as_deref(),
+        }
+    }
+}
+
 /// Identifies the requests that can share a connection: it was checked for this user, origin and list of private
-/// networks.
+/// networks, and made in this way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ConnectionKey {
     pub(super) user: ConnectionUser,
@@ -79,13 +101,15 @@ pub(super) struct ConnectionKey {
     pub(super) host: String,
     pub(super) port: u16,
     pub(super) private: Vec<IpNet>,
+    pub(super) route: Route,
 }
 
 impl ConnectionKey {
     /// The key of the connections for a request.
-    pub(super) fn new(user: ConnectionUser, target: &NetTarget, private: &[IpNet]) -> Self {
+    pub(super) fn new(user: ConnectionUser, target: &NetTarget, private: &[IpNet], route: Route) -> Self {
         Self {
             user,
+            route,
             scheme: target.scheme(),
             host: target.host().to_owned(),
             port: target.port(),
@@ -146,14 +170,14 @@ impl OutboundConnection {
         tls: Option<Arc<ClientConfig>>,
         proxy: Option<&HttpProxy>,
         permit: OutboundPermit,
-    ) -> Result<Self, NetError> {
-        let failed = |error: &dyn std::fmt::Display| {
-            NetError::Transport(format!("no connection to `{}`, port {}: {error}", key.host, key.port))
+    ) -> Result<Self, DispatchError> {
+        let text =
+            |error: &dyn fmt::Display| format!("no connection to `{}`, port {}: {error}", key.host, key.port);
+        let failed = |error: &dyn fmt::Display| DispatchError::Net(NetError::Transport(text(error)));
+        let stream = match proxy {
+            None => dial(addresses).await.map_err(|e| failed(&e))?,
+            Some(proxy) => proxy.open_tunnel(addresses, &key.host, key.port).await.map_err(|e| failed(&e))?,
         };
-        let mut stream = dial(addresses).await.map_err(|e| failed(&e))?;
-        if let Some(proxy) = proxy {
-            proxy.tunnel(&mut stream, &key.host, key.port).await.map_err(|e| failed(&e))?;
-        }
         let tasks = ConnectionTasks::default();
         let sender = match tls {
             None => handshake_http1(stream, &tasks).await.map_err(|e| failed(&e))?,
@@ -161,7 +185,12 @@ impl OutboundConnection {
                 let name = key.host.trim_start_matches('[').trim_end_matches(']').to_owned();
                 let name = ServerName::try_from(name).map_err(|e| failed(&e))?;
                 let stream = tokio_rustls::TlsConnector::from(config).connect(name, stream);
-                let stream = stream.await.map_err(|e| failed(&e))?;
+                let stream = stream.await.map_err(|error| match tls::explain(&error) {
+                    tls::HandshakeFailure::UnknownAuthority(why) => {
+                        DispatchError::UnknownAuthority(text(&why))
+                    }
+                    tls::HandshakeFailure::Other(why) => failed(&why),
+                })?;
                 if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
                     handshake_http2(TokioIo::new(stream), &tasks).await.map_err(|e| failed(&e))?
                 } else {
@@ -233,7 +262,8 @@ fn origin_form(request: &mut Request<OutboundBody>) {
     }
 }
 
-async fn dial(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
+/// Connects to the first address that accepts.
+pub(super) async fn dial(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
     let mut failed = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for (tried, address) in addresses.iter().enumerate() {
         let connect = TcpStream::connect(address);
@@ -376,56 +406,6 @@ async fn sweep(sweeper: Sweeper) {
     }
 }
 
-/// The trusted TLS roots: the system's (Mozilla's if the system has none), and those that the embedder adds.
-#[derive(Debug, Default)]
-pub(super) struct TlsRoots {
-    extra: OnceLock<Vec<CertificateDer<'static>>>,
-    config: tokio::sync::OnceCell<Arc<ClientConfig>>,
-}
-
-impl TlsRoots {
-    /// Adds roots. Has to be called before the first connection.
-    pub(super) fn add(&self, pem: &[u8]) -> Result<(), String> {
-        let roots: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-        let roots = roots.map_err(|e| format!("the TLS roots cannot be read: {e}"))?;
-        if roots.is_empty() {
-            return Err("the TLS roots contain no certificate".to_owned());
-        }
-        self.extra.set(roots).map_err(|_| "the TLS roots are already set".to_owned())
-    }
-
-    /// The configuration of all TLS connections. The first call reads the system's roots.
-    pub(super) async fn client_config(&self) -> Result<Arc<ClientConfig>, NetError> {
-        let extra = self.extra.get().cloned().unwrap_or_default();
-        let made = self.config.get_or_try_init(|| async {
-            tokio::task::spawn_blocking(move || build_client_config(extra))
-                .await
-                .map_err(|e| e.to_string())?
-        });
-        made.await.cloned().map_err(|e| NetError::Transport(format!("TLS cannot be used: {e}")))
-    }
-}
-
-fn build_client_config(extra: Vec<CertificateDer<'static>>) -> Result<Arc<ClientConfig>, String> {
-    let mut roots = RootCertStore::empty();
-    let system = rustls_native_certs::load_native_certs();
-    for error in &system.errors {
-        tracing::warn!("cannot read a root certificate of the system: {error}");
-    }
-    roots.add_parsable_certificates(system.certs);
-    if roots.is_empty() {
-        roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
-    }
-    roots.add_parsable_certificates(extra);
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|e| e.to_string())?;
-    let mut config = builder.with_root_certificates(roots).with_no_client_auth();
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(Arc::new(config))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -447,6 +427,7 @@ mod tests {
             host,
             port,
             private: Vec::new(),
+            route: Route::Direct,
         };
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();

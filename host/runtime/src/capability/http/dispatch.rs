@@ -1,7 +1,7 @@
 //! Sends one request, of a plugin, a service, the MCP client or the host itself: over a pooled connection of the same
 //! user, or a new one to addresses that were all checked.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,15 +11,16 @@ use hyper::http::uri::{self, Authority, PathAndQuery};
 use hyper::{HeaderMap, Method, Request, Response, Uri};
 use toolbay_policy::capability::net::{NetTarget, Scheme};
 use toolbay_policy::name::PluginId;
+use toolbay_policy::route::OutboundRoute;
 use url::{Position, Url};
 
 use super::HttpClient;
 use super::body::ResponseBody;
 use super::call_network::{NetError, OpenConnectionGuard};
-use super::connect::{ConnectionKey, OutboundBody, OutboundConnection};
+use super::connect::{ConnectionKey, OutboundBody, OutboundConnection, Route};
 use super::headers;
 use super::proxy::HttpProxy;
-use super::resolve::parse_ip_literal;
+use super::resolve::{is_localhost, parse_ip_literal};
 
 /// The `user-agent` of the host.
 pub(super) const USER_AGENT_VALUE: HeaderValue =
@@ -32,6 +33,10 @@ pub(super) enum DispatchError {
     Net(NetError),
     /// The connection failed. The text can contain words of the peer.
     ConnectionLost(hyper::Error),
+    /// No trusted authority vouches for the peer. The text has no advice.
+    UnknownAuthority(String),
+    /// The trusted certificates cannot be read. The text is for the operator.
+    NoCertificates(String),
 }
 
 impl From<NetError> for DispatchError {
@@ -78,7 +83,7 @@ impl HttpClient {
         looks_up: &PluginId,
         left: Duration,
         check: impl FnOnce(&[SocketAddr]) -> Result<(), NetError>,
-    ) -> Result<OutboundConnection, NetError> {
+    ) -> Result<OutboundConnection, DispatchError> {
         let proxy = self.find_proxy(key)?;
         let addresses = match &proxy {
             None => {
@@ -87,25 +92,35 @@ impl HttpClient {
                 addresses
             }
             Some(proxy) => {
-                if let Some(ip) = parse_ip_literal(&key.host) {
+                // The proxy looks names up, but these are known.
+                let local = is_localhost(&key.host).then_some(IpAddr::V4(Ipv4Addr::LOCALHOST));
+                if let Some(ip) = parse_ip_literal(&key.host).or(local) {
                     check(&[(ip, key.port).into()])?;
                 }
                 proxy.addresses(&self.resolver, looks_up).await?
             }
         };
         let tls = match key.scheme {
-            Scheme::Https => Some(self.tls_roots.client_config().await?),
+            Scheme::Https => {
+                let config = self.tls_roots.client_config(key.route.ca()).await;
+                Some(config.map_err(DispatchError::NoCertificates)?)
+            }
             Scheme::Http | Scheme::Tcp | Scheme::Udp => None,
         };
         let permit = self.limiter.acquire(&key.user, &self.pool, left).await?;
         OutboundConnection::open(&addresses, key, tls, proxy.as_ref(), permit).await
     }
 
-    /// The proxy for a connection. What has no TLS goes to this machine only, and through none.
+    /// The proxy for a connection. What has no TLS goes through none, which could read and change it.
     fn find_proxy(&self, key: &ConnectionKey) -> Result<Option<HttpProxy>, NetError> {
-        match &self.proxies {
-            Some(proxies) if key.scheme == Scheme::Https => proxies.find(&key.host, key.port),
-            _ => Ok(None),
+        match (&key.route, key.scheme) {
+            (Route::Operator(OutboundRoute { proxy: Some(proxy), .. }), Scheme::Https) => {
+                Ok(Some(self.environment_proxies.find_named(proxy)))
+            }
+            (Route::Operator(OutboundRoute { proxy: None, .. }), Scheme::Https) => {
+                self.environment_proxies.find(&key.host, key.port)
+            }
+            (Route::Direct, _) | (_, Scheme::Http | Scheme::Tcp | Scheme::Udp) => Ok(None),
         }
     }
 

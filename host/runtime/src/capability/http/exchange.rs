@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
-use hyper::header::{ACCEPT_ENCODING, HeaderValue, LOCATION, USER_AGENT};
+use hyper::header::{ACCEPT_ENCODING, HeaderValue, LOCATION, RETRY_AFTER, USER_AGENT};
 use hyper::{HeaderMap, Response, StatusCode};
 use toolbay_policy::capability::net::NetTarget;
+use toolbay_policy::text::one_line;
 use url::Url;
 
 use super::body::{self, ResponseBody};
@@ -16,6 +17,9 @@ use super::dispatch::{DispatchError, USER_AGENT_VALUE, build_request};
 use super::{headers, recorded, secret_injection, trace};
 use crate::engine::bindings::host::http_client::{HttpRequest, HttpResponse};
 
+/// Maximum length of a location and of `Retry-After` in a refusal, in characters.
+const MAX_SHOWN_LOCATION: usize = 500;
+const MAX_SHOWN_WAIT: usize = 60;
 /// Maximum number of redirects.
 const MAX_REDIRECTS: u32 = 5;
 /// The content codings that [`body::collect`] decodes.
@@ -44,9 +48,12 @@ pub(super) async fn fetch(network: &CallNetwork, request: HttpRequest) -> Result
     }
     let mut hop = Box::new(Hop { target, url, headers, body: request.body.map(Bytes::from) });
     let mut redirects = 0;
+    let mut answered = None;
     let response = loop {
-        let response = Box::pin(hop.send(network)).await?;
+        let sent = Box::pin(hop.send(network)).await;
+        let response = sent.map_err(|error| after_answer(error, answered.as_deref()))?;
         let Some(next) = hop.follow_redirect(network, &response)? else { break response };
+        answered = network.is_for_service().then(|| describe_redirect(&response, &next.url));
         redirects += 1;
         if redirects > MAX_REDIRECTS {
             return Err(NetError::Transport(format!("more than {MAX_REDIRECTS} redirects")));
@@ -63,6 +70,27 @@ pub(super) async fn fetch(network: &CallNetwork, request: HttpRequest) -> Result
         body,
         truncated,
     })
+}
+
+/// What a service answered: status, and path and query of the location.
+fn describe_redirect(response: &Response<ResponseBody>, location: &Url) -> String {
+    let query = location.query().map(|query| format!("?{query}")).unwrap_or_default();
+    let location = one_line(&format!("{}{query}", location.path()), MAX_SHOWN_LOCATION);
+    let wait = response.headers().get(RETRY_AFTER).and_then(|wait| wait.to_str().ok());
+    let wait =
+        wait.map(|wait| format!(" (retry after {})", one_line(wait, MAX_SHOWN_WAIT))).unwrap_or_default();
+    format!("the service answered {} with the location {location}{wait}", response.status().as_u16())
+}
+
+/// Adds to the refusal of a redirect what the service answered: the first request has run.
+fn after_answer(error: NetError, answered: Option<&str>) -> NetError {
+    let Some(answered) = answered else { return error };
+    let with = |why: String| format!("{answered}, which is not followed: {why}");
+    match error {
+        NetError::Denied(why) => NetError::Denied(with(why)),
+        NetError::Address(why) => NetError::Address(with(why)),
+        NetError::Timeout | NetError::Invalid(_) | NetError::Transport(_) => error,
+    }
 }
 
 /// Parses a URL, relative to `base` if given. The fragment never leaves the host.
@@ -178,7 +206,7 @@ async fn send_checked(
     secret_injection::inject(network, &mut headers, url).map_err(NetError::Denied)?;
     headers.entry(USER_AGENT).or_insert(USER_AGENT_VALUE);
     let request = build_request(target, &*network.with_secret_query(target, url)?, headers, body)?;
-    let key = ConnectionKey::new(network.user(), target, network.private_networks(allowed));
+    let key = ConnectionKey::new(network.user(), target, network.private_networks(allowed), network.route());
     let sent = match network.client().recorded() {
         Some(record) => {
             let hop = recorded::AdmittedHop { target, url, allowed, key, guard };
@@ -193,6 +221,14 @@ async fn send_checked(
     sent.map_err(|unsent| match unsent {
         DispatchError::Net(error) => error,
         DispatchError::ConnectionLost(error) => failed(network, target, &error),
+        DispatchError::UnknownAuthority(why) => network.unknown_authority(&why),
+        DispatchError::NoCertificates(why) => {
+            let text = format!(
+                "no connection to `{}`: the host cannot read the certificates that it trusts",
+                target.host()
+            );
+            NetError::Transport(network.grantee.advise(&text, &why))
+        }
     })
 }
 

@@ -9,6 +9,7 @@ use hyper::{Response, StatusCode};
 use ipnet::IpNet;
 use toolbay_policy::capability::net::NetTarget;
 use toolbay_policy::name::PluginId;
+use toolbay_policy::route::OutboundRoute;
 use url::Url;
 
 use super::HttpClient;
@@ -94,7 +95,15 @@ async fn send(
     let request = build_request(&target, url, headers, body).map_err(|e| e.to_string())?;
     let OperatorNetworks { private, table } = networks;
     let hint = |net: IpNet| format!("write in the policy: [{table}] net_private = [\"{net}\"]");
-    let named = OperatorTarget { target: &target, private, grants_written: true, hint: &hint };
+    let route = OutboundRoute::default();
+    let named = OperatorTarget {
+        target: &target,
+        private,
+        grants_written: true,
+        hint: &hint,
+        route: &route,
+        ca_table: None,
+    };
     client
         .send_to_operator_target(ConnectionUser::Host, &name, named, request)
         .await

@@ -11,7 +11,7 @@ use http_body_util::{BodyDataStream, BodyExt as _, Full};
 use hyper::Response;
 use hyper::header::{ACCEPT_ENCODING, HeaderMap, HeaderName, HeaderValue, LOCATION, USER_AGENT};
 use ipnet::IpNet;
-use toolbay_core::call::server_connector::{self, ConnectorError};
+use toolbay_core::call::server_connector::{self, BodyStream, ConnectorError};
 use toolbay_policy::capability::net::NetTarget;
 use toolbay_policy::mcp_server::{HttpServerConfig, SecretHeader};
 use toolbay_policy::name::PluginId;
@@ -49,7 +49,7 @@ impl HttpClient {
             let response =
                 self.send_hop(name, endpoint, (&target, &url), headers.clone(), body.clone()).await?;
             if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
-                return to_connector_response(response);
+                return Ok(to_connector_response(response));
             }
             url = redirect_target(&target, &url, &response)?;
         }
@@ -67,8 +67,14 @@ impl HttpClient {
         let body: OutboundBody = Full::new(body).map_err(|never| match never {}).boxed_unsync();
         let request = build_request(target, url, headers, body).map_err(to_connector_error)?;
         let hint = |net: IpNet| format!("write in the policy: [mcp.{name}] net_private = [\"{net}\"]");
-        let named =
-            OperatorTarget { target, private: &endpoint.net_private, grants_written: true, hint: &hint };
+        let named = OperatorTarget {
+            target,
+            private: &endpoint.net_private,
+            grants_written: true,
+            hint: &hint,
+            route: &endpoint.route,
+            ca_table: Some(format!("[mcp.{name}]")),
+        };
         self.send_to_operator_target(ConnectionUser::Server(name.clone()), name, named, request)
             .await
             .map_err(to_connector_error)
@@ -115,8 +121,9 @@ fn redirect_target(
     response: &Response<ResponseBody>,
 ) -> Result<Url, ConnectorError> {
     let host = target.host();
-    let refused = |why: String| Err(ConnectorError::Denied(format!("`{host}` redirects {why}")));
-    let kept = matches!(response.status().as_u16(), 307 | 308) || target.method() == "GET";
+    let status = response.status().as_u16();
+    let refused = |why: String| Err(ConnectorError::Redirected(status, format!("`{host}` redirects {why}")));
+    let kept = matches!(status, 307 | 308) || target.method() == "GET";
     let location = response.headers().get(LOCATION).and_then(|value| value.to_str().ok());
     let Some(mut to) = location.and_then(|location| url.join(location).ok()) else {
         return refused("to an invalid location".to_owned());
@@ -133,34 +140,27 @@ fn redirect_target(
     }
     if !kept {
         return refused(format!(
-            "with status {}, which would change the method of the request; write the final URL as `url`",
-            response.status().as_u16()
+            "with status {status}, which would change the method of the request; write the final URL as `url`"
         ));
     }
     Ok(to)
 }
 
-pub(super) fn to_connector_response(
-    response: Response<ResponseBody>,
-) -> Result<server_connector::ConnectorResponse, ConnectorError> {
-    let (parts, body) = response.into_parts();
-    if body::has_content_coding(&parts.headers) {
-        return Err(ConnectorError::Failed(
-            "the response has a content coding that was not requested".to_owned(),
-        ));
-    }
+/// The response to the reader, which bounds its body. Some servers encode a body although the request accepts no coding. One
+/// that cannot be decoded costs the response, but not the connection to the server.
+pub(super) fn to_connector_response(response: Response<ResponseBody>) -> server_connector::ConnectorResponse {
+    let (mut parts, body) = response.into_parts();
+    let body: BodyStream = match body::decode_stream(&mut parts.headers, BodyDataStream::new(body)) {
+        Ok(chunks) => Box::pin(chunks.map(|chunk| match chunk {
+            Ok(bytes) => Ok(bytes.to_vec()),
+            Err(error) => Err(one_line(&root_cause(&error), MAX_SHOWN)),
+        })),
+        Err(why) => Box::pin(futures_util::stream::iter([Err(why)])),
+    };
     let headers = parts.headers.iter().map(|(name, value)| {
         (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned())
     });
-    let parted = BodyDataStream::new(body).map(|part| match part {
-        Ok(bytes) => Ok(bytes.to_vec()),
-        Err(error) => Err(one_line(&root_cause(&*error), MAX_SHOWN)),
-    });
-    Ok(server_connector::ConnectorResponse {
-        status: parts.status.as_u16(),
-        headers: headers.collect(),
-        body: Box::pin(parted),
-    })
+    server_connector::ConnectorResponse { status: parts.status.as_u16(), headers: headers.collect(), body }
 }
 
 pub(super) fn to_connector_error(error: NetError) -> ConnectorError {

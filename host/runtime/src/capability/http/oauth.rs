@@ -55,10 +55,12 @@ impl HttpClient {
             private: &endpoint.net_private,
             grants_written: target.same_origin(&own),
             hint: &hint,
+            route: &endpoint.route,
+            ca_table: Some(format!("[mcp.{name}]")),
         };
         let sent =
             self.send_to_operator_target(ConnectionUser::Server(name.clone()), name, named, request).await;
-        to_connector_response(sent.map_err(to_connector_error)?)
+        Ok(to_connector_response(sent.map_err(to_connector_error)?))
     }
 }
 

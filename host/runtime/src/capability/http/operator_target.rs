@@ -11,14 +11,15 @@ use ipnet::IpNet;
 use toolbay_policy::capability::net::NetTarget;
 use toolbay_policy::capability::net::address::{self, AddressError};
 use toolbay_policy::name::PluginId;
+use toolbay_policy::route::OutboundRoute;
 use toolbay_policy::text::one_line;
 
 use super::HttpClient;
 use super::body::ResponseBody;
 use super::call_network::{NetError, OpenConnectionGuard};
-use super::connect::{ConnectionKey, ConnectionUser, OutboundBody};
+use super::connect::{ConnectionKey, ConnectionUser, OutboundBody, Route};
 use super::dispatch::{DispatchError, root_cause};
-use super::resolve::parse_ip_literal;
+use super::resolve::{is_localhost, parse_ip_literal};
 
 /// Longest text of a peer in an error, in characters.
 pub(super) const MAX_SHOWN: usize = 300;
@@ -32,6 +33,10 @@ pub(super) struct OperatorTarget<'a> {
     pub(super) grants_written: bool,
     /// Returns the policy line that would allow another network.
     pub(super) hint: &'a (dyn Fn(IpNet) -> String + Send + Sync),
+    /// How it is reached.
+    pub(super) route: &'a OutboundRoute,
+    /// The table of the policy with the key `ca`, if there is one.
+    pub(super) ca_table: Option<String>,
 }
 
 impl OperatorTarget<'_> {
@@ -84,13 +89,18 @@ impl HttpClient {
         request: Box<Request<OutboundBody>>,
     ) -> Result<Response<ResponseBody>, NetError> {
         named.check_name()?;
-        let key = ConnectionKey::new(user, named.target, named.private);
+        let route = Route::Operator(named.route.clone());
+        let key = ConnectionKey::new(user, named.target, named.private, route);
         let check = |addresses: &[SocketAddr]| named.check(addresses);
         let sent = self
             .dispatch(request, key, looks_up, (OpenConnectionGuard::uncounted(), Duration::MAX), check)
             .await;
         sent.map_err(|unsent| match unsent {
             DispatchError::Net(error) => error,
+            DispatchError::NoCertificates(why) => NetError::Transport(why),
+            DispatchError::UnknownAuthority(why) => {
+                NetError::Transport(format!("{why}; {}", authority_hint(named.ca_table.as_deref())))
+            }
             DispatchError::ConnectionLost(error) => {
                 let why = one_line(&root_cause(&error), MAX_SHOWN);
                 NetError::Transport(format!("`{}` gave no response: {why}", named.target.host()))
@@ -99,10 +109,21 @@ impl HttpClient {
     }
 }
 
+/// How to trust another authority.
+pub(super) fn authority_hint(table: Option<&str>) -> String {
+    match table {
+        Some(table) => {
+            format!(
+                "to trust the authority of a file with its certificate (PEM), write in the policy: {table} ca = \"ca.pem\""
+            )
+        }
+        None => "to trust it, add its certificate to those of this machine".to_owned(),
+    }
+}
+
 /// Whether the URL itself contains this address, or `localhost` for a loopback address.
 fn is_written_address(host: &str, ip: IpAddr) -> bool {
-    let local = host == "localhost" || host.ends_with(".localhost");
-    parse_ip_literal(host) == Some(ip) || (local && address::unmap_ipv4(ip).is_loopback())
+    parse_ip_literal(host) == Some(ip) || (is_localhost(host) && address::unmap_ipv4(ip).is_loopback())
 }
 
 #[cfg(test)]
@@ -116,7 +137,15 @@ mod tests {
             let target = NetTarget::request("GET", &Url::parse(url).unwrap()).unwrap();
             let private: Vec<IpNet> = private.iter().map(|net| net.parse().unwrap()).collect();
             let hint = |net: IpNet| format!("write {net}");
-            let named = OperatorTarget { target: &target, private: &private, grants_written, hint: &hint };
+            let route = OutboundRoute::default();
+            let named = OperatorTarget {
+                target: &target,
+                private: &private,
+                grants_written,
+                hint: &hint,
+                route: &route,
+                ca_table: None,
+            };
             named.check_name()?;
             // A public address in the same answer does not help.
             named.check(&[ip.parse::<IpAddr>().unwrap(), "1.1.1.1".parse().unwrap()].map(|ip| (ip, 1).into()))

@@ -1,5 +1,6 @@
-//! HTTP proxies of registries: a tunnel to the host (`CONNECT`, RFC 9110, section 9.3.6), in which TLS begins. The proxy
-//! resolves the name, so its addresses cannot be checked here; an address that is written in a URL still is.
+//! HTTP proxies of the operator: a tunnel to the host (`CONNECT`, RFC 9110, section 9.3.6), in which TLS begins. The proxy
+//! resolves the name, so its addresses cannot be checked here; an address that is written in a URL still is. Guests have
+//! no proxy.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,20 +11,44 @@ use hyper::header::HeaderValue;
 use hyper_util::client::proxy::matcher::Matcher;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use toolbay_core::http_challenge::HttpChallenge;
 use toolbay_policy::name::PluginId;
+use toolbay_policy::quantity;
 use toolbay_policy::text::one_line;
 use url::Url;
 
 use super::call_network::NetError;
+use super::connect::dial;
 use super::resolve::Resolver;
 
 /// Largest head of a proxy's response, in bytes.
 const MAX_HEAD: usize = 16 << 10;
-/// Timeout of a proxy's response. It connects to the host first.
-const TIMEOUT: Duration = Duration::from_secs(30);
+/// Timeout of a tunnel. The proxy connects to the host before it answers. Less than what waits for the tunnel: then the
+/// message names the proxy.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// The port of a proxy without one.
+const HTTP_PORT: u16 = 80;
+/// The variable for credentials of a proxy of the policy.
+const CREDENTIALS_VARIABLE: &str = "HTTPS_PROXY";
+/// Longest text of a proxy in a message, in characters.
+const MAX_SHOWN: usize = 100;
 
 /// Which proxy each host is reached through. `Debug` hides its credentials.
-pub(super) struct ProxyRules(Matcher);
+pub(super) struct ProxyRules {
+    /// The text of the variable. Empty: no proxy.
+    proxy: String,
+    /// The name of the variable.
+    variable: &'static str,
+    exceptions: Vec<NoProxyEntry>,
+}
+
+/// An entry of `NO_PROXY`.
+struct NoProxyEntry {
+    /// A name, which stands for all below it too; an address, a network, or `*`.
+    host: String,
+    /// `None`: every port.
+    port: Option<u16>,
+}
 
 impl fmt::Debug for ProxyRules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -37,32 +62,111 @@ pub(super) struct HttpProxy {
     port: u16,
     /// The value of `proxy-authorization`.
     authorization: Option<HeaderValue>,
+    /// Whether the policy names it. Otherwise the variable does.
+    is_of_policy: bool,
+    /// The variable for its credentials.
+    variable: &'static str,
+}
+
+impl NoProxyEntry {
+    /// Reads an entry: also `*.example.com`, and a port behind a colon.
+    fn parse(text: &str) -> Self {
+        let (host, port) = match text.rsplit_once(':') {
+            // More than one colon: an IPv6 address.
+            Some((host, port)) if !host.contains(':') || host.ends_with(']') => match port.parse() {
+                Ok(port) => (host, Some(port)),
+                Err(_) => (text, None),
+            },
+            _ => (text, None),
+        };
+        let host = host.strip_prefix('*').filter(|rest| rest.starts_with('.')).unwrap_or(host);
+        // A dot at the end stands for the root of all names.
+        let host = host.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.');
+        Self { host: host.to_owned(), port }
+    }
 }
 
 impl ProxyRules {
-    /// One proxy for all hosts.
-    pub(super) fn all_through(proxy: &Url) -> Self {
-        Self(Matcher::builder().https(proxy.as_str()).build())
+    /// The proxies of `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY`, in capital or small letters. As with curl, this machine is
+    /// no exception unless `NO_PROXY` has it.
+    pub(super) fn from_environment() -> Self {
+        let first = |names: &[&'static str]| {
+            let mut set = names.iter().filter_map(|name| Some((*name, std::env::var(name).ok()?)));
+            set.find(|(_, value)| !value.is_empty())
+        };
+        let proxy = first(&["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"]);
+        let (variable, proxy) = proxy.unwrap_or((CREDENTIALS_VARIABLE, String::new()));
+        let exceptions = first(&["NO_PROXY", "no_proxy"]).map(|(_, value)| value);
+        Self::new(variable, &proxy, &exceptions.unwrap_or_default())
     }
 
-    /// The proxies of `HTTPS_PROXY` and `NO_PROXY`.
-    pub(super) fn from_environment() -> Self {
-        Self(Matcher::from_env())
+    fn new(variable: &'static str, proxy: &str, exceptions: &str) -> Self {
+        let entries = exceptions.split([',', ' ']).map(NoProxyEntry::parse);
+        let exceptions = entries.filter(|entry| !entry.host.is_empty()).collect();
+        Self { proxy: proxy.trim().to_owned(), variable, exceptions }
     }
 
     /// The proxy for a host; `None`: it is reached without one.
     pub(super) fn find(&self, host: &str, port: u16) -> Result<Option<HttpProxy>, NetError> {
-        let uri: Uri =
-            format!("https://{host}:{port}/").parse().map_err(|_| NetError::Invalid(host.to_owned()))?;
-        let Some(found) = self.0.intercept(&uri) else { return Ok(None) };
-        let proxy = found.uri();
-        let name = proxy.host().unwrap_or_default().to_owned();
-        if proxy.scheme_str() != Some("http") || name.is_empty() {
-            let why = "the proxy of `HTTPS_PROXY` is not an HTTP proxy: `http://HOST:PORT` is expected";
-            return Err(NetError::Transport(why.to_owned()));
+        if self.proxy.is_empty() || self.is_excepted(host, port)? { Ok(None) } else { self.read().map(Some) }
+    }
+
+    /// The proxy that the policy names, for all hosts. If it is the one of the environment, it gets its credentials.
+    pub(super) fn find_named(&self, proxy: &Url) -> HttpProxy {
+        let host = proxy.host_str().unwrap_or_default();
+        let port = proxy.port_or_known_default().unwrap_or(HTTP_PORT);
+        let named = |authorization, variable| HttpProxy {
+            host: host.to_owned(),
+            port,
+            authorization,
+            is_of_policy: true,
+            variable,
+        };
+        match self.read() {
+            Ok(own) if own.host.eq_ignore_ascii_case(host) && own.port == port => {
+                named(own.authorization, own.variable)
+            }
+            _ => named(None, CREDENTIALS_VARIABLE),
         }
-        let port = proxy.port_u16().unwrap_or(80);
-        Ok(Some(HttpProxy { host: name, port, authorization: found.basic_auth().cloned() }))
+    }
+
+    fn is_excepted(&self, host: &str, port: u16) -> Result<bool, NetError> {
+        let name = host.strip_suffix('.').unwrap_or(host);
+        let uri: Uri =
+            format!("https://{name}:{port}/").parse().map_err(|_| NetError::Invalid(host.to_owned()))?;
+        let entries = self.exceptions.iter().filter(|entry| entry.port.is_none_or(|own| own == port));
+        let entries: Vec<&str> = entries.map(|entry| entry.host.as_str()).collect();
+        let any = Matcher::builder().https("http://proxy.invalid").no(entries.join(",")).build();
+        Ok(any.intercept(&uri).is_none())
+    }
+
+    /// Reads the text of the variable.
+    fn read(&self) -> Result<HttpProxy, NetError> {
+        let unusable = || {
+            NetError::Transport(format!(
+                "the proxy of `{}` is not an HTTP proxy: write `http://HOST:PORT`, or exceptions into `NO_PROXY`",
+                self.variable
+            ))
+        };
+        let any = Uri::from_static("https://host.invalid/");
+        let found = Matcher::builder().https(self.proxy.as_str()).build().intercept(&any);
+        let found = found.filter(|found| found.uri().scheme_str() == Some("http")).ok_or_else(unusable)?;
+        let authority = found.uri().authority().ok_or_else(unusable)?;
+        let port = match authority.as_str().strip_prefix(authority.host()) {
+            Some("" | ":") => HTTP_PORT,
+            // A port that is none counts as absent there.
+            _ => authority.port_u16().filter(|port| *port != 0).ok_or_else(unusable)?,
+        };
+        if authority.host().is_empty() {
+            return Err(unusable());
+        }
+        Ok(HttpProxy {
+            host: authority.host().to_owned(),
+            port,
+            authorization: found.basic_auth().cloned(),
+            is_of_policy: false,
+            variable: self.variable,
+        })
     }
 }
 
@@ -73,14 +177,52 @@ impl HttpProxy {
         resolver: &Resolver,
         looks_up: &PluginId,
     ) -> Result<Vec<SocketAddr>, NetError> {
-        resolver.resolve(looks_up, &self.host, self.port).await
+        let found = resolver.resolve(looks_up, &self.host, self.port).await;
+        found.map_err(|error| NetError::Transport(self.describe(&format!("cannot be reached: {error}"))))
     }
 
-    /// Opens a tunnel to a host.
-    pub(super) async fn tunnel(&self, stream: &mut TcpStream, host: &str, port: u16) -> Result<(), String> {
-        let opened = tokio::time::timeout(TIMEOUT, self.connect(stream, host, port)).await;
-        let failed = |why: String| format!("the proxy `{}`, port {}, {why}", self.host, self.port);
-        opened.unwrap_or_else(|_| Err("did not answer in time".to_owned())).map_err(failed)
+    /// Connects to one of its addresses, and opens a tunnel to a host.
+    pub(super) async fn open_tunnel(
+        &self,
+        addresses: &[SocketAddr],
+        host: &str,
+        port: u16,
+    ) -> Result<TcpStream, String> {
+        let opened = async {
+            let mut stream = dial(addresses).await.map_err(|error| format!("cannot be reached: {error}"))?;
+            self.connect(&mut stream, host, port).await?;
+            Ok(stream)
+        };
+        let late = || format!("did not answer within {}", quantity::show_duration(TIMEOUT));
+        let opened = tokio::time::timeout(TIMEOUT, opened).await.unwrap_or_else(|_| Err(late()));
+        opened.map_err(|why| self.describe(&why))
+    }
+
+    /// Says which proxy something is about, and where it is written.
+    fn describe(&self, why: &str) -> String {
+        let written =
+            if self.is_of_policy { "the key `proxy`".to_owned() } else { format!("`{}`", self.variable) };
+        format!("the proxy `{}`, port {}, of {written} {why}", self.host, self.port)
+    }
+
+    /// What a 407 means (RFC 9110, section 15.5.8).
+    fn explain_refusal(&self, head: &str) -> String {
+        let fields = head.lines().filter_map(|line| line.split_once(':'));
+        let values = fields.filter(|(name, _)| name.trim().eq_ignore_ascii_case("proxy-authenticate"));
+        let challenges: Vec<_> =
+            values.flat_map(|(_, value)| HttpChallenge::parse_all(value.trim())).collect();
+        if !challenges.is_empty() && !challenges.iter().any(|challenge| challenge.is("basic")) {
+            let schemes: Vec<_> = challenges.iter().map(HttpChallenge::scheme).collect();
+            let schemes = one_line(&schemes.join(", "), MAX_SHOWN);
+            return format!("asks for the authentication `{schemes}`, which is not supported; `basic` is");
+        }
+        match self.authorization {
+            Some(_) => format!("refused the credentials of `{}`", self.variable),
+            None => format!(
+                "asks for credentials: set `{}` to this proxy with them, `http://USER:PASSWORD@HOST:PORT`",
+                self.variable
+            ),
+        }
     }
 
     async fn connect(&self, stream: &mut TcpStream, host: &str, port: u16) -> Result<(), String> {
@@ -101,14 +243,14 @@ impl HttpProxy {
             }
             head.push(stream.read_u8().await.map_err(broken)?);
         }
-        let line = String::from_utf8_lossy(head.split(|byte| *byte == b'\r').next().unwrap_or_default())
-            .into_owned();
+        let head = String::from_utf8_lossy(&head);
+        let line = head.lines().next().unwrap_or_default();
         let status = line.strip_prefix("HTTP/1.").and_then(|rest| rest.get(2..5)?.parse::<u16>().ok());
         match status {
             Some(200..=299) => Ok(()),
-            Some(407) => Err("asks for credentials: write them into `HTTPS_PROXY`".to_owned()),
+            Some(407) => Err(self.explain_refusal(&head)),
             Some(status) => Err(format!("refuses to connect: it answers with status {status}")),
-            None => Err(format!("does not speak HTTP: `{}`", one_line(&line, 100))),
+            None => Err(format!("does not speak HTTP: `{}`", one_line(line, MAX_SHOWN))),
         }
     }
 }
@@ -119,8 +261,8 @@ mod tests {
 
     use super::*;
 
-    fn rules(proxy: &str, no: &str) -> ProxyRules {
-        ProxyRules(Matcher::builder().https(proxy).no(no).build())
+    fn rules(proxy: &str, exceptions: &str) -> ProxyRules {
+        ProxyRules::new("HTTPS_PROXY", proxy, exceptions)
     }
 
     fn found(rules: &ProxyRules, host: &str) -> Option<(String, u16)> {
@@ -130,9 +272,10 @@ mod tests {
     #[test]
     fn a_host_is_reached_through_the_proxy_unless_it_is_excepted() {
         let proxy = || Some(("proxy.example".to_owned(), 3128));
-        let all = ProxyRules::all_through(&Url::parse("http://proxy.example:3128").unwrap());
-        assert_eq!(found(&all, "registry.example"), proxy());
-        let some = rules("http://proxy.example:3128", "internal.example,.corp,10.0.0.0/8");
+        let some = rules(
+            "http://proxy.example:3128",
+            "internal.example,.corp, *.lan 10.0.0.0/8,x.example:8443,[fd00::1]:443,rooted.example.,.",
+        );
         for (host, is_excepted) in [
             ("registry.example", false),
             ("internal.example", true),
@@ -141,23 +284,64 @@ mod tests {
             ("a.corp", true),
             ("10.1.2.3", true),
             ("11.1.2.3", false),
+            ("a.lan", true),
+            ("x.example", false),
+            ("[fd00::1]", true),
+            ("rooted.example", true),
+            ("a.rooted.example", true),
+            ("rooted.example.", true),
+            ("internal.example.", true),
+            ("localhost", false),
         ] {
             assert_eq!(found(&some, host).is_none(), is_excepted, "{host}");
         }
+        assert!(some.find("x.example", 8443).unwrap().is_none(), "this port is excepted");
         assert_eq!(found(&rules("http://proxy.example", "*"), "registry.example"), None);
-        for proxy in ["https://proxy.example", "socks5://proxy.example"] {
+        assert_eq!(found(&rules("", "x"), "registry.example"), None);
+        assert_eq!(found(&rules("proxy.example:3128", ""), "registry.example"), proxy());
+        for proxy in [
+            "https://proxy.example",
+            "socks5://proxy.example",
+            "http//proxy.example",
+            "ftp://proxy.example",
+            "http://proxy.example:99999",
+            "http://user:password@proxy.example:99999",
+            "proxy.example:65536",
+            "http://proxy.example:0",
+            "http://[fd00::1]:99999",
+        ] {
             let error = rules(proxy, "").find("registry.example", 443).err().unwrap().to_string();
             assert!(error.contains("is not an HTTP proxy"), "{error}");
         }
+        assert_eq!(found(&rules("http://[fd00::1]", ""), "a.example"), Some(("[fd00::1]".to_owned(), 80)));
         let secret = rules("http://user:password@proxy.example", "");
         assert!(!format!("{secret:?}").contains("password"));
         assert!(secret.find("registry.example", 443).unwrap().unwrap().authorization.is_some());
     }
 
+    #[test]
+    fn a_proxy_of_the_policy_gets_the_credentials_that_the_environment_has_for_it() {
+        let secret = rules("http://user:password@Proxy.example:3128", "*");
+        for (named, has_credentials) in [
+            ("http://proxy.example:3128", true),
+            ("http://proxy.example:3129", false),
+            ("http://proxy.example", false),
+            ("http://other.example:3128", false),
+        ] {
+            let proxy = secret.find_named(&Url::parse(named).unwrap());
+            assert_eq!(proxy.authorization.is_some(), has_credentials, "{named}");
+            assert!(proxy.describe("x").contains("of the key `proxy`"));
+        }
+        let named = Url::parse("http://proxy.example:80").unwrap();
+        assert!(rules("user:password@proxy.example", "").find_named(&named).authorization.is_some());
+        // A variable that cannot be used costs nothing here.
+        assert_eq!(rules("socks5://a", "").find_named(&named).host, "proxy.example");
+    }
+
     /// Opens a tunnel through a proxy that answers with these bytes. Returns what the proxy got, too.
-    async fn open(answer: Vec<u8>) -> (Result<u8, String>, String) {
+    async fn open(answer: &[u8], authorization: Option<&'static str>) -> (Result<u8, String>, String) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
+        let (address, answer) = (listener.local_addr().unwrap(), answer.to_vec());
         let server = tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut head = Vec::new();
@@ -167,35 +351,75 @@ mod tests {
             stream.write_all(&answer).await.ok();
             String::from_utf8(head).unwrap()
         });
-        let authorization = Some(HeaderValue::from_static("Basic dTpw"));
-        let proxy = HttpProxy { host: "proxy.example".to_owned(), port: address.port(), authorization };
-        let mut stream = TcpStream::connect(address).await.unwrap();
-        let opened = proxy.tunnel(&mut stream, "registry.example", 443).await;
-        let next = match opened {
-            Ok(()) => Ok(stream.read_u8().await.unwrap()),
+        let next = match proxy(authorization).open_tunnel(&[address], "registry.example", 443).await {
+            Ok(mut stream) => Ok(stream.read_u8().await.unwrap()),
             Err(why) => Err(why),
         };
-        drop(stream);
         (next, server.await.unwrap())
+    }
+
+    fn proxy(authorization: Option<&'static str>) -> HttpProxy {
+        HttpProxy {
+            host: "proxy.example".to_owned(),
+            port: 3128,
+            authorization: authorization.map(HeaderValue::from_static),
+            is_of_policy: false,
+            variable: "ALL_PROXY",
+        }
+    }
+
+    #[tokio::test]
+    async fn a_proxy_that_is_dead_or_silent_is_named() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::time::pause();
+        // Nobody accepts, so nothing answers.
+        let silent = proxy(None).open_tunnel(&[address], "registry.example", 443).await.unwrap_err();
+        drop(listener);
+        tokio::time::resume();
+        let dead = proxy(None).open_tunnel(&[address], "registry.example", 443).await.unwrap_err();
+        let resolver = Resolver::with_lookup(|_, _| Ok(Vec::new()));
+        let unknown = proxy(None).addresses(&resolver, &"p".parse().unwrap()).await.unwrap_err().to_string();
+        for (why, part) in
+            [(silent, "did not answer within 10s"), (dead, "cannot be reached"), (unknown, "has no address")]
+        {
+            assert!(why.contains("the proxy `proxy.example`, port 3128, of `ALL_PROXY`"), "{why}");
+            assert!(why.contains(part), "{part}: {why}");
+        }
     }
 
     #[tokio::test]
     async fn a_tunnel_begins_after_the_head_of_the_response() {
-        let (next, sent) = open(b"HTTP/1.1 200 OK\r\nvia: x\r\n\r\nT".to_vec()).await;
+        let secret = Some("Basic dTpw");
+        let (next, sent) = open(b"HTTP/1.1 200 OK\r\nvia: x\r\n\r\nT", secret).await;
         assert_eq!(next, Ok(b'T'));
         assert_eq!(
             sent,
             "CONNECT registry.example:443 HTTP/1.1\r\nhost: registry.example:443\r\n\
              proxy-authorization: Basic dTpw\r\n\r\n"
         );
-        for (answer, part) in [
-            (b"HTTP/1.1 407 Auth\r\n\r\n".to_vec(), "asks for credentials"),
-            (b"HTTP/1.0 502 Bad\r\n\r\n".to_vec(), "status 502"),
-            (b"SSH-2.0-x\r\n\r\n".to_vec(), "does not speak HTTP"),
-            (b"HTTP/1.1 20".to_vec(), "closed the connection"),
-            ([b"HTTP/1.1 200 OK\r\n".to_vec(), vec![b'x'; MAX_HEAD]].concat(), "more than 16384 bytes"),
+        let long = ["HTTP/1.1 200 OK\r\n", &"x".repeat(MAX_HEAD)].concat();
+        let of = |challenge: &str| {
+            format!("HTTP/1.1 407 Auth\r\nvia: x\r\nProxy-Authenticate: {challenge}\r\n\r\n")
+        };
+        for (answer, authorization, part) in [
+            ("HTTP/1.1 407 Auth\r\n\r\n", None, "set `ALL_PROXY` to this proxy"),
+            (&of("Basic realm=\"x\""), None, "set `ALL_PROXY` to this proxy"),
+            (&of("Negotiate, Basic realm=\"x\""), None, "set `ALL_PROXY` to this proxy"),
+            (&of("Basic realm=\"x\""), secret, "refused the credentials of `ALL_PROXY`"),
+            ("HTTP/1.1 407 Auth\r\n\r\n", secret, "refused the credentials of `ALL_PROXY`"),
+            (&of("Negotiate"), None, "`negotiate`, which is not supported"),
+            (
+                &of("Negotiate\r\nproxy-authenticate: NTLM"),
+                secret,
+                "`negotiate, ntlm`, which is not supported",
+            ),
+            ("HTTP/1.0 502 Bad\r\n\r\n", secret, "status 502"),
+            ("SSH-2.0-x\r\n\r\n", secret, "does not speak HTTP"),
+            ("HTTP/1.1 20", secret, "closed the connection"),
+            (&long, secret, "more than 16384 bytes"),
         ] {
-            let why = open(answer).await.0.unwrap_err();
+            let why = open(answer.as_bytes(), authorization).await.0.unwrap_err();
             assert!(
                 why.contains(part) && why.contains("proxy.example") && !why.contains("dTpw"),
                 "{part}: {why}"

@@ -70,6 +70,7 @@ async fn fetch(client: &HttpClient, name: &str, port: u16) -> std::result::Resul
         host: target.host().to_owned(),
         port,
         private: private.clone(),
+        route: Route::Direct,
     };
     let check = |addresses: &[SocketAddr]| {
         let judged = |one: &SocketAddr| address::check_address(name, one.ip(), &private);
@@ -80,6 +81,9 @@ async fn fetch(client: &HttpClient, name: &str, port: u16) -> std::result::Resul
         Ok(response) => Ok(response.into_body().collect().await.unwrap().to_bytes()),
         Err(DispatchError::Net(error)) => Err(error),
         Err(DispatchError::ConnectionLost(error)) => Err(NetError::Transport(error.to_string())),
+        Err(DispatchError::UnknownAuthority(why) | DispatchError::NoCertificates(why)) => {
+            Err(NetError::Transport(why))
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use toolbay_policy::Policy;
 use toolbay_policy::capability::net::NetTarget;
 use toolbay_policy::name::PluginId;
 use toolbay_policy::registry::{RegistryHost, RegistryPolicy};
+use toolbay_policy::route::OutboundRoute;
 
 use super::HttpClient;
 use super::connect::{ConnectionUser, OutboundBody};
@@ -22,7 +23,6 @@ use super::host_request::LOOKUP_NAME;
 use super::mcp_server::{to_connector_error, to_connector_response};
 use super::oauth::protocol_headers;
 use super::operator_target::OperatorTarget;
-use super::proxy::ProxyRules;
 use crate::capability::secrets::SecretStore;
 use crate::error::HostError;
 
@@ -33,26 +33,22 @@ pub struct RegistryHttp {
     host: RegistryHost,
     net_private: Vec<IpNet>,
     redirect_private: Vec<IpNet>,
+    route: OutboundRoute,
     /// The name that lookups count for.
     looks_up: PluginId,
 }
 
 impl RegistryHttp {
-    /// A client for a registry, with the settings of the policy. `ca` are the certificates that the policy names, in PEM.
-    /// Without a proxy in the policy, those of `HTTPS_PROXY` and `NO_PROXY` are used.
+    /// A client for a registry, with the settings of the policy. The certificates that it names are read with each
+    /// connection. Without a proxy in the policy, those of `HTTPS_PROXY` and `NO_PROXY` are used.
     ///
     /// # Errors
-    /// The certificates cannot be read.
-    pub fn new(policy: &Policy, host: &RegistryHost, ca: Option<&[u8]>) -> Result<Self, HostError> {
-        // Its own client: only this registry is trusted by its certificates.
-        let RegistryPolicy { net_private, redirect_private, proxy, .. } = policy.registry(host);
-        let proxies = proxy.as_ref().map_or_else(ProxyRules::from_environment, ProxyRules::all_through);
-        let client = HttpClient::new(policy).with_proxies(proxies);
-        if let Some(pem) = ca {
-            client.add_tls_roots(pem).map_err(HostError::Tls)?;
-        }
+    /// The host's own name is not valid.
+    pub fn new(policy: &Policy, host: &RegistryHost) -> Result<Self, HostError> {
+        let RegistryPolicy { net_private, redirect_private, route, .. } = policy.registry(host);
+        let client = HttpClient::new(policy);
         let looks_up = PluginId::new(LOOKUP_NAME).map_err(|error| HostError::Registry(error.to_string()))?;
-        Ok(Self { client, host: host.clone(), net_private, redirect_private, looks_up })
+        Ok(Self { client, host: host.clone(), net_private, redirect_private, route, looks_up })
     }
 
     async fn send_checked(&self, request: RegistryRequest) -> Result<ConnectorResponse, ConnectorError> {
@@ -73,10 +69,12 @@ impl RegistryHttp {
             private,
             grants_written: author == UrlAuthor::Operator,
             hint: &hint,
+            route: &self.route,
+            ca_table: Some(format!("[registry.\"{host}\"]")),
         };
         let sent =
             self.client.send_to_operator_target(ConnectionUser::Host, &self.looks_up, named, request).await;
-        to_connector_response(sent.map_err(to_connector_error)?)
+        sent.map(to_connector_response).map_err(to_connector_error)
     }
 }
 
@@ -112,7 +110,7 @@ mod tests {
         let text = format!("version = 1\n[registry.\"registry.example\"]\n{settings}");
         let policy = Policy::parse(&text, Path::new("/srv"), None).unwrap();
         let host = RegistryHost::parse("registry.example").unwrap();
-        let registry = RegistryHttp::new(&policy, &host, None).unwrap();
+        let registry = RegistryHttp::new(&policy, &host).unwrap();
         let (method, url) = ("GET", url.parse().unwrap());
         let request = RegistryRequest { method, url, author, headers: Vec::new(), body: bytes::Bytes::new() };
         registry.send(request).await.err().unwrap()
@@ -144,10 +142,11 @@ mod tests {
         }
     }
 
-    #[test]
-    fn certificates_that_are_none_are_refused() {
-        let host = RegistryHost::parse("registry.example").unwrap();
-        let policy = Policy::deny_all(Path::new("/srv"));
-        assert!(RegistryHttp::new(&policy, &host, Some(b"nonsense")).is_err());
+    #[tokio::test]
+    async fn certificates_that_cannot_be_read_are_named() {
+        let settings = "ca = \"absent.pem\"\nnet_private = [\"127.0.0.0/8\"]";
+        let error = send(settings, UrlAuthor::Operator, "https://127.0.0.1:1/").await;
+        let is_named = matches!(&error, ConnectorError::Failed(why) if why.contains("`ca`: `/srv/absent.pem` cannot be read"));
+        assert!(is_named, "{error}");
     }
 }

@@ -73,3 +73,8 @@ pub(super) fn parse_ip_literal(host: &str) -> Option<IpAddr> {
         None => host.parse().ok().map(IpAddr::V4),
     }
 }
+
+/// Whether a host is a name of this machine.
+pub(super) fn is_localhost(host: &str) -> bool {
+    host == "localhost" || host.ends_with(".localhost")
+}

@@ -19,7 +19,7 @@ use redb::{
 use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
 
-use super::tables;
+use super::{header, tables};
 use crate::storage::private;
 
 /// The page cache of redb. Small next to the 64 MiB of a guest; the system caches the file, too.
@@ -34,7 +34,7 @@ const WRITER_LOCK_FILE: &str = "kv.wanted";
 pub(super) enum KvStoreError {
     /// Another process holds a lock.
     InUse,
-    /// The disk is full or fails, or the file cannot be opened. The content is intact.
+    /// The disk is full or fails, or the file cannot be opened. That damages nothing.
     Io(String),
     /// The file or folder is damaged or has wrong permissions.
     Storage(String),
@@ -45,12 +45,18 @@ impl From<Error> for KvStoreError {
         match error {
             Error::DatabaseAlreadyOpen | Error::LockProtocolMismatch => Self::InUse,
             Error::Io(error) if error.kind() == io::ErrorKind::TimedOut => Self::InUse,
+            // The system reports none of these: redb does, for content that is not there or makes no sense.
+            Error::Io(error) if is_damage(error.kind()) => Self::Storage(format!("is damaged: {error}")),
             Error::Io(error) => Self::Io(error.to_string()),
             // A follow-up of an I/O error; the file is opened again.
             Error::PreviousIo => Self::Io(Error::PreviousIo.to_string()),
             other => Self::Storage(other.to_string()),
         }
     }
+}
+
+fn is_damage(kind: io::ErrorKind) -> bool {
+    matches!(kind, io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput)
 }
 
 impl KvStoreError {
@@ -108,11 +114,16 @@ impl OpenStore {
             create(&path, wait)?;
         }
         let writer_lock = open_file(&dir.join(WRITER_LOCK_FILE), MissingFile::Create)?;
-        let meta =
-            open_file(&path, MissingFile::Refuse)?.metadata().map_err(|e| KvStoreError::storage(&path, e))?;
-        if meta.len() == 0 {
-            return Err(KvStoreError::storage(&path, "is empty: another program truncated it"));
+        let opened = open_file(&path, MissingFile::Refuse)?;
+        let examined = opened.metadata().and_then(|meta| Ok((meta, header::is_truncated(&opened)?)));
+        let (meta, is_truncated) = examined.map_err(|e| KvStoreError::io(&path, "cannot be examined", &e))?;
+        if is_truncated {
+            return Err(KvStoreError::storage(
+                &path,
+                "is shorter than its content: another program truncated it",
+            ));
         }
+        drop(opened);
         let database = open_shared(&path, wait)?;
         let file = Some(StoreFile { path: path.clone(), identity: identity_of(&meta), writer_lock });
         let open = Self { database, file, wait };
@@ -331,6 +342,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_truncated_file_is_not_opened_and_not_changed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(STORE_FILE);
+        let open = || OpenStore::new(Some(dir.path()), Duration::from_secs(5));
+        drop(open().unwrap());
+        let whole = std::fs::read(&path).unwrap();
+        for len in [0, 5, 9, 31, 100, 4096, 8192, whole.len() / 2, whole.len() - 4096, whole.len() - 1] {
+            let truncated = whole.get(..len).unwrap();
+            std::fs::write(&path, truncated).unwrap();
+            let refused = open().unwrap_err();
+            assert!(
+                matches!(&refused, KvStoreError::Storage(text) if text.contains("truncated")),
+                "{refused:?}"
+            );
+            assert!(std::fs::read(&path).unwrap() == truncated, "{len} bytes");
+        }
+        std::fs::write(&path, &whole).unwrap();
+        open().unwrap();
+    }
+
+    #[test]
     fn a_full_disk_is_not_reported_as_damage() {
         let full = || io::Error::from(rustix::io::Errno::NOSPC);
         for error in [Error::Io(full()), Error::PreviousIo] {
@@ -341,5 +373,9 @@ mod tests {
             KvStoreError::Io(_)
         ));
         assert!(matches!(KvStoreError::from(Error::Corrupted("x".to_owned())), KvStoreError::Storage(_)));
+        for kind in [io::ErrorKind::UnexpectedEof, io::ErrorKind::InvalidData, io::ErrorKind::InvalidInput] {
+            let damage = KvStoreError::from(Error::Io(kind.into()));
+            assert!(matches!(&damage, KvStoreError::Storage(text) if text.contains("damaged")), "{damage:?}");
+        }
     }
 }

@@ -1,7 +1,6 @@
 //! The default store: a file shared by several processes, or memory.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +15,7 @@ use toolbay_policy::name::PluginId;
 use super::backup;
 use super::encoding::{EntryInfo, EntryKey, live_value};
 use super::open::{KvStoreError, OpenStore};
+use super::panic::contain;
 use super::read;
 use super::tables::{ENTRIES, KvOperation, StoreResult, TimestampMs, WriteReply};
 use super::writer::{self, QUEUE_CAPACITY, SharedStore, WriteRequest, WriterTask, now_ms, to_guest_error};
@@ -100,7 +100,7 @@ impl RedbStore {
         let open = self.open_store().await?;
         let (reader, file) = (Arc::clone(&self.shared), file.to_path_buf());
         let copying = tokio::task::spawn_blocking(move || {
-            backup::write(&open, &file, reader.wait).map_err(|problem| match problem {
+            contain(|| backup::write(&open, &file, reader.wait)).map_err(|problem| match problem {
                 KvStoreError::InUse => to_guest_error(&KvStoreError::InUse),
                 KvStoreError::Io(problem) | KvStoreError::Storage(problem) => KvError::Other(problem),
             })
@@ -162,12 +162,10 @@ impl RedbStore {
         open: &OpenStore,
         query: impl FnOnce(&ReadTransaction, TimestampMs) -> StoreResult<T>,
     ) -> Result<T, KvError> {
-        // A file that was changed from outside can make redb panic.
-        let found = catch_unwind(AssertUnwindSafe(|| {
+        let found = contain(|| {
             let read = open.database.begin_read().map_err(Error::from)?;
             query(&read, now_ms()).map_err(KvStoreError::from)
-        }));
-        let found = found.unwrap_or_else(|_| Err(KvStoreError::Storage("the file is damaged".to_owned())));
+        });
         found.map_err(|problem| {
             self.shared.handle_error(&problem);
             to_guest_error(&problem)

@@ -4,7 +4,6 @@
 //! result when the write is on disk. Writes of cancelled calls are skipped.
 
 use std::collections::BTreeSet;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -16,6 +15,7 @@ use toolbay_core::session::kv::KvError;
 
 use super::encoding::EntryKey;
 use super::open::{KvStoreError, OpenStore};
+use super::panic::contain;
 use super::tables::{KvOperation, KvTables, TimestampMs, WriteReply};
 
 /// Capacity of the queue, as many writes as calls run at once. Further senders wait.
@@ -65,7 +65,11 @@ impl SharedStore {
     fn replace(&self, open: Option<Arc<OpenStore>>) {
         // Dropped without the lock, since closing takes a while.
         let old = std::mem::replace(&mut *self.open.write(), open);
-        drop(old);
+        let close = || {
+            drop(old);
+            Ok(())
+        };
+        contain(close).ok();
     }
 
     /// Closes a store that can no longer be used; the next use opens it again. redb refuses all writes after a failed
@@ -128,10 +132,7 @@ impl KvWriter<'_> {
         if batch.is_empty() {
             return;
         }
-        // A file that was changed from outside can make redb panic.
-        let done = catch_unwind(AssertUnwindSafe(|| self.commit(&batch)))
-            .unwrap_or_else(|_| Err(KvStoreError::Storage("the file is damaged".to_owned())));
-        match done {
+        match contain(|| self.commit(&batch)) {
             Ok(replies) => {
                 for (request, reply) in batch.into_iter().zip(replies) {
                     request.reply.send(reply).ok();
@@ -218,14 +219,14 @@ pub(super) fn to_guest_error(problem: &KvStoreError) -> KvError {
         // Only a damaged file justifies advice that costs the state of every plugin.
         KvStoreError::Io(problem) => {
             tracing::error!(
-                "the key-value store cannot be used now: {problem}; its content is intact: leave the file in \
+                "the key-value store cannot be used now: {problem}; this damages no content: leave the file in \
                  place, and free disk space or fix the reported problem"
             );
             UNUSABLE.to_owned()
         }
         KvStoreError::Storage(problem) => {
             tracing::error!(
-                "the key-value store cannot be used: {problem}; the file was not changed; if it is damaged, \
+                "the key-value store cannot be used: {problem}; the host leaves the file as it is; if it is damaged, \
                  restore a copy that `toolbay kv backup` made (a plain copy of a file in use can be damaged), or \
                  move the file away to start with an empty store"
             );

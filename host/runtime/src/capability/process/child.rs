@@ -22,7 +22,7 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, Wait
 use tokio::sync::oneshot;
 use toolbay_policy::capability::program::SandboxMode;
 
-use super::guard;
+use super::guard::{GuardedGroup, ProgramGuard};
 use super::pipes::{self, PipeEnds, Pipes};
 use super::process_limit;
 use super::request::proc_fd_path;
@@ -44,8 +44,8 @@ pub(super) struct LaunchPlan {
     pub(super) file_bytes: u64,
     /// Maximum number of concurrent processes, and the policy key that sets it.
     pub(super) processes: (u64, String),
-    /// The executable of the guard that ends the group when this process is killed; see [`super::guard`].
-    pub(super) guard: Option<PathBuf>,
+    /// Ends the group when this process is killed; see [`super::guard`].
+    pub(super) guard: Arc<ProgramGuard>,
 }
 
 /// The reason why a program was not started.
@@ -188,7 +188,7 @@ fn supervise(
     started: StartSender,
     ended: oneshot::Sender<io::Result<ExitStatus>>,
 ) {
-    // The guard lives as long as its pipe is held here.
+    // The group is under guard until it has ended.
     let (child, id, guard) = match launch(plan, group) {
         Ok((child, id, guard, confinement, ends)) => {
             // A closed channel means that the call has ended.
@@ -207,6 +207,7 @@ fn supervise(
     kill_group(id);
     *state = GroupState::Ended;
     drop(state);
+    // Before the id is free again.
     drop(guard);
     reap(id);
     // A closed channel means that the call has ended; the status is not needed.
@@ -276,7 +277,7 @@ fn reap(group: Pid) {
     }
 }
 
-type LaunchedProgram = (Pid, Pid, Option<OwnedFd>, Confinement, PipeEnds);
+type LaunchedProgram = (Pid, Pid, GuardedGroup, Confinement, PipeEnds);
 
 fn launch(plan: &LaunchPlan, group: &ProcessGroup) -> Result<LaunchedProgram, StartError> {
     sandbox::close_files_on_exec();
@@ -288,12 +289,15 @@ fn launch(plan: &LaunchPlan, group: &ProcessGroup) -> Result<LaunchedProgram, St
             *state = GroupState::Alive(first);
         }
     }
+    // Before the program starts: this process may be killed at any time.
+    let guarded = first.map(|first| plan.guard.watch(first));
     let (child, confinement) = match run_in_thread(|| spawn_confined(plan, first, &program_ends)) {
         Ok(done) => done,
         Err(error) => {
             if let Some(first) = first {
                 *group.0.lock() = GroupState::Ended;
                 kill_group(first);
+                drop(guarded);
                 reap(first);
             }
             return Err(error);
@@ -302,7 +306,7 @@ fn launch(plan: &LaunchPlan, group: &ProcessGroup) -> Result<LaunchedProgram, St
     let id = first.unwrap_or(child);
     set_resource_limits(plan, child);
     process_limit::set_nproc_limit(child, plan.processes.0);
-    let guard = plan.guard.as_deref().and_then(|program| guard::start_guard(program, id));
+    let guard = guarded.unwrap_or_else(|| plan.guard.watch(id));
     let mut state = group.0.lock();
     if matches!(*state, GroupState::Ended) {
         kill_group(id);

@@ -2,7 +2,7 @@
 //!
 //! | in the command line | code |
 //! |---|---|
-//! | the first argument of an interpreter that names a file or folder, and every argument with the extension of code | the argument: `python3 -I /srv/tool.py` |
+//! | the first argument of an interpreter that names a file or folder, and every argument with the extension of code | the argument: `python3 -I /srv/tool.py`; not after an option that names a module or is a program, as in `python3 -m server /srv/data` |
 //! | any argument, or its part behind `=`, that names an executable file or a file that starts with `#!` | the file: `env /srv/tool` |
 //! | `PYTHONPATH=…`, `NODE_PATH=…`, `LD_PRELOAD=…` and similar variables | the listed files and folders |
 //! | a program that loads code from its working folder (`python3 -m`, `python3 -c`, `npx`, …) | the working folder |
@@ -68,9 +68,10 @@ pub(super) fn code_sources(program: &Program, args: &[String]) -> Vec<CodeSource
     let kind = program_kind(&program.path);
     let mut all = Vec::new();
     let interprets = INTERPRETERS.contains(&kind.as_str());
+    let runs_operand = !has_program_option(&kind, args);
     let named = args.iter().flat_map(|arg| argument_paths(program, arg)).filter(|path| path.exists());
     for (index, path) in named.enumerate() {
-        if interprets && (index == 0 || is_code(&path)) {
+        if interprets && ((index == 0 && runs_operand) || is_code(&path)) {
             all.push(found(path, "the script"));
         } else if is_runnable(&path) {
             all.push(found(path, "the argument"));
@@ -83,7 +84,13 @@ pub(super) fn code_sources(program: &Program, args: &[String]) -> Vec<CodeSource
     }
     if loads_from_cwd(&kind, args) {
         all.push(CodeSource {
-            remedy: "; to start it in another folder, write `cwd = …` in its section",
+            remedy: match kind.as_str() {
+                "python" | "pypy" => {
+                    "; to start it in another folder, write `cwd = …` in its section, or let it load no code from there \
+                     with the option `-P` (Python 3.11)"
+                }
+                _ => "; to start it in another folder, write `cwd = …` in its section",
+            },
             ..found(program.cwd.clone(), "the working folder, from which it loads code,")
         });
     }
@@ -128,16 +135,84 @@ fn is_runnable(path: &Path) -> bool {
     meta.permissions().mode() & 0o111 != 0 || begins()
 }
 
+/// Whether an option in front of the operands of an interpreter names the program, so that no operand does: a module
+/// (`python3 -m server`), the text of a program (`node -e …`), or a class (`java Main`).
+fn has_program_option(kind: &str, args: &[String]) -> bool {
+    let options = || args.iter().take_while(|arg| arg.starts_with('-') && arg.len() > 1).map(String::as_str);
+    let given = |names: &[&str]| {
+        options().any(|arg| names.contains(&arg.split_once('=').map_or(arg, |(name, _)| name)))
+    };
+    match kind {
+        "python" | "pypy" => PythonOptions::parse(args).names_program,
+        "bun" | "node" | "nodejs" | "ts-node" | "tsx" => given(&["-e", "--eval", "-p", "--print", "-pe"]),
+        "lua" | "luajit" | "perl" | "rscript" | "ruby" => given(&["-e", "-E"]),
+        "php" => given(&["-r", "--run"]),
+        "ash" | "bash" | "dash" | "fish" | "ksh" | "sh" | "zsh" => {
+            options().any(|arg| !arg.starts_with("--") && arg.contains('c'))
+        }
+        "java" => given(&["-m", "--module"]),
+        // `uv tool run` runs a package.
+        "uv" => args.iter().find(|arg| !arg.starts_with('-')).is_some_and(|arg| arg == "tool"),
+        _ => false,
+    }
+}
+
+/// What the options of Python say, up to its first operand.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct PythonOptions {
+    /// Whether it runs a module or a text, and no file.
+    names_program: bool,
+    /// Whether it loads no code from its working folder.
+    is_isolated: bool,
+}
+
+impl PythonOptions {
+    /// Options can share an argument, and the last of them can have its value behind it or in the next argument:
+    /// `-Im server`, `-Wignore`, `-X utf8`.
+    fn parse(args: &[String]) -> Self {
+        let mut found = Self::default();
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            if arg == "--check-hash-based-pycs" {
+                args.next();
+                continue;
+            }
+            if arg.starts_with("--") {
+                continue;
+            }
+            let Some(letters) = arg.strip_prefix('-') else { return found };
+            if letters.is_empty() {
+                // The program comes from stdin.
+                found.names_program = true;
+                return found;
+            }
+            for (at, letter) in letters.char_indices() {
+                match letter {
+                    'm' | 'c' => {
+                        found.names_program = true;
+                        return found;
+                    }
+                    'W' | 'X' => {
+                        if at + 1 == letters.len() {
+                            args.next();
+                        }
+                        break;
+                    }
+                    'I' | 'P' => found.is_isolated = true,
+                    _ => {}
+                }
+            }
+        }
+        found
+    }
+}
+
 /// Whether the program looks for code in its working folder.
 fn loads_from_cwd(kind: &str, args: &[String]) -> bool {
-    let given = |options: &[&str]| args.iter().any(|arg| options.contains(&arg.as_str()));
     match kind {
         "python" | "pypy" => {
-            let isolated = args.iter().take_while(|arg| arg.starts_with('-')).any(|arg| {
-                let short = arg.trim_start_matches('-');
-                !arg.starts_with("--") && short.contains(['I', 'P'])
-            });
-            !isolated && (args.is_empty() || given(&["-m", "-c", "-"]))
+            let options = PythonOptions::parse(args);
+            !options.is_isolated && (options.names_program || args.is_empty())
         }
         _ => PACKAGE_RUNNERS.contains(&kind),
     }
@@ -181,6 +256,23 @@ mod tests {
         check("/x/python3", &["-u", dir.join("a.py").to_str().unwrap()], &[], &["a.py"]);
         check("/x/python3", &["-m", "server"], &[], &[""]);
         check("/x/python3", &["-I", "-m", "server"], &[], &[]);
+        // A module or a text is the program, so that a path behind it is data. Files with code stay suspicious.
+        check("/x/python3", &["-I", "-m", "server", "--repository", "."], &[], &[]);
+        check("/x/python3.12", &["-Im", "server", ".", "a.py"], &[], &["a.py"]);
+        check("/x/pypy3", &["-X", "utf8", "-Wignore", "-I", "-mserver", "."], &[], &[]);
+        check("/x/python3", &["-W", "ignore", "-m", "server", "."], &[], &[""]);
+        check("/x/python3", &["-mPIL", "."], &[], &[""]);
+        check("/x/python3", &["-c", "import server", "."], &[], &[""]);
+        check("/x/python3", &["-P", "-c", "import server", "data"], &[], &[]);
+        check("/x/python3", &["data", "-m", "server"], &[], &["data"]);
+        check("/x/python3", &["-I", "."], &[], &[""]);
+        check("/x/node", &["-e", "1", "data"], &[], &[]);
+        check("/x/node", &["--eval=1", "data"], &[], &[]);
+        check("/x/sh", &["-ec", "exec server", "data"], &[], &[]);
+        check("/x/sh", &["data", "-c"], &[], &["data"]);
+        check("/x/perl", &["-e", "1", "data"], &[], &[]);
+        check("/x/php", &["-r", "1;", "data"], &[], &[]);
+        check("/x/java", &["--module=m/Main", "data"], &[], &[]);
         check("/x/npx", &["-y", "server", "data"], &[], &[""]);
         check("/x/env", &["b", "data"], &[], &["b"]);
         check("/x/tool", &["--run=c", "data", "a.py"], &[], &["c"]);

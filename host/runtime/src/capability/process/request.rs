@@ -127,7 +127,7 @@ impl MatchedCommand {
                 memory_bytes: program.memory_bytes,
                 file_bytes: self.limits.file_bytes,
                 processes: (program.processes, format!("[programs.{}] processes = …", self.command.program)),
-                guard: None,
+                guard: Arc::clone(&self.granted.services.process.guard),
             },
             program: self.command.program,
             rule: self.rule,

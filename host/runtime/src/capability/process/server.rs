@@ -125,7 +125,7 @@ impl ProcessLauncher {
             // `RLIM_INFINITY`.
             file_bytes: u64::MAX,
             processes: (program.processes, format!("{table} processes = …")),
-            guard: self.guard.clone(),
+            guard: Arc::clone(&self.guard),
         })
     }
 }

@@ -12,6 +12,7 @@ use wasmtime_wasi::async_trait;
 use wasmtime_wasi::p2::{InputStream, OutputStream, Pollable, StreamError, StreamResult};
 
 use super::FileContext;
+use crate::engine::instance::ContractBreach;
 
 /// Bytes of one operation, as in wasmtime-wasi.
 pub(super) const CHUNK: usize = 64 << 10;
@@ -207,7 +208,8 @@ impl OutputStream for FileWriteStream {
     fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
         self.check_state()?;
         if let WriteState::Waiting(_) = self.state {
-            return Err(StreamError::trap("`write` was called without a permit from `check-write`"));
+            let breach = ContractBreach::error("`write` was called without a permit from `check-write`");
+            return Err(StreamError::Trap(breach));
         }
         if self.context.usage.count_bytes(bytes.len() as u64).is_err() {
             // wasmtime-wasi maps `ENOSPC` to a WASI code, but has no mapping for a quota error.

@@ -1,4 +1,7 @@
 //! Plans one registry update from all plugin files: the possible versions of each plugin, best first.
+//!
+//! A plan does no I/O, because it is made under the lock of the files. It takes the plugins that are [prepared](Preparations),
+//! and names those that are missing. A plan that lacks some is not applied.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -10,8 +13,9 @@ use toolbay_policy::consent::AskingVersion;
 use toolbay_policy::name::{self, PluginId};
 
 use super::ReplanReason;
+use super::prepare::{MissingPlugin, Preparation, Preparations};
+use crate::capability::Services;
 use crate::error::LoadError;
-use crate::plugins::loader::Loader;
 use crate::plugins::plugin::Plugin;
 use crate::plugins::report::LoadProblem;
 use crate::plugins::state::{ActivePlugin, PluginFile, PluginState, PreparedPlugin};
@@ -22,8 +26,11 @@ type FileChoices = (Option<Arc<Path>>, Vec<Arc<ActivePlugin>>);
 /// A registry update before it is applied.
 pub(super) struct RegistryPlan<'a> {
     before: &'a BTreeMap<PluginId, Arc<ActivePlugin>>,
-    loader: &'a Loader,
+    services: &'a Arc<Services>,
     why: &'a ReplanReason,
+    prepared: &'a Preparations,
+    /// The plugins without which the plan cannot be applied.
+    pub(super) missing: Vec<MissingPlugin>,
     pub(super) steps: Vec<PluginUpdate>,
     /// The choices of each step.
     pub(super) choices: Vec<FileChoices>,
@@ -37,11 +44,20 @@ impl<'a> RegistryPlan<'a> {
         files: impl Iterator<Item = &'f mut PluginFile>,
         awaited: &BTreeSet<String>,
         before: &'a BTreeMap<PluginId, Arc<ActivePlugin>>,
-        loader: &'a Loader,
+        services: &'a Arc<Services>,
         why: &'a ReplanReason,
+        prepared: &'a Preparations,
     ) -> Self {
-        let (steps, choices, problems) = (Vec::new(), Vec::new(), Vec::new());
-        let mut plan = Self { before, loader, why, steps, choices, problems };
+        let mut plan = Self {
+            before,
+            services,
+            why,
+            prepared,
+            missing: Vec::new(),
+            steps: Vec::new(),
+            choices: Vec::new(),
+            problems: Vec::new(),
+        };
         let mut taken: BTreeSet<PluginId> = BTreeSet::new();
         for file in files {
             let Some(id) = file.id.clone() else {
@@ -65,48 +81,61 @@ impl<'a> RegistryPlan<'a> {
 
     /// Adds the choices for a file, best first.
     fn plan_file(&mut self, file: &mut PluginFile, id: &PluginId, active: Option<&Arc<ActivePlugin>>) {
-        let (mut choices, mut results) = (Vec::new(), Vec::new());
-        let kept = active.is_some();
+        let mut choices = Choices::default();
         match file.state.content().map(|content| content.map(Arc::clone).map_err(Arc::clone)) {
             Some(Ok(plugin)) if !active.is_some_and(|one| Arc::ptr_eq(&one.plugin, &plugin)) => {
                 match self.prepare_file(&file.state, &plugin) {
-                    Ok(prepared) => {
-                        let held = prepared.active.held.as_ref();
-                        // The older version stays, unless it is held as well.
-                        if let Some(reason) = held.filter(|_| active.is_some_and(|one| one.held.is_none())) {
-                            let error = LoadError::ConsentRequired(reason.clone());
-                            self.add_problem(file, Some(id), Arc::new(error), kept);
-                        } else {
-                            choices.push(UpdateChoice::Put(prepared.bundle.clone()));
-                            results.push(Arc::clone(&prepared.active));
-                        }
+                    Some(Ok(prepared)) => {
+                        self.plan_newest(file, id, active, &prepared, &mut choices);
                         file.set_prepared(prepared);
                     }
-                    Err(error) => {
-                        self.add_problem(file, Some(id), Arc::new(error), kept);
+                    Some(Err(error)) => {
+                        self.add_problem(file, Some(id), error, active.is_some());
                         file.reset_prepared();
                     }
+                    None => {}
                 }
             }
-            Some(Err(error)) => self.add_problem(file, Some(id), error, kept),
+            Some(Err(error)) => self.add_problem(file, Some(id), error, active.is_some()),
             Some(Ok(_)) | None => {}
         }
         if let Some(active) = active {
             match self.prepare_active(active) {
-                Ok(None) => {
-                    choices.push(UpdateChoice::Keep);
-                    results.push(Arc::clone(active));
-                }
-                Ok(Some(prepared)) => {
-                    choices.push(UpdateChoice::Put(prepared.bundle));
-                    results.push(prepared.active);
-                }
-                Err(error) => self.add_problem(file, Some(id), Arc::new(error), false),
+                Some(Ok(None)) => choices.add(UpdateChoice::Keep, active),
+                Some(Ok(Some(prepared))) => choices.put(&prepared),
+                Some(Err(error)) => self.add_problem(file, Some(id), error, false),
+                None => {}
             }
         }
-        if !choices.is_empty() {
-            self.steps.push(PluginUpdate { plugin: id.clone(), choices });
+        let Choices { updates, results } = choices;
+        if !updates.is_empty() {
+            self.steps.push(PluginUpdate { plugin: id.clone(), choices: updates });
             self.choices.push((file.path.clone(), results));
+        }
+    }
+
+    /// Adds the newest version of a file. While it is held, the version that the operator agreed to stays.
+    fn plan_newest(
+        &mut self,
+        file: &PluginFile,
+        id: &PluginId,
+        active: Option<&Arc<ActivePlugin>>,
+        newest: &PreparedPlugin,
+        choices: &mut Choices,
+    ) {
+        let Some(reason) = &newest.active.held else { return choices.put(newest) };
+        let error = || Arc::new(LoadError::ConsentRequired(reason.clone()));
+        if active.is_some_and(|one| one.held.is_none()) {
+            return self.add_problem(file, Some(id), error(), true);
+        }
+        // After a restart nothing runs yet. What the embedder names itself is never replaced by another version.
+        let agreed = newest.agreed.as_ref().filter(|_| active.is_none() && file.is_listed());
+        match agreed.and_then(|agreed| self.find(agreed, AskingVersion::Kept)) {
+            Some(Ok(agreed)) if agreed.active.held.is_none() => {
+                self.add_problem(file, Some(id), error(), true);
+                choices.put(&agreed);
+            }
+            Some(Ok(_) | Err(_)) | None => choices.put(newest),
         }
     }
 
@@ -121,26 +150,39 @@ impl<'a> RegistryPlan<'a> {
         self.before.keys().filter(|id| !wanted.contains(id)).cloned().collect()
     }
 
-    /// Joins a plugin with its grants, unless that is up to date.
-    fn prepare_file(
-        &self,
-        state: &PluginState,
-        plugin: &Arc<Plugin>,
-    ) -> Result<Arc<PreparedPlugin>, LoadError> {
+    /// A plugin joined with its grants. `None` if it is missing.
+    fn prepare_file(&mut self, state: &PluginState, plugin: &Arc<Plugin>) -> Option<Preparation> {
         match state {
-            PluginState::Prepared(prepared) if self.is_current(&prepared.active) => Ok(Arc::clone(prepared)),
-            _ => self.prepare(plugin, AskingVersion::Newest).map(Arc::new),
+            PluginState::Prepared(prepared) if self.is_current(&prepared.active) => {
+                Some(Ok(Arc::clone(prepared)))
+            }
+            _ => self.find(plugin, AskingVersion::Newest),
         }
     }
 
-    /// Joins the registered plugin with its grants. Returns `None` if nothing changed.
-    fn prepare_active(&self, active: &ActivePlugin) -> Result<Option<PreparedPlugin>, LoadError> {
+    /// The registered plugin joined with its grants, or nothing if they did not change. `None` if it is missing.
+    fn prepare_active(
+        &mut self,
+        active: &ActivePlugin,
+    ) -> Option<Result<Option<Arc<PreparedPlugin>>, Arc<LoadError>>> {
         if self.is_current(active) {
-            return Ok(None);
+            return Some(Ok(None));
         }
-        let prepared = self.prepare(&active.plugin, AskingVersion::Running)?;
+        let prepared = match self.find(&active.plugin, AskingVersion::Running)? {
+            Ok(prepared) => prepared,
+            Err(error) => return Some(Err(error)),
+        };
         let is_unchanged = self.uses_current_policy(active) && active.held == prepared.active.held;
-        Ok((!is_unchanged).then_some(prepared))
+        Some(Ok((!is_unchanged).then_some(prepared)))
+    }
+
+    /// What was prepared for a plugin. What was not is missing.
+    fn find(&mut self, plugin: &Arc<Plugin>, version: AskingVersion) -> Option<Preparation> {
+        let found = self.prepared.get(plugin, version, self.services).cloned();
+        if found.is_none() {
+            self.missing.push(MissingPlugin { plugin: Arc::clone(plugin), version });
+        }
+        found
     }
 
     /// Whether a plugin's grants are up to date.
@@ -150,20 +192,25 @@ impl<'a> RegistryPlan<'a> {
     }
 
     fn uses_current_policy(&self, active: &ActivePlugin) -> bool {
-        Arc::ptr_eq(&active.services, &self.loader.services)
+        Arc::ptr_eq(&active.services, self.services)
+    }
+}
+
+/// The choices for one plugin, and the plugin that each would register.
+#[derive(Default)]
+struct Choices {
+    updates: Vec<UpdateChoice>,
+    results: Vec<Arc<ActivePlugin>>,
+}
+
+impl Choices {
+    fn add(&mut self, update: UpdateChoice, result: &Arc<ActivePlugin>) {
+        self.updates.push(update);
+        self.results.push(Arc::clone(result));
     }
 
-    fn prepare(&self, plugin: &Arc<Plugin>, version: AskingVersion) -> Result<PreparedPlugin, LoadError> {
-        let loader = self.loader;
-        let mut warnings = Vec::new();
-        let (mut bundle, held) = loader.bundle(plugin, version, |warning| warnings.push(warning))?;
-        if let Some(runtime) = &loader.runtime
-            && bundle.tools.iter().any(|tool| tool.availability.check.is_some())
-        {
-            runtime.block_on(bundle.check_availability());
-        }
-        let (plugin, services) = (Arc::clone(plugin), Arc::clone(&loader.services));
-        Ok(PreparedPlugin { active: Arc::new(ActivePlugin { plugin, services, held, warnings }), bundle })
+    fn put(&mut self, prepared: &PreparedPlugin) {
+        self.add(UpdateChoice::Put(prepared.bundle.clone()), &prepared.active);
     }
 }
 

@@ -67,6 +67,23 @@ const ALWAYS_REFUSED: &[i64] = &[
     libc::SYS_inotify_add_watch,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_inotify_init,
+    // Memory that not even the kernel reads, and pages that stay writable behind a pipe.
+    libc::SYS_memfd_secret,
+    libc::SYS_vmsplice,
+    libc::SYS_remap_file_pages,
+    // Segments of 16-bit code and other relics, with a history of vulnerabilities.
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_modify_ldt,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_uselib,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_ustat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_sysfs,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS__sysctl,
+    libc::SYS_lookup_dcookie,
+    libc::SYS_nfsservctl,
     // Ways around a filter, and kernel parts with a history of vulnerabilities.
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,

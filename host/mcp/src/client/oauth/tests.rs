@@ -1,10 +1,18 @@
+//! Logins with scripted peers: a server, its authorization server and the user.
+
+mod logout;
+mod renewal;
+mod servers;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use toolbay_core::call::server_connector::{ConnectorError, ConnectorResponse, OAuthRequest, ServerProcess};
+use toolbay_core::call::server_connector::{
+    ClientSecretPlacement, ConnectorError, ConnectorResponse, CredentialsLock, OAuthRequest, ServerProcess,
+};
 use toolbay_policy::Policy;
 use toolbay_policy::mcp_server::StdioServerConfig;
 
@@ -16,14 +24,41 @@ const SERVER: &str = "https://mcp.example/tools/mcp";
 const RESOURCE_METADATA: &str = "https://mcp.example/.well-known/oauth-protected-resource/tools/mcp";
 const ISSUER: &str = "https://login.example/t";
 const SERVER_METADATA: &str = "https://login.example/.well-known/oauth-authorization-server/t";
+const REGISTER: &str = "https://login.example/register";
+const TOKEN: &str = "https://login.example/token";
+const REVOKE: &str = "https://login.example/revoke";
 
 /// Answers the requests of a flow from a table of URL and response. Other URLs answer 404.
 #[derive(Debug, Default)]
 struct ScriptedPeers {
     answers: Mutex<BTreeMap<String, (u16, String)>>,
-    /// The requests, as method, URL and body.
+    /// The requests, as URL and body.
     seen: Mutex<Vec<(String, String)>>,
+    /// Their `authorization`.
+    authorizations: Mutex<Vec<String>>,
+    /// What the server says to a request without a token, if not that it wants the scope `read`.
+    challenge: Mutex<Option<&'static str>>,
     saved: Mutex<Option<Vec<u8>>>,
+    /// Why nothing can be saved.
+    full: Mutex<Option<String>>,
+    lock: Arc<tokio::sync::Mutex<()>>,
+    /// Where the token endpoint wants the secret of the policy, if it says no to every other place.
+    wants_secret_in: Mutex<Option<ClientSecretPlacement>>,
+    /// Holds back the answers to the token endpoint.
+    gate: Mutex<Option<Arc<TokenGate>>>,
+}
+
+/// Says when a request arrives, and holds back its answer.
+#[derive(Debug)]
+struct TokenGate {
+    arrived: Semaphore,
+    answers: Semaphore,
+}
+
+impl TokenGate {
+    fn closed() -> Arc<Self> {
+        Arc::new(Self { arrived: Semaphore::new(0), answers: Semaphore::new(0) })
+    }
 }
 
 impl ScriptedPeers {
@@ -83,8 +118,9 @@ impl ServerConnector for ScriptedPeers {
         _: &'a HttpServerConfig,
         _: ConnectorRequest,
     ) -> BoxFuture<'a, Result<ConnectorResponse, ConnectorError>> {
-        let header = ("www-authenticate".to_owned(), "Bearer scope=\"read\"".to_owned());
-        Box::pin(async { Ok(respond(401, vec![header], "")) })
+        let challenge = self.challenge.lock().unwrap_or("Bearer scope=\"read\"");
+        let header = ("www-authenticate".to_owned(), challenge.to_owned());
+        Box::pin(async move { Ok(respond(401, vec![header], "")) })
     }
 
     fn send_oauth<'a>(
@@ -94,10 +130,24 @@ impl ServerConnector for ScriptedPeers {
         request: OAuthRequest,
     ) -> BoxFuture<'a, Result<ConnectorResponse, ConnectorError>> {
         let body = String::from_utf8(request.body).unwrap();
+        let authorization = request.headers.iter().find(|(name, _)| name == "authorization");
+        self.authorizations.lock().extend(authorization.map(|(_, value)| value.clone()));
+        let gate = self.gate.lock().clone().filter(|_| request.url == TOKEN);
         self.seen.lock().push((request.url.clone(), body));
-        let answer = self.answers.lock().get(&request.url).cloned();
-        let (status, body) = answer.unwrap_or((404, "not here".to_owned()));
-        Box::pin(async move { Ok(respond(status, Vec::new(), &body)) })
+        let wanted = *self.wants_secret_in.lock();
+        let sent = request.client_secret.map(|secret| secret.placement);
+        if request.url == TOKEN && wanted.is_some() && wanted != sent {
+            return Box::pin(async { Ok(respond(401, Vec::new(), r#"{"error": "access_denied"}"#)) });
+        }
+        Box::pin(async move {
+            if let Some(gate) = gate {
+                gate.arrived.add_permits(1);
+                gate.answers.acquire().await.unwrap().forget();
+            }
+            let answer = self.answers.lock().get(&request.url).cloned();
+            let (status, body) = answer.unwrap_or((404, "not here".to_owned()));
+            Ok(respond(status, Vec::new(), &body))
+        })
     }
 
     fn load_credentials<'a>(
@@ -113,20 +163,23 @@ impl ServerConnector for ScriptedPeers {
         _: &'a PluginId,
         bytes: Option<Vec<u8>>,
     ) -> BoxFuture<'a, Result<bool, String>> {
+        if let Some(why) = self.full.lock().clone() {
+            return Box::pin(async { Err(why) });
+        }
         *self.saved.lock() = bytes;
         Box::pin(async { Ok(true) })
+    }
+
+    fn lock_credentials<'a>(&'a self, _: &'a PluginId) -> BoxFuture<'a, Result<CredentialsLock, String>> {
+        Box::pin(async { Ok(CredentialsLock::new(Arc::clone(&self.lock).lock_owned().await)) })
     }
 
     fn secrets_fingerprint(&self, _: &StdioServerConfig) -> u64 {
         0
     }
 
-    fn load_tool_list<'a>(&'a self, _: &'a PluginId, _: usize) -> BoxFuture<'a, Option<Vec<u8>>> {
-        Box::pin(async { None })
-    }
-
-    fn save_tool_list<'a>(&'a self, _: &'a PluginId, _: Vec<u8>) -> BoxFuture<'a, ()> {
-        Box::pin(async {})
+    fn is_protected_path(&self, _: &std::path::Path, _: bool) -> bool {
+        false
     }
 
     fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
@@ -203,6 +256,11 @@ async fn login_to(
     done.map_err(|error| error.to_string())
 }
 
+async fn log_out(peers: &Arc<ScriptedPeers>) -> LogoutOutcome {
+    let (of, connector) = (server(""), Arc::clone(peers) as Arc<dyn ServerConnector>);
+    logout(&of.name, Some(&of), connector).await.unwrap()
+}
+
 fn authenticator(peers: &Arc<ScriptedPeers>, more: &str, user: Option<&Arc<User>>) -> Authenticator {
     let handler = user.map(|user| Arc::clone(user) as Arc<dyn AuthorizationHandler>);
     Authenticator::for_server(&server(more), Arc::clone(peers) as Arc<dyn ServerConnector>, handler).unwrap()
@@ -225,13 +283,17 @@ async fn a_login_saves_tokens_for_its_server_and_another_url_does_not_get_them()
     }
     let same = authenticator(&peers, "", None);
     assert_eq!(same.token().await.unwrap().expose(), "canary-access");
-    assert!(!format!("{:?}", same.current()).contains("canary"), "Debug hides tokens");
+    assert!(!format!("{:?}", same.store.current()).contains("canary"), "Debug hides tokens");
     let mut other = authenticator(&peers, "", None);
-    other.endpoint.url = "https://mcp.example/other".to_owned();
+    other.store = {
+        let endpoint =
+            HttpServerConfig { url: "https://mcp.example/other".to_owned(), ..other.endpoint.clone() };
+        Arc::new(CredentialStore::new(other.name.clone(), endpoint, Arc::clone(&other.connector)))
+    };
     assert_eq!(other.token().await, None);
     let pinned = authenticator(&peers, "[mcp.s.oauth]\nissuer = \"https://other.example\"", None);
     assert_eq!(pinned.token().await, None, "the policy names another issuer");
-    assert!(logout(&same.name, &*peers).await.unwrap() && !logout(&same.name, &*peers).await.unwrap());
+    assert!(log_out(&peers).await.removed && !log_out(&peers).await.removed);
 }
 
 #[tokio::test]
@@ -274,14 +336,17 @@ async fn metadata_that_speak_for_others_are_refused() {
             "another resource",
         ),
         (resource(json!({"resource": SERVER})), "no authorization server"),
-        (resource(json!({"resource": SERVER, "authorization_servers": "x"})), "not as its standard says"),
+        (resource(json!({"resource": SERVER, "authorization_servers": "x"})), "is no URL"),
+        (resource(json!({"resource": SERVER, "authorization_servers": [1]})), "no authorization server"),
+        (resource(json!({"authorization_servers": [ISSUER]})), "not as its standard says"),
         (named("http://login.example/t"), "does not use https"),
         (named("http://10.0.0.1/"), "does not use https"),
         (named("file:///etc/passwd"), "does not use https"),
         (named("https://nothing.example/"), "publishes no metadata"),
         (changed("issuer", json!("https://evil.example")), "another issuer"),
         (changed("code_challenge_methods_supported", json!(["plain"])), "PKCE"),
-        (changed("code_challenge_methods_supported", json!([])), "PKCE"),
+        (changed("code_challenge_methods_supported", json!([])), "does not support PKCE"),
+        (changed("code_challenge_methods_supported", json!(null)), "assume_pkce = true"),
         (changed("response_types_supported", json!(["token"])), "response type"),
         (changed("authorization_endpoint", json!("javascript:alert(1)")), "does not use https"),
         (changed("token_endpoint", json!("http://login.example/token")), "does not use https"),
@@ -320,36 +385,6 @@ async fn large_and_redirecting_answers_are_refused() {
 }
 
 #[tokio::test]
-async fn an_expired_token_is_renewed_and_the_old_refresh_token_stays() {
-    let peers = ScriptedPeers::sound();
-    let token = "https://login.example/token";
-    peers.set(
-        token,
-        &json!({
-            "access_token": "old", "token_type": "bearer", "expires_in": 1, "refresh_token": "r1",
-        }),
-    );
-    login_with(&peers, "code=abc").await.unwrap();
-    peers.set(token, &json!({"access_token": "new", "token_type": "bearer", "expires_in": 3600}));
-    let renewing = authenticator(&peers, "", None);
-    assert_eq!(renewing.token().await.unwrap().expose(), "new");
-    assert_eq!(renewing.current().unwrap().tokens.refresh.unwrap().expose(), "r1");
-    let form = peers.requests_to(token).pop().unwrap();
-    assert!(form.contains("grant_type=refresh_token&refresh_token=r1&resource="), "{form}");
-    // A rejected refresh token ends in a login, and the request names the command.
-    peers.set_raw(token, 400, "{\"error\": \"invalid_grant\"}");
-    let used = renewing.token().await;
-    let why = renewing.respond(&Challenge::default(), used.as_ref()).await.unwrap_err().to_string();
-    assert!(why.contains("toolbay mcp login s"), "{why}");
-    // A token that another process has saved is used without a request.
-    peers.set(token, &json!({"access_token": "third", "token_type": "bearer"}));
-    login_with(&peers, "code=abc").await.unwrap();
-    let before = peers.requests_to(token).len();
-    renewing.respond(&Challenge::default(), used.as_ref()).await.unwrap();
-    assert_eq!((renewing.token().await.unwrap().expose(), peers.requests_to(token).len()), ("third", before));
-}
-
-#[tokio::test]
 async fn a_server_cannot_ask_the_user_without_end() {
     let (peers, user) = (ScriptedPeers::sound(), User::new("code=abc"));
     let asking = authenticator(&peers, "", Some(&user));
@@ -370,7 +405,8 @@ async fn a_server_cannot_ask_the_user_without_end() {
     assert!(n == MAX_PROMPTS && why.contains("3 authorizations"), "{n}: {why}");
     let scopes = parameter(&user.urls.lock()[2], "scope").unwrap();
     assert_eq!(scopes, "s0 s1 s2", "a step up keeps the earlier scopes");
-    assert_eq!(peers.requests_to("https://login.example/register").len(), 1, "the client is registered once");
+    let registered = peers.requests_to(REGISTER);
+    assert!(registered.len() == 3 && registered[2].contains("\"scope\":\"s0 s1 s2\""), "{registered:?}");
 }
 
 #[tokio::test]
@@ -415,4 +451,16 @@ async fn a_client_of_the_policy_is_presented_to_its_issuer_only() {
     peers.set(RESOURCE_METADATA, &evil);
     let why = login_to(&server(&section), &peers, &user).await.unwrap_err();
     assert!(why.contains("the `issuer` of the policy"), "{why}");
+}
+
+/// Metadata with another member.
+fn metadata_with(member: &str, value: Value) -> Value {
+    let mut document = metadata();
+    document[member] = value;
+    document
+}
+
+/// An issued token with a refresh token, which has already ended if `lifetime` is 0.
+fn issued(access: &str, refresh: &str, lifetime: u64) -> Value {
+    json!({"access_token": access, "token_type": "Bearer", "expires_in": lifetime, "refresh_token": refresh})
 }

@@ -1,0 +1,225 @@
+//! Reads one block of a result. A block that cannot be read becomes a note in its place.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use toolbay_core::output::base64;
+use toolbay_core::tool::content::{
+    self, Blob, BlockAnnotations, BlockBody, ContentBlock, EmbeddedResource, ResourceBody, ResourceLink, Role,
+};
+use toolbay_policy::text::one_line;
+
+use crate::protocol::bounded;
+use crate::protocol::bounds::MAX_UNREDACTED_CHARS;
+use crate::protocol::message;
+
+/// Bytes of the annotations of one block.
+const MAX_BLOCK_ANNOTATION_BYTES: usize = 4 << 10;
+/// The media type of data that names none.
+const UNKNOWN_TYPE: &str = "application/octet-stream";
+
+/// A content block of any kind, with the members of all kinds.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawContentBlock<'a> {
+    #[serde(rename = "type", borrow)]
+    kind: Option<&'a RawValue>,
+    #[serde(borrow)]
+    text: Option<&'a RawValue>,
+    #[serde(borrow)]
+    data: Option<&'a RawValue>,
+    #[serde(borrow)]
+    mime_type: Option<&'a RawValue>,
+    #[serde(borrow, rename = "mime_type")]
+    snake_mime_type: Option<&'a RawValue>,
+    #[serde(borrow)]
+    uri: Option<&'a RawValue>,
+    #[serde(borrow)]
+    name: Option<&'a RawValue>,
+    #[serde(borrow)]
+    title: Option<&'a RawValue>,
+    #[serde(borrow)]
+    description: Option<&'a RawValue>,
+    #[serde(borrow)]
+    size: Option<&'a RawValue>,
+    #[serde(borrow)]
+    resource: Option<&'a RawValue>,
+    #[serde(borrow)]
+    annotations: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawResource<'a> {
+    #[serde(borrow)]
+    uri: Option<&'a RawValue>,
+    #[serde(borrow)]
+    mime_type: Option<&'a RawValue>,
+    #[serde(borrow, rename = "mime_type")]
+    snake_mime_type: Option<&'a RawValue>,
+    #[serde(borrow)]
+    text: Option<&'a RawValue>,
+    #[serde(borrow)]
+    blob: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct RawAnnotations {
+    audience: Vec<String>,
+    priority: Option<f32>,
+    last_modified: Option<String>,
+}
+
+/// A part of a result.
+#[derive(Debug)]
+pub(super) enum ReadBlock {
+    Content(ContentBlock),
+    /// What cannot be read, and why.
+    Unreadable(String),
+}
+
+/// A text in place of a block.
+pub(super) fn read_text(raw: &RawValue) -> Option<ReadBlock> {
+    let text = serde_json::from_str(raw.get()).ok()?;
+    Some(ReadBlock::Content(ContentBlock { body: BlockBody::Text(text), annotations: None }))
+}
+
+/// The JSON itself as a text.
+pub(super) fn read_json(raw: &RawValue) -> ReadBlock {
+    let body = BlockBody::Text(raw.get().to_owned());
+    ReadBlock::Content(ContentBlock { body, annotations: None })
+}
+
+/// Reads a block.
+pub(super) fn read_block(raw: &RawValue) -> ReadBlock {
+    // Some servers write a text where a block belongs.
+    if let Some(text) = read_text(raw) {
+        return text;
+    }
+    let block: RawContentBlock<'_> = match message::parse_object(raw) {
+        Ok(block) => block,
+        Err(error) => {
+            return ReadBlock::Unreadable(one_line(&format!("a block: {error}"), MAX_UNREDACTED_CHARS));
+        }
+    };
+    let kind = text_of(block.kind).unwrap_or_else(|| block.likely_kind().to_owned());
+    match block.body(&kind) {
+        Ok(body) => {
+            let hints = block.annotations.map(read_annotations);
+            let annotations = hints.filter(|hints| *hints != BlockAnnotations::default());
+            ReadBlock::Content(ContentBlock { body, annotations })
+        }
+        Err(why) => {
+            let kind = one_line(&kind, MAX_UNREDACTED_CHARS);
+            ReadBlock::Unreadable(format!("a block of type `{kind}`: {why}"))
+        }
+    }
+}
+
+/// A text; `None` for `null` and for anything else.
+fn text_of(raw: Option<&RawValue>) -> Option<String> {
+    serde_json::from_str(raw?.get()).ok()
+}
+
+/// A media type, from the member `mimeType` or from `mime_type`, as Python programs write it.
+fn mime_of(camel: Option<&RawValue>, snake: Option<&RawValue>) -> Option<String> {
+    let read = |raw| text_of(raw).filter(|kind| !kind.is_empty() && content::is_machine_field(kind));
+    read(camel).or_else(|| read(snake))
+}
+
+impl RawContentBlock<'_> {
+    /// The type of a block that does not name it.
+    fn likely_kind(&self) -> &'static str {
+        match (self.text, self.resource, self.data, self.uri) {
+            (Some(_), ..) => "text",
+            (_, Some(_), ..) => "resource",
+            (_, _, Some(_), _) => match self.mime_type() {
+                Some(kind) if kind.starts_with("audio/") => "audio",
+                Some(_) | None => "image",
+            },
+            (_, _, _, Some(_)) => "resource_link",
+            _ => "",
+        }
+    }
+
+    fn mime_type(&self) -> Option<String> {
+        mime_of(self.mime_type, self.snake_mime_type)
+    }
+
+    fn body(&self, kind: &str) -> Result<BlockBody, String> {
+        Ok(match kind {
+            "text" => BlockBody::Text(self.text()?),
+            "image" => BlockBody::Image(self.blob()?),
+            "audio" => BlockBody::Audio(self.blob()?),
+            "resource_link" => {
+                let uri = text_of(self.uri).ok_or("it has no `uri`")?;
+                BlockBody::Link(ResourceLink {
+                    name: text_of(self.name).unwrap_or_else(|| uri.clone()),
+                    uri,
+                    title: text_of(self.title),
+                    description: text_of(self.description),
+                    mime_type: self.mime_type(),
+                    size: self.size.and_then(|raw| serde_json::from_str(raw.get()).ok()),
+                })
+            }
+            "resource" => {
+                let raw = self.resource.ok_or("it has no `resource`")?;
+                BlockBody::Embedded(read_resource(raw)?)
+            }
+            // A type of a later revision.
+            _ => return Err("this host does not know the type".to_owned()),
+        })
+    }
+
+    /// The text. A value that is not a text is delivered as JSON.
+    fn text(&self) -> Result<String, String> {
+        let raw = self.text.ok_or("it has no `text`")?;
+        Ok(text_of(Some(raw)).unwrap_or_else(|| raw.get().to_owned()))
+    }
+
+    fn blob(&self) -> Result<Blob, String> {
+        let text = text_of(self.data).ok_or("it has no `data`")?;
+        let decoded = base64::decode(&text).ok_or("its `data` is not base64")?;
+        let mime_type = self.mime_type().or(decoded.mime_type).filter(|kind| content::is_machine_field(kind));
+        let mime_type = mime_type.unwrap_or_else(|| UNKNOWN_TYPE.to_owned());
+        Ok(Blob { data: decoded.bytes, mime_type })
+    }
+}
+
+fn read_resource(raw: &RawValue) -> Result<EmbeddedResource, String> {
+    let unread = |error: serde_json::Error| one_line(&error.to_string(), MAX_UNREDACTED_CHARS);
+    let RawResource { uri, mime_type, snake_mime_type, text, blob } =
+        message::parse_object(raw).map_err(unread)?;
+    let (body, kind) = match (text_of(text), text_of(blob)) {
+        (Some(text), _) => (ResourceBody::Text(text), None),
+        (None, Some(blob)) => {
+            let decoded = base64::decode(&blob).ok_or("its `blob` is not base64")?;
+            (ResourceBody::Blob(decoded.bytes), decoded.mime_type)
+        }
+        (None, None) if text.is_some() || blob.is_some() => {
+            return Err("its `text` or `blob` is not a text".to_owned());
+        }
+        (None, None) if uri.is_none() => return Err("it has no `uri`".to_owned()),
+        (None, None) => (ResourceBody::Text(String::new()), None),
+    };
+    let mime_type =
+        mime_of(mime_type, snake_mime_type).or(kind).filter(|kind| content::is_machine_field(kind));
+    Ok(EmbeddedResource { uri: text_of(uri).unwrap_or_default(), mime_type, body })
+}
+
+/// Reads annotations. They are hints, so invalid ones are ignored.
+pub(in crate::client) fn read_annotations(said: &RawValue) -> BlockAnnotations {
+    let small = bounded::check_size(said, MAX_BLOCK_ANNOTATION_BYTES).is_ok();
+    let said =
+        if small { message::parse_object(said).unwrap_or_default() } else { RawAnnotations::default() };
+    let role = |role: &String| match role.as_str() {
+        "user" => Some(Role::User),
+        "assistant" => Some(Role::Assistant),
+        _ => None,
+    };
+    BlockAnnotations {
+        audience: said.audience.iter().filter_map(role).take(2).collect(),
+        priority: said.priority,
+        last_modified: said.last_modified.filter(|date| content::is_machine_field(date)),
+    }
+}

@@ -1,0 +1,46 @@
+//! Examples of parameters and bodies, for the schemas of arguments.
+
+use serde_json::{Map, Value};
+
+use crate::document::OpenApiDocument;
+use crate::schema::keep_example;
+
+/// The most examples that are kept.
+const MAX_EXAMPLES: usize = 3;
+/// The most examples that are visited.
+const MAX_VISITED: usize = 20;
+
+/// The examples of a Parameter or Media Type Object: `example`, or the values of `examples`. Examples that are long, or
+/// that other documents hold, are left out. `lose` names one whose reference leads nowhere.
+///
+/// # Errors
+/// The budget of the document is used up.
+pub(crate) fn read(
+    document: &OpenApiDocument,
+    map: &Map<String, Value>,
+    mut lose: impl FnMut(&str),
+) -> Result<Vec<Value>, String> {
+    if let Some(example) = map.get("example") {
+        return Ok(keep_example(example).into_iter().collect());
+    }
+    let named = map.get("examples").and_then(Value::as_object);
+    let mut found = Vec::new();
+    for example in named.into_iter().flat_map(Map::values).take(MAX_VISITED) {
+        document.work.spend(1)?;
+        let example = match document.resolve(example) {
+            Ok(example) => example,
+            Err(why) => {
+                document.work.spend(0)?;
+                lose(&format!("an example is left out: it is {why}"));
+                continue;
+            }
+        };
+        // `dataValue` is new in OpenAPI 3.2.
+        let value = example.get("value").or_else(|| example.get("dataValue"));
+        found.extend(value.and_then(keep_example));
+        if found.len() == MAX_EXAMPLES {
+            break;
+        }
+    }
+    Ok(found)
+}

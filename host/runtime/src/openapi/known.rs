@@ -1,0 +1,141 @@
+//! What the documents of services say, for the checks of a policy. Nothing is requested: a document of a server is read from
+//! its copy, however old it is.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures_util::StreamExt as _;
+use toolbay_core::tool::definition_text::no_redaction;
+use toolbay_openapi::{Import, ImportedOperation, OpenApiDocument, import, unmatched_options};
+use toolbay_policy::refusal::PolicyRefusal;
+use toolbay_policy::{DocumentLocation, KnownService, KnownTool, OpenApiService, Policy};
+
+use super::document::{DocumentCopy, DocumentText, read_file};
+use super::plan::{absent_tools, import_options, misplaced_secret, rename};
+use super::{MAX_PARALLEL_PLANS, PLAN_TIME};
+
+/// What was read of one service.
+#[derive(Debug)]
+pub(crate) struct ServiceContents {
+    pub(crate) service: KnownService,
+    /// The tools by qualified name, as the policy names them and as the document does. Tags are those of the document.
+    pub(crate) tools: BTreeMap<String, KnownTool>,
+    /// The names by which callers call the tools, each with the document's.
+    pub(crate) names: Vec<(String, String)>,
+}
+
+/// Why nothing is known of a service.
+#[derive(Debug)]
+pub(crate) enum UnreadService {
+    /// Its document is not here.
+    Absent(String),
+    /// Its document is here, and the service does not load.
+    Broken(String),
+}
+
+/// Reads the documents of all services of a policy, or says why one cannot be read. `copies` is the folder for copies.
+pub(crate) async fn read_services(
+    policy: &Arc<Policy>,
+    copies: Option<PathBuf>,
+) -> BTreeMap<String, Result<ServiceContents, UnreadService>> {
+    let read = |section: &Arc<OpenApiService>| {
+        let (section, copies, policy) = (Arc::clone(section), copies.clone(), Arc::clone(policy));
+        async move {
+            let name = section.name.to_string();
+            // Ends with the deadline of the import.
+            let read = tokio::task::spawn_blocking(move || {
+                let text = read_text(&section, copies)?;
+                read_service(&policy, &section, &text).map_err(UnreadService::Broken)
+            });
+            (name, read.await.unwrap_or_else(|error| Err(UnreadService::Absent(error.to_string()))))
+        }
+    };
+    let all: Vec<_> = policy.openapi_services().map(read).collect();
+    futures_util::stream::iter(all).buffer_unordered(MAX_PARALLEL_PLANS).collect().await
+}
+
+fn read_text(section: &OpenApiService, copies: Option<PathBuf>) -> Result<DocumentText, UnreadService> {
+    match &section.document {
+        DocumentLocation::File(path) => {
+            let text = read_file(path).and_then(|bytes| DocumentText::new(bytes, None));
+            // A missing file is reported with its path.
+            text.map_err(if path.is_file() { UnreadService::Broken } else { UnreadService::Absent })
+        }
+        DocumentLocation::Url(url) => {
+            let copy = copies.and_then(|dir| DocumentCopy::new(dir, url).read());
+            let absent = || UnreadService::Absent("its document was not fetched yet".to_owned());
+            copy.map(|(_, text)| text).ok_or_else(absent)
+        }
+    }
+}
+
+fn read_service(
+    policy: &Policy,
+    section: &OpenApiService,
+    text: &DocumentText,
+) -> Result<ServiceContents, String> {
+    let document = OpenApiDocument::parse(&text.text).map_err(|error| error.to_string())?;
+    let document = document.with_deadline(Instant::now() + PLAN_TIME);
+    let mut options = import_options(section);
+    let unmatched = unmatched_options(&document, &options).map_err(|error| error.to_string())?;
+    let lacks = [
+        ("include", unmatched.include),
+        ("exclude", unmatched.exclude),
+        ("secrets", unmatched.secrets),
+        ("variables", unmatched.variables),
+    ];
+    let unmatched: Vec<(&'static str, String)> =
+        lacks.into_iter().flat_map(|(key, all)| all.into_iter().map(move |entry| (key, entry))).collect();
+    // An import refuses lines of `exclude` that match nothing.
+    options.exclude.retain(|line| !unmatched.contains(&("exclude", line.clone())));
+    let mut imported =
+        import(&document, &section.name, &options, &no_redaction).map_err(|error| error.to_string())?;
+    rename(section, &absent_tools(section, &imported), &mut imported)?;
+    let sha256 = Some(text.digest.to_string());
+    let excluded_count = Some(imported.excluded_count);
+    let unusable = unusable_operations(policy, &imported);
+    let service = KnownService { sha256, unmatched, excluded_count, unusable, ..KnownService::default() };
+    Ok(ServiceContents { service, tools: BTreeMap::new(), names: Vec::new() }
+        .with_operations(section, imported))
+}
+
+/// The operations that are no tools, and the tools that the policy makes unavailable.
+fn unusable_operations(policy: &Policy, imported: &Import) -> Vec<(String, String)> {
+    let skipped = imported.problems.iter().map(|one| (one.operation.clone(), one.reason.for_operator()));
+    let refused = imported.operations.iter().filter_map(|one| {
+        let broken = one.unavailable.clone().map(PolicyRefusal::from);
+        let why = broken.or_else(|| misplaced_secret(policy, one))?;
+        Some((one.method_and_path().to_owned(), why.for_operator()))
+    });
+    skipped.chain(refused).collect()
+}
+
+impl ServiceContents {
+    /// Adds the tools of a document.
+    fn with_operations(mut self, section: &OpenApiService, imported: Import) -> Self {
+        imported.operations.into_iter().for_each(|operation| self.add(section, operation));
+        self
+    }
+
+    fn add(&mut self, section: &OpenApiService, operation: ImportedOperation) {
+        let tool = known_tool(section, &operation);
+        let (own, full) = (operation.def.own_name().to_owned(), operation.def.full_name().to_string());
+        let name = operation.def.name.as_str().to_owned();
+        self.tools.insert(name.clone(), tool.clone());
+        self.tools.insert(full, tool);
+        self.names.push((name, own.clone()));
+        self.service.tools.insert(own);
+        self.service.reached.push(operation.net_rule);
+    }
+}
+
+fn known_tool(section: &OpenApiService, operation: &ImportedOperation) -> KnownTool {
+    KnownTool {
+        kind: "openapi",
+        source: section.name.to_string(),
+        tags: operation.def.keywords.tags.iter().cloned().collect(),
+        arguments: Some(operation.def.input_schema.value().clone()),
+    }
+}

@@ -1,0 +1,89 @@
+//! This machine, as the checks of a policy ask about it. What a run would refuse is decided by the functions of the run.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use toolbay_distribution::signature::key::read_public;
+use toolbay_distribution::signature::keyless::TrustRoot;
+use toolbay_policy::capability::path_rule::PathRule;
+use toolbay_policy::{FileContent, Machine, PathKind, Policy, ProgramSection};
+
+use crate::capability::files::{FileAccess, FolderHandles, SharedProtectedPaths};
+use crate::capability::http;
+use crate::capability::process::ProcessLauncher;
+use crate::capability::secrets::SecretStore;
+
+/// The files and the environment of this process.
+#[derive(Debug, Default)]
+pub(super) struct ThisMachine {
+    /// What decides about a run. `None` if a run decides itself.
+    run: Option<RunDecisions>,
+}
+
+/// What decides about a run with a policy.
+#[derive(Debug)]
+struct RunDecisions {
+    policy: Arc<Policy>,
+    folders: FolderHandles,
+    programs: ProcessLauncher,
+}
+
+impl ThisMachine {
+    /// The machine with a run of a policy, with these protected paths.
+    pub(super) fn with_run(policy: &Arc<Policy>, protected: &SharedProtectedPaths) -> Self {
+        let folders = FolderHandles::for_check(protected, policy);
+        let mut programs = ProcessLauncher::new(policy);
+        programs.protected = folders.protected();
+        Self { run: Some(RunDecisions { policy: Arc::clone(policy), folders, programs }) }
+    }
+}
+
+impl Machine for ThisMachine {
+    fn path_kind(&self, path: &Path) -> PathKind {
+        match std::fs::metadata(path) {
+            Ok(found) if found.is_dir() => PathKind::Folder,
+            Ok(found) if found.is_file() && found.permissions().mode() & 0o111 != 0 => PathKind::Program,
+            Ok(found) if found.is_file() => PathKind::File,
+            Ok(_) => PathKind::Other,
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory
+                ) =>
+            {
+                PathKind::Missing
+            }
+            Err(_) => PathKind::Other,
+        }
+    }
+
+    fn has_variable(&self, name: &str) -> bool {
+        std::env::var_os(name).is_some_and(|value| !value.is_empty())
+    }
+
+    fn grant_refusal(&self, rule: &PathRule, writing: bool) -> Option<String> {
+        let run = self.run.as_ref()?;
+        let access = if writing { FileAccess::Write } else { FileAccess::Read };
+        run.folders.refusal(rule, access, run.policy.workspace())
+    }
+
+    fn program_refusal(&self, section: ProgramSection<'_>) -> Option<String> {
+        self.run.as_ref()?.programs.refusal(section)
+    }
+
+    fn file_problem(&self, file: &Path, content: FileContent) -> Option<String> {
+        self.run.as_ref()?;
+        let read = match content {
+            FileContent::Certificates => http::check_certificates(file),
+            FileContent::PublicKey => read_public(file).map(drop),
+            FileContent::TrustRoot => TrustRoot::read(file).map(drop),
+            FileContent::IssuerKeys => toolbay_mcp::check_issuer_keys(file),
+        };
+        read.err()
+    }
+
+    fn secret_problem(&self, name: &str) -> Option<String> {
+        SecretStore::problem(&self.run.as_ref()?.policy, name)
+    }
+}

@@ -1,0 +1,100 @@
+//! How the cost of many granted plugins grows: the first start, a restart, and one edit of the policy.
+//!
+//! `cargo bench --bench all -- growth`. Targets: 1,600 plugins take at most 4.4 times the processor time and the written
+//! bytes of 400. All plugins are the same component, which is compiled before.
+
+use std::path::Path;
+
+use tokio::runtime::Runtime;
+use toolbay::{FileConsents, Host, Policy};
+
+use crate::figures::keep;
+
+const FEW: usize = 400;
+const MANY: usize = 1600;
+const STEPS: [&str; 3] = ["first start", "restart", "policy edit"];
+const MAX_RATIO: f64 = 4.4;
+
+/// What this process has spent so far.
+#[derive(Clone, Copy)]
+struct Spending {
+    cpu_ms: f64,
+    written: f64,
+}
+
+pub(crate) fn run() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = dir.path().join("cache");
+    measure(dir.path(), "compiled", 1, &cache);
+    let few = measure(dir.path(), "few", FEW, &cache);
+    let many = measure(dir.path(), "many", MANY, &cache);
+    println!(
+        "\n| granted plugins | CPU ms of {FEW} | of {MANY} | ratio | KB written by {FEW} | by {MANY} | ratio |"
+    );
+    println!("|---|---|---|---|---|---|---|");
+    for ((step, few), many) in STEPS.iter().zip(few).zip(many) {
+        let (time, bytes) = (many.cpu_ms / few.cpu_ms.max(1.0), many.written / few.written.max(1.0));
+        println!(
+            "| {step} | {:.0} | {:.0} | {time:.2} | {:.0} | {:.0} | {bytes:.2} |",
+            few.cpu_ms,
+            many.cpu_ms,
+            few.written / 1e3,
+            many.written / 1e3
+        );
+        let name = step.replace(' ', "_");
+        keep(&format!("growth_{name}_cpu_ratio"), time);
+        keep(&format!("growth_{name}_bytes_ratio"), bytes);
+        assert!(time <= MAX_RATIO && bytes <= MAX_RATIO, "{step}: {time:.2} and {bytes:.2}");
+    }
+}
+
+/// What each step costs with this number of plugins.
+fn measure(dir: &Path, name: &str, count: usize, cache: &Path) -> [Spending; 3] {
+    let folder = dir.join(name);
+    let plugins = folder.join("plugins");
+    std::fs::create_dir_all(&plugins).unwrap();
+    let mut policy = "version = 1\n".to_owned();
+    for n in 0..count {
+        std::fs::copy(guest_artifacts::BENCH_GRANTED, plugins.join(format!("p{n:04}.wasm"))).unwrap();
+        policy += &format!("[plugins.p{n:04}.grant]\nkv = [\"plugin\"]\nclock = true\n");
+    }
+    let parse = |text: &str| Policy::parse(text, &folder, None).unwrap();
+    // Threads end with their runtime, and their time counts for the process.
+    let runtime = Runtime::new().unwrap();
+    let start = || {
+        let consents = FileConsents::new(folder.join("state"));
+        let host = Host::builder(parse(&policy))
+            .cache_dir(cache)
+            .consents(std::sync::Arc::new(consents))
+            .build()
+            .unwrap();
+        let loaded = runtime.block_on(host.load_dir(&plugins)).unwrap().loaded.len();
+        assert_eq!(loaded, count);
+        host
+    };
+    let first = spent(|| drop(start()));
+    let mut host = None;
+    let restart = spent(|| host = Some(start()));
+    let edited = format!("{policy}[limits]\ntimeout = \"7s\"\n");
+    let edit = spent(|| drop(runtime.block_on(host.unwrap().reload_policy(parse(&edited))).unwrap()));
+    [first, restart, edit]
+}
+
+fn spent(step: impl FnOnce()) -> Spending {
+    let before = Spending::so_far();
+    step();
+    let after = Spending::so_far();
+    Spending { cpu_ms: after.cpu_ms - before.cpu_ms, written: after.written - before.written }
+}
+
+impl Spending {
+    fn so_far() -> Self {
+        let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+        // The name of the process may have spaces. A tick is a hundredth of a second on every Linux.
+        let (_, fields) = stat.rsplit_once(')').unwrap();
+        let ticks = fields.split_whitespace().skip(11).take(2).map(|field| field.parse::<f64>().unwrap());
+        let io = std::fs::read_to_string("/proc/self/io").unwrap();
+        let written = io.lines().find_map(|line| line.strip_prefix("wchar: ")).unwrap();
+        Self { cpu_ms: ticks.sum::<f64>() * 10.0, written: written.parse().unwrap() }
+    }
+}
