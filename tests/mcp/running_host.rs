@@ -77,7 +77,7 @@ async fn a_source_that_hangs_delays_nothing_but_itself() {
     assert_eq!(sources(&host), ["echo"]);
     assert_eq!(host.services()[0].state, DocumentState::Loading);
     assert_eq!(host.servers()[0].state, ServerState::Connecting);
-    assert_eq!(&*host.registry().pending_sources()[0], "openapi:slow");
+    assert!(host.registry().has_pending_sources());
     // A new policy waits for neither.
     let reload = host.swap_policy(policy("", folder.path()));
     tokio::time::timeout(SOON, reload).await.unwrap().unwrap();

@@ -6,6 +6,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -358,12 +359,12 @@ impl Toolchains {
             collect(&path, &mut all)?;
         }
         all.sort();
-        let mut digest = String::new();
+        let mut digest = DefaultHasher::new();
         for file in all {
             let bytes = fs::read(&file).with_context(|| format!("cannot read `{}`", file.display()))?;
-            digest.push_str(&format!("{} {:016x}\n", file.display(), checksum(&bytes)));
+            (file, bytes).hash(&mut digest);
         }
-        Ok(digest)
+        Ok(format!("{:016x}", digest.finish()))
     }
 }
 
@@ -371,13 +372,6 @@ impl Toolchains {
 fn blocks<'a>(page: &'a str, fence: &str) -> Vec<&'a str> {
     let begins = format!("\n```{fence}\n");
     page.split(begins.as_str()).skip(1).filter_map(|rest| rest.split("\n```").next()).collect()
-}
-
-/// FNV-1a. It detects changes, not attacks.
-fn checksum(bytes: &[u8]) -> u64 {
-    bytes
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// Files below a path, without Python bytecode.

@@ -73,7 +73,7 @@ enum Task {
     /// Runs one step in this process, which is ended when its stdin is closed.
     #[command(hide = true)]
     Step { name: String },
-    /// Checks what the compiler does not: copies of the contract, guests without a test, paths of this machine.
+    /// Checks what the compiler does not: copies of the contract, paths of this machine.
     Tidy,
     /// Builds the first-party plugins into `target/plugins`.
     Plugins,
@@ -181,11 +181,8 @@ fn run(task: Task) -> Result<()> {
         Task::Counts { write } => counts::run(workspace, write),
         Task::Book => book::run(workspace),
         Task::Dist { check: None } => dist::run(workspace),
-        Task::Dist { check: Some(DistTask::Check { release: false }) } => {
-            dist::check(workspace, dist::Profile::Test)
-        }
-        Task::Dist { check: Some(DistTask::Check { release: true }) } => {
-            dist::check(workspace, dist::Profile::Release)
+        Task::Dist { check: Some(DistTask::Check { release }) } => {
+            dist::check(workspace, if release { dist::Profile::Release } else { dist::Profile::Test })
         }
         Task::Packages { verify: false } => packages::run(workspace, packages::Check::Files),
         Task::Packages { verify: true } => packages::run(workspace, packages::Check::Build),

@@ -36,13 +36,9 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     servers::install(workspace)?;
     let [binaries, metadata] = files(workspace);
     let mut nextest = cargo::cargo(workspace);
-    nextest.env("PATH", tools::path(workspace)?).args([
-        "nextest",
-        "run",
-        "--no-fail-fast",
-        "--binaries-metadata",
-    ]);
-    shell(nextest.arg(binaries).arg("--cargo-metadata").arg(metadata))
+    nextest.env("PATH", tools::path(workspace)?);
+    nextest.args(["nextest", "run", "--no-fail-fast", "--binaries-metadata"]).arg(binaries);
+    shell(nextest.arg("--cargo-metadata").arg(metadata))
 }
 
 fn files(workspace: &Path) -> [PathBuf; 2] {

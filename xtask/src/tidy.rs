@@ -1,31 +1,22 @@
 //! `tidy`: project rules that neither the compiler nor Clippy checks. Each guards something that a user would notice.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 
 /// The contract, and its copies in the SDKs: a published package must be self-contained.
 const CONTRACT: &str = "wit";
 const COPIES: [&str; 4] = ["sdk/rust/wit", "sdk/js/wit", "sdk/python/toolbay/wit", "sdk/c/wit"];
 
-/// The package of test guests.
-const GUESTS: &str = "tests/guests";
-
 /// Checks the whole project.
 pub(crate) fn run(workspace: &Path) -> Result<()> {
     let mut errors = differing_copies(workspace)?;
-    errors.extend(untested_guests(workspace)?);
     errors.extend(machine_paths(workspace)?);
-    for error in &errors {
-        println!("error: {error}");
-    }
-    if !errors.is_empty() {
-        bail!("{} errors", errors.len());
-    }
-    println!("tidy: copies of the contract, guests, paths");
+    ensure!(errors.is_empty(), "{}", errors.join("\n"));
+    println!("tidy: copies of the contract, paths");
     Ok(())
 }
 
@@ -53,42 +44,23 @@ fn files(folder: &Path) -> Result<BTreeMap<String, Vec<u8>>> {
     Ok(files)
 }
 
-/// The guests that no test uses, as `guest_artifacts::NAME`.
-fn untested_guests(workspace: &Path) -> Result<Vec<String>> {
-    let outside = format!(":!{GUESTS}");
-    let words = ["--only-matching", "-h", "--word-regexp", "--extended-regexp", "-e", "[A-Z][A-Z0-9_]+"];
-    let used = search(workspace, &[words.as_slice(), &["--", "*.rs", &outside]].concat())?;
-    let used: BTreeSet<&str> = used.lines().collect();
-    let guests = files(&workspace.join(GUESTS).join("examples"))?;
-    let names = guests.keys().filter_map(|file| file.strip_suffix(".rs"));
-    let unused = names.filter(|name| !used.contains(name.to_uppercase().as_str()));
-    Ok(unused.map(|name| format!("no test uses `guest_artifacts::{}`", name.to_uppercase())).collect())
-}
-
 /// The lines that name the checkout or the user's home, which other machines do not have.
 fn machine_paths(workspace: &Path) -> Result<Vec<String>> {
     let home = std::env::var("HOME").ok().filter(|home| home.len() > 1).map(|home| format!("{home}/"));
     let paths = home.into_iter().chain([workspace.display().to_string()]);
     let mut errors = Vec::new();
     for path in paths {
-        let found = search(workspace, &["--line-number", "-I", "--fixed-strings", "-e", &path])?;
+        let mut git = Command::new("git");
+        // What is or may be committed.
+        git.args(["grep", "--untracked", "--line-number", "-I", "--fixed-strings", "-e", &path]);
+        let output = git.current_dir(workspace).output().context("cannot run `git`")?;
+        // It ends with 1 if it finds nothing.
+        let ran = matches!(output.status.code(), Some(0 | 1));
+        ensure!(ran, "`git grep`: {}", String::from_utf8_lossy(&output.stderr));
+        let found = String::from_utf8(output.stdout)?;
         errors.extend(found.lines().map(|line| format!("a path of this machine: {line}")));
     }
     Ok(errors)
-}
-
-/// What `git grep` finds in the files that are or may be committed.
-fn search(workspace: &Path, args: &[&str]) -> Result<String> {
-    let mut git = Command::new("git");
-    git.args(["grep", "--untracked"]).args(args).current_dir(workspace);
-    let output = git.output().context("cannot run `git`")?;
-    // It ends with 1 if it finds nothing.
-    ensure!(
-        matches!(output.status.code(), Some(0 | 1)),
-        "`git grep`: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    Ok(String::from_utf8(output.stdout)?)
 }
 
 #[cfg(test)]
@@ -103,9 +75,8 @@ mod tests {
         let git = Command::new("git").arg("init").current_dir(&folder).output().unwrap();
         assert!(git.status.success(), "{git:?}");
         let contract = COPIES.into_iter().chain([CONTRACT]).map(|folder| (format!("{folder}/a.wit"), "a"));
-        let guest = (format!("{GUESTS}/examples/api_one.rs"), "");
         let more = more.iter().map(|(path, text)| ((*path).to_owned(), *text));
-        for (path, text) in contract.chain([guest]).chain(more) {
+        for (path, text) in contract.chain(more) {
             let file = folder.path().join(path);
             fs::create_dir_all(file.parent().unwrap()).unwrap();
             fs::write(file, text).unwrap();
@@ -118,13 +89,6 @@ mod tests {
         let errors = |more| differing_copies(repository(more).path()).unwrap().len();
         assert_eq!(errors(&[("wit/released/0.1.0/a.wit", "b")]), 0);
         assert_eq!(errors(&[("sdk/c/wit/a.wit", "b"), ("sdk/js/wit/b.wit", "b")]), 2);
-    }
-
-    #[test]
-    fn a_guest_without_a_test_is_found() {
-        let errors = |text| untested_guests(repository(&[("tests/a.rs", text)]).path()).unwrap().len();
-        assert_eq!(errors("load(API_ONE)"), 0);
-        assert_eq!(errors("load(API_ON, API_ONE_MORE, api_one)"), 1);
     }
 
     #[test]

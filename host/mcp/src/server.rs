@@ -242,7 +242,7 @@ impl Server {
     /// server has ended.
     pub(crate) fn is_settled(&self) -> bool {
         self.is_loaded()
-            && self.registry.pending_sources().is_empty()
+            && !self.registry.has_pending_sources()
             && self.bridge().is_none_or(|bridge| bridge.all_attempted())
     }
 

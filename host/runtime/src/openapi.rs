@@ -192,7 +192,7 @@ impl OpenApiServices {
             info.error = None;
         });
         set_state(into, &section.name, Some(SourceState::Loading));
-        into.registry.begin_source(section.name.as_str(), &source_label(&section.name))
+        into.registry.begin_source(section.name.as_str())
     }
 
     async fn load_one(&self, into: &InstalledPlugins, section: Arc<OpenApiService>, refresh: bool) {

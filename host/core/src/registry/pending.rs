@@ -10,8 +10,8 @@ use toolbay_policy::name;
 
 use super::Registry;
 
-/// The sources by namespace, each with its label and the number of its loads.
-type Sources = BTreeMap<Arc<str>, (Arc<str>, usize)>;
+/// The number of loads of each source, by namespace.
+type Sources = BTreeMap<Arc<str>, usize>;
 
 /// The sources of a registry whose tools are still to come.
 #[derive(Debug, Clone)]
@@ -34,7 +34,7 @@ pub struct PendingSource {
 impl Drop for PendingSource {
     fn drop(&mut self) {
         self.sources.0.send_modify(|sources| {
-            if let Some((_, loads)) = sources.get_mut(&self.namespace) {
+            if let Some(loads) = sources.get_mut(&self.namespace) {
                 *loads -= 1;
                 if *loads == 0 {
                     sources.remove(&self.namespace);
@@ -46,18 +46,18 @@ impl Drop for PendingSource {
 
 impl Registry {
     /// Marks a source as pending: its tools, whose names begin with `namespace`, are still to come.
-    pub fn begin_source(&self, namespace: &str, label: &str) -> PendingSource {
+    pub fn begin_source(&self, namespace: &str) -> PendingSource {
         let namespace: Arc<str> = namespace.into();
         self.pending.0.send_modify(|sources| {
-            sources.entry(Arc::clone(&namespace)).or_insert_with(|| (label.into(), 0)).1 += 1;
+            *sources.entry(Arc::clone(&namespace)).or_default() += 1;
         });
         PendingSource { sources: self.pending.clone(), namespace }
     }
 
-    /// The labels of the pending sources, in the order of their namespaces.
+    /// Whether a source is pending.
     #[must_use]
-    pub fn pending_sources(&self) -> Vec<Arc<str>> {
-        self.pending.0.borrow().values().map(|(label, _)| Arc::clone(label)).collect()
+    pub fn has_pending_sources(&self) -> bool {
+        !self.pending.0.borrow().is_empty()
     }
 
     /// Waits until no source is pending.
@@ -87,10 +87,8 @@ mod tests {
         let registry = Registry::default();
         assert!(registry.wait_for_source_of("slow__get").is_none());
         registry.wait_for_sources().await;
-        let (first, second) =
-            (registry.begin_source("slow", "openapi:slow"), registry.begin_source("slow", "openapi:slow"));
-        let pending = registry.pending_sources();
-        assert_eq!(pending.iter().map(|label| &**label).collect::<Vec<_>>(), ["openapi:slow"]);
+        let (first, second) = (registry.begin_source("slow"), registry.begin_source("slow"));
+        assert!(registry.has_pending_sources());
         assert!(
             registry.wait_for_source_of("other__get").is_none()
                 && registry.wait_for_source_of("slow").is_none()
@@ -101,6 +99,6 @@ mod tests {
         assert!(!waiting.is_finished(), "a load that was replaced by another");
         drop(second);
         waiting.await.unwrap();
-        assert!(registry.pending_sources().is_empty());
+        assert!(!registry.has_pending_sources());
     }
 }
