@@ -1,16 +1,16 @@
-//! Runs each target of the fuzzer for two seconds in its own process. `cargo xtask fuzz` runs them longer.
+//! Runs each target of the fuzzer for a second in its own process. `cargo xtask fuzz` runs them longer.
 
 use std::time::Duration;
 
 use integration_tests::in_a_process;
 
-fn two_seconds(target: &str) {
+fn one_second(target: &str) {
     let name = format!("sandbox::fuzzing::{}", target.replace('-', "_"));
     if in_a_process(&name, "ulimit -c 0") {
         return;
     }
     let target = fuzz::TARGETS.iter().find(|known| known.name == target).unwrap();
-    let run = fuzz::run(target, Duration::from_secs(2), 1).unwrap_or_else(|problem| panic!("{problem}"));
+    let run = fuzz::run(target, Duration::from_secs(1), 1).unwrap_or_else(|problem| panic!("{problem}"));
     assert!(run.inputs > 0, "{run:?}");
 }
 
@@ -18,7 +18,7 @@ macro_rules! targets {
     ($($name:ident: $target:literal;)*) => {
         $(#[test]
         fn $name() {
-            two_seconds($target);
+            one_second($target);
         })*
 
         #[test]

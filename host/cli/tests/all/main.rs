@@ -30,6 +30,7 @@ mod json_output;
 mod languages;
 mod late_sources;
 mod memory;
+mod mounts;
 mod networks;
 mod offline;
 mod openapi;
