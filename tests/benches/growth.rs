@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
 use tokio::runtime::Runtime;
 use toolbay::{FileConsents, Host, Policy};
 
@@ -106,12 +107,9 @@ fn spent(step: impl FnOnce()) -> Spending {
 
 impl Spending {
     fn so_far() -> Self {
-        let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
-        // The name of the process may have spaces. A tick is a hundredth of a second on every Linux.
-        let (_, fields) = stat.rsplit_once(')').unwrap();
-        let ticks = fields.split_whitespace().skip(11).take(2).map(|field| field.parse::<f64>().unwrap());
+        let spent = Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap();
         let io = std::fs::read_to_string("/proc/self/io").unwrap();
         let written = io.lines().find_map(|line| line.strip_prefix("wchar: ")).unwrap();
-        Self { cpu_ms: ticks.sum::<f64>() * 10.0, written: written.parse().unwrap() }
+        Self { cpu_ms: spent.as_secs_f64() * 1e3, written: written.parse().unwrap() }
     }
 }
