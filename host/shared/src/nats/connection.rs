@@ -34,6 +34,9 @@ const MOST_PAUSE: Duration = Duration::from_secs(1);
 const CONNECT: Duration = Duration::from_secs(5);
 /// How long a request may take.
 pub(crate) const REQUEST: Duration = Duration::from_secs(2);
+/// How often a stream is asked for. A cluster answers once the copies of the stream have a leader, which can take longer than a
+/// request.
+const MAX_CREATIONS: u32 = 5;
 /// The first version that this code was tested with.
 const OLDEST: (u64, u64) = (2, 11);
 /// Most bytes of a credentials file.
@@ -169,7 +172,7 @@ impl Connection {
     /// The server refuses it.
     pub async fn create(&self, bucket: Bucket, durability: Durability) -> Result<(), ConnectionError> {
         let stream = bucket.stream(self.address.prefix(), durability);
-        let created = self.context.get_or_create_stream(stream.clone()).await;
+        let created = until_answered(|| self.context.get_or_create_stream(stream.clone())).await;
         created.map(drop).map_err(|error| self.not_created(&stream, &error))
     }
 
@@ -183,7 +186,7 @@ impl Connection {
         durability: Durability,
     ) -> Result<(), ConnectionError> {
         for PlannedStream { config, .. } in plan.streams(self.address.prefix(), durability) {
-            let created = self.context.create_or_update_stream(config.clone()).await;
+            let created = until_answered(|| self.context.create_or_update_stream(config.clone())).await;
             created.map_err(|error| self.not_created(&config, &error))?;
         }
         Ok(())
@@ -325,6 +328,21 @@ impl Connection {
     }
 }
 
+/// Creates a stream, and asks again while there is no answer. Each further request finds the stream of the first.
+async fn until_answered<T, F: Future<Output = Result<T, CreateStreamError>>>(
+    mut create: impl FnMut() -> F,
+) -> Result<T, CreateStreamError> {
+    let mut asked = 1;
+    loop {
+        match create().await {
+            Err(error) if error.kind() == CreateStreamErrorKind::TimedOut && asked < MAX_CREATIONS => {
+                asked += 1;
+            }
+            answer => return answer,
+        }
+    }
+}
+
 /// Whether JetStream says that it has no room for what a stream may have.
 fn lacks_space(code: ErrorCode) -> bool {
     [
@@ -396,5 +414,31 @@ fn report(event: &Event) {
             let text: String = other.to_string().chars().take(200).collect();
             tracing::warn!(event = %text, "NATS");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// How often a stream is asked for whose leader answers the request of this number, and whether it is created.
+    async fn asked(leader_since: u32) -> (u32, bool) {
+        let asked = Cell::new(0);
+        let created = until_answered(|| {
+            asked.set(asked.get() + 1);
+            let has_leader = asked.get() >= leader_since;
+            async move { has_leader.then_some(()).ok_or_else(|| CreateStreamErrorKind::TimedOut.into()) }
+        });
+        let created = created.await.is_ok();
+        (asked.get(), created)
+    }
+
+    #[tokio::test]
+    async fn a_stream_is_asked_for_until_it_has_a_leader() {
+        assert_eq!(asked(1).await, (1, true));
+        assert_eq!(asked(3).await, (3, true));
+        assert_eq!(asked(MAX_CREATIONS + 1).await, (MAX_CREATIONS, false));
     }
 }
