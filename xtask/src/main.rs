@@ -87,7 +87,7 @@ enum Task {
     /// Imports forty public OpenAPI documents, and counts the operations that become tools. Downloads 900 MB.
     #[command(hide = true)]
     Documents {
-        /// Prints each operation that is no tool.
+        /// Prints each operation that does not become a tool.
         #[arg(long)]
         lines: bool,
     },
