@@ -3,9 +3,9 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::fixture::{CommandRun, HANGS, HostFolder, ServerProcess, wait_until};
 
@@ -133,4 +133,52 @@ fn a_server_that_cannot_run_calls_is_not_ready_and_says_why_until_it_can() {
     assert_eq!(request(address, "GET /healthz HTTP/1.1\r\n", "").0, 200);
     fs::create_dir(&temporary).unwrap();
     wait_until("it is ready", || readiness(address).0 == 200);
+}
+
+/// A call that used files panicked, since none of their threads could start, and the panic was the plugin's fault.
+#[test]
+fn a_server_that_can_start_no_thread_says_so_and_runs_calls_once_it_can() {
+    let folder =
+        HostFolder::new("[plugins.files.grant]\nfs_read = [\"$workspace\"]\nfs_write = [\"$workspace\"]\n")
+            .with_plugin("files", guest_artifacts::PLUGIN_FILES);
+    // The limit counts all threads of a user, and does not hold for root.
+    let user = format!("os.getuid() or os.setuid({})", 100_000 + std::process::id());
+    let preparation = format!(
+        "for root, folders, files in os.walk(os.environ['HOME']):\n    \
+             for name in ['.', *files]: os.lchown(os.path.join(root, name), os.getuid() or {}, -1)\n\
+         {user}\n\
+         own = [id for id in os.listdir('/proc') if id.isdigit() and os.stat('/proc/' + id).st_uid == os.getuid()]\n\
+         threads = sum(len(os.listdir(f'/proc/{{id}}/task')) for id in own)\n\
+         most = resource.getrlimit(resource.RLIMIT_NPROC)[1]\n\
+         resource.setrlimit(resource.RLIMIT_NPROC, (threads + 60, most))",
+        100_000 + std::process::id()
+    );
+    let mut command = prepared(&folder, &preparation, &["serve"]);
+    command.env("TOOLBAY_CACHE", folder.path("cache")).stdin(Stdio::piped());
+    let mut server = ServerProcess::start(command);
+    server.initialize();
+    let mut write = |id, arguments: &Value| {
+        server.send(id, "tools/call", &json!({"name": "files__write_file", "arguments": arguments}));
+        let response = server.result_or_error(id);
+        (response["result"]["isError"] == true, response.to_string())
+    };
+    // Once the plugin is loaded, and no thread for files has begun.
+    let (is_error, text) = write(1, &json!({}));
+    assert!(is_error && text.contains("path"), "{text}");
+    let arguments = json!({"path": "a.txt", "content": "x"});
+    let mut others = Command::new("/usr/bin/python3");
+    let threads = "threading.stack_size(65536)\n\
+                   for _ in range(100): threading.Thread(target=sys.stdin.read, daemon=True).start()\n\
+                   print('started', flush=True)\nsys.stdin.read()";
+    others.args(["-I", "-c", &format!("import os, sys, threading\n{user}\n{threads}")]).stdin(Stdio::piped());
+    let others = ServerProcess::start(others);
+    assert_eq!(others.stdout.recv_timeout(HANGS).unwrap(), "started");
+    for id in 2..6 {
+        let (is_error, text) = write(id, &arguments);
+        assert!(is_error && text.contains("cannot start a thread"), "{text}");
+    }
+    drop(others);
+    let (is_error, text) = write(6, &arguments);
+    assert!(!is_error, "{text}");
+    assert!(server.stderr.try_iter().all(|line| !line.contains("panicked")));
 }

@@ -21,6 +21,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use toolbay_policy::quantity::show_duration;
@@ -139,6 +140,20 @@ impl ComputeQueue {
                 },
             },
         }
+    }
+}
+
+/// Runs work of about `steps` steps that belongs to no call, such as reading what a server sent. A panic of the work is the
+/// caller's.
+pub async fn run_apart<T: Send + 'static>(steps: u64, work: impl FnOnce() -> T + Send + 'static) -> T {
+    if steps <= INLINE_STEPS {
+        return work();
+    }
+    match tokio::task::spawn_blocking(work).await.map_err(JoinError::try_into_panic) {
+        Ok(done) => done,
+        Err(Ok(panic)) => std::panic::resume_unwind(panic),
+        // The runtime shuts down, and ends this task, too.
+        Err(Err(_)) => std::future::pending().await,
     }
 }
 

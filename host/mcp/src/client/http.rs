@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
+use toolbay_core::call::compute::run_apart;
 use toolbay_core::call::server_connector::{BodyStream, ConnectorRequest, ConnectorResponse};
 use toolbay_policy::mcp_server::HttpServerConfig;
 use toolbay_policy::quantity;
@@ -66,6 +67,74 @@ struct HttpSessionState {
     session: Option<String>,
     version: Option<String>,
     modern: bool,
+}
+
+/// What the body of a response is for the request with an id.
+enum BodyContent {
+    Response(RpcResult),
+    Repaired(RepairedResponse),
+    /// JSON that does not have the response, or cannot be read: what is wrong, and how it begins.
+    Unreadable(String),
+    /// How it begins.
+    NoJson(String),
+}
+
+impl BodyContent {
+    /// Reads a body. Some servers send JSON under another media type.
+    fn read(id: u64, body: &[u8], is_declared: bool) -> Self {
+        let messages = message::parse_messages(body);
+        let text = message::without_byte_order_mark(body).trim_ascii_start();
+        if !is_declared && messages.is_none() && !text.starts_with(b"{") {
+            return Self::NoJson(quote(body));
+        }
+        let Some(messages) = messages else {
+            return match RepairedResponse::find(body).filter(|repaired| repaired.id == id) {
+                Some(repaired) => Self::Repaired(repaired),
+                None => Self::Unreadable(format!("{}{}", unreadable::describe(body), quote(body))),
+            };
+        };
+        let mut problem = String::new();
+        for message in messages {
+            match message {
+                RpcMessage::Response { id: of, result } if answers(id, &of, &result) => {
+                    return Self::Response(result);
+                }
+                RpcMessage::Response { id: of, .. } => problem = format!("its id is {of}, not {id}"),
+                RpcMessage::Request(_) | RpcMessage::Notification { .. } => {}
+            }
+        }
+        Self::Unreadable(format!("{problem}{}", quote(body)))
+    }
+}
+
+/// What an event of a stream is.
+enum EventContent {
+    Messages(Vec<RpcMessage>),
+    /// The response to the request of the stream.
+    Repaired(RepairedResponse),
+    /// The event, and the response that it seems to be.
+    Unreadable(Vec<u8>, Option<UnreadableResponse>),
+}
+
+impl EventContent {
+    /// Reads an event of the stream of a request, if it is one.
+    fn read(id: Option<u64>, event: Vec<u8>) -> Self {
+        if let Some(messages) = message::parse_messages(&event) {
+            return Self::Messages(messages);
+        }
+        if let Some(id) = id
+            && let Some(repaired) = RepairedResponse::find(&event).filter(|repaired| repaired.id == id)
+        {
+            return Self::Repaired(repaired);
+        }
+        let found = UnreadableResponse::find(&event).or_else(|| UnreadableResponse::find_anywhere(&event));
+        Self::Unreadable(event, found)
+    }
+}
+
+/// About how many steps it takes to read a text.
+fn steps(text: &[u8]) -> u64 {
+    text.len() as u64
 }
 
 /// How an event stream ended.
@@ -259,51 +328,34 @@ impl HttpLink {
         let status = response.status;
         let kind = response.header("content-type").map(|kind| one_line(kind, MAX_SHOWN_TYPE));
         let body = collect(response.body, most, self.inbox.track_response_buffer()).await?;
-        let starts_as_json = message::without_byte_order_mark(&body).trim_ascii_start().starts_with(b"{")
-            || message::parse_messages(&body).is_some();
-        if starts_as_json || kind.as_deref().is_some_and(is_json) {
-            return self.find_response(id, &body);
-        }
-        let kind = kind.map_or_else(|| "no Content-Type".to_owned(), |kind| format!("Content-Type `{kind}`"));
-        Err(LinkError::InvalidResponse(format!(
-            "the server answered with status {status}, {kind} and no JSON: check that `url` is the endpoint of an MCP \
-             server{}",
-            quote(&body)
-        )))
-    }
-
-    /// Finds the response to a request in a body.
-    fn find_response(&self, id: u64, body: &[u8]) -> Result<RpcResult, LinkError> {
-        let mut problem = String::new();
-        match message::parse_messages(body) {
-            Some(messages) => {
-                for message in messages {
-                    match message {
-                        RpcMessage::Response { id: of, result } if answers(id, &of, &result) => {
-                            self.inbox.record_activity();
-                            return Ok(result);
-                        }
-                        RpcMessage::Response { id: of, .. } => problem = format!("its id is {of}, not {id}"),
-                        RpcMessage::Request(_) | RpcMessage::Notification { .. } => {}
-                    }
-                }
+        let is_json = kind.as_deref().is_some_and(is_json);
+        let steps = steps(&body);
+        let response = match run_apart(steps, move || BodyContent::read(id, &body, is_json)).await {
+            BodyContent::Response(result) => Ok(result),
+            BodyContent::Repaired(repaired) => return Ok(self.accept_repaired(repaired)),
+            BodyContent::Unreadable(problem) => {
+                Err(format!("the server's response does not match the request: {problem}"))
             }
-            None => match self.repair_response(id, body) {
-                Some(result) => return Ok(result),
-                None => problem = unreadable::describe(body),
-            },
+            BodyContent::NoJson(quoted) => {
+                let kind = kind
+                    .map_or_else(|| "no Content-Type".to_owned(), |kind| format!("Content-Type `{kind}`"));
+                Err(format!(
+                    "the server answered with status {status}, {kind} and no JSON: check that `url` is the endpoint of an \
+                     MCP server{quoted}"
+                ))
+            }
+        };
+        if response.is_ok() {
+            self.inbox.record_activity();
         }
-        let what = format!("the server's response does not match the request: {problem}{}", quote(body));
-        Err(LinkError::InvalidResponse(what))
+        response.map_err(LinkError::InvalidResponse)
     }
 
-    /// Repairs the response to a request.
-    fn repair_response(&self, id: u64, text: &[u8]) -> Option<RpcResult> {
-        let RepairedResponse { result, repair, .. } =
-            RepairedResponse::find(text).filter(|repaired| repaired.id == id)?;
+    /// Records that a response was repaired.
+    fn accept_repaired(&self, RepairedResponse { id, result, repair }: RepairedResponse) -> RpcResult {
         self.inbox.record_activity();
         self.inbox.record_repair(id, &repair);
-        Some(result)
+        result
     }
 
     /// Reads events until the response arrives. If the stream ends before, it is resumed from the last event id.
@@ -368,7 +420,7 @@ impl HttpLink {
             let events = parser.push(&part).map_err(|_| large("an event", MAX_MESSAGE_BYTES))?;
             held.resize(parser.buffered_bytes()).map_err(buffer_full_error)?;
             for event in events {
-                if let Some(answer) = self.handle_event(id, &event).await? {
+                if let Some(answer) = self.handle_event(id, event).await? {
                     return Ok(StreamEnd::Answer(answer));
                 }
             }
@@ -380,21 +432,24 @@ impl HttpLink {
     async fn handle_event(
         self: &Arc<Self>,
         id: Option<u64>,
-        event: &[u8],
+        event: Vec<u8>,
     ) -> Result<Option<RpcResult>, LinkError> {
         let ended = |flood: FloodError| self.close_flooded(&flood);
-        let Some(messages) = message::parse_messages(event) else {
-            if let Some(result) = id.and_then(|id| self.repair_response(id, event)) {
-                return Ok(Some(result));
+        let messages = match run_apart(steps(&event), move || EventContent::read(id, event)).await {
+            EventContent::Messages(messages) => messages,
+            EventContent::Repaired(repaired) => return Ok(Some(self.accept_repaired(repaired))),
+            EventContent::Unreadable(event, found) => {
+                self.inbox.record_invalid_message("in a stream", &event).map_err(ended)?;
+                return match found {
+                    Some(found) if id.is_some() && found.id.number() == id => {
+                        Err(LinkError::InvalidResponse(format!(
+                            "the server's response cannot be read: {}",
+                            found.problem
+                        )))
+                    }
+                    Some(_) | None => Ok(None),
+                };
             }
-            self.inbox.record_invalid_message("in a stream", event).map_err(ended)?;
-            return match UnreadableResponse::find(event).or_else(|| UnreadableResponse::find_anywhere(event))
-            {
-                Some(found) if id.is_some() && found.id.number() == id => Err(LinkError::InvalidResponse(
-                    format!("the server's response cannot be read: {}", found.problem),
-                )),
-                Some(_) | None => Ok(None),
-            };
         };
         for message in messages {
             match message {

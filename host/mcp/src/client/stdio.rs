@@ -13,9 +13,11 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use toolbay_core::call::compute::INLINE_STEPS;
 use toolbay_core::call::server_connector::{ByteReader, ByteWriter, ProcessHandle, ServerProcess};
 use toolbay_policy::quantity;
 
@@ -264,7 +266,7 @@ async fn read_messages(
             None => stdout.read(&mut chunk).await,
             Some(deadline) => match tokio::time::timeout_at(deadline, stdout.read(&mut chunk)).await {
                 Ok(read) => read,
-                Err(_) => match handler.handle_silence(&mut line) {
+                Err(_) => match run_in_place(line.len(), || handler.handle_silence(&mut line)) {
                     Ok(()) => continue,
                     Err(why) => return why,
                 },
@@ -273,7 +275,7 @@ async fn read_messages(
         let count = match read {
             Ok(0) => {
                 // The last line may have no end.
-                let last = handler.handle_line(&line);
+                let last = run_in_place(line.len(), || handler.handle_line(&line));
                 return last.err().unwrap_or_else(|| "it closed its stdout".to_owned());
             }
             Ok(count) => count,
@@ -287,7 +289,7 @@ async fn read_messages(
                 return line_too_long();
             }
             line.extend_from_slice(before);
-            if let Err(why) = handler.handle_line(&line) {
+            if let Err(why) = run_in_place(line.len(), || handler.handle_line(&line)) {
                 return why;
             }
             line.clear();
@@ -298,6 +300,16 @@ async fn read_messages(
         }
         line.extend_from_slice(rest);
         handler.unended_until = (!line.is_empty()).then(|| Instant::now() + ANSWER_GRACE_PERIOD);
+    }
+}
+
+/// Runs work on a text of this length. The other tasks of this worker go on on another thread if the text is long, and the
+/// runtime has more than one. For spawned tasks only: others can be a part of a `LocalSet`, where this is not possible.
+fn run_in_place<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
+    let is_long = bytes as u64 > INLINE_STEPS;
+    match is_long && Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread {
+        true => tokio::task::block_in_place(work),
+        false => work(),
     }
 }
 

@@ -276,3 +276,38 @@ fn the_stderr_tail_is_bounded() {
     }
     assert_eq!(words.to_line(), words.0[9], "only the newest line fits");
 }
+
+/// The longest texts of a server: an answer, answers that need a repair, and texts that cannot be read.
+pub(in super::super) fn longest_texts() -> impl Iterator<Item = String> {
+    let start = r#"{"jsonrpc":"2.0","id":1,"result":["#;
+    let texts = [
+        (start, "\"\\n\\u00e9\",", "1]}"),
+        (start, "NaN,", "1]}"),
+        (start, "{\"id\":1},", "undefined]}"),
+        (start, "{'id':1},", "1"),
+        ("", "{\"id\":1,\"result\":", ""),
+    ];
+    texts.into_iter().map(|(start, part, end)| {
+        let room = MAX_MESSAGE_BYTES - start.len() - end.len();
+        [start, &part.repeat(room / part.len()), end].concat()
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn reading_the_longest_lines_delays_no_call() {
+    for text in longest_texts() {
+        let (link, _inbox, mut server) = pipe_link();
+        // Both are tasks of the one worker.
+        let reading = tokio::spawn(async move {
+            let writing = async {
+                server.write_all(text.as_bytes()).await.ok();
+                server.write_all(b"\n").await.ok();
+                drop(server);
+                text
+            };
+            tokio::join!(link.request(ask(1)), writing).1
+        });
+        let (text, delay) = tokio::spawn(canary::run_beside(reading, async || ())).await.unwrap();
+        assert!(delay <= canary::MAX_DELAY, "{delay:?}: {}", &text[..80]);
+    }
+}

@@ -346,8 +346,9 @@ impl Supervisor {
             status.reason = None;
         }
         drop(status);
-        self.state.send_replace((state, session));
+        // Before those who wait for the state go on: they look a tool up, and learn why its server has none.
         self.publish_state(state.of_source());
+        self.state.send_replace((state, session));
         if state != ServerState::Connecting {
             self.listed.cancel();
             self.attempted.cancel();

@@ -305,7 +305,7 @@ impl FileContext {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ErrorCode> {
         self.threads.run(&self.plugin, work).await.map_err(|undone| match undone {
-            BlockingError::Busy => ErrorCode::Busy,
+            BlockingError::Busy | BlockingError::NoThread => ErrorCode::Busy,
             BlockingError::TimedOut | BlockingError::Failed => ErrorCode::Io,
         })
     }

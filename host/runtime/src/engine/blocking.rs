@@ -4,13 +4,13 @@
 //! has its own threads. Each task holds its permit until its thread is free again, even if its caller gave up. A
 //! hanging file system blocks only these threads.
 
+use std::collections::VecDeque;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::OnceLock;
 use std::time::Duration;
 
-use tokio::runtime::{Builder, Runtime};
-use tokio::sync::Semaphore;
-use tokio_util::task::AbortOnDropHandle;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use tokio::sync::{Semaphore, oneshot};
 use toolbay_policy::name::PluginId;
 
 use crate::engine::admission::FairSemaphore;
@@ -24,6 +24,8 @@ const GUEST_THREADS_OF_PLUGIN: u32 = 32;
 const GUEST_OPERATIONS_WAITING: u32 = 16_384;
 /// Number of threads for the host's own files.
 const HOST_THREADS: u32 = 8;
+/// How long a thread waits for more work before it ends.
+const IDLE_THREAD: Duration = Duration::from_secs(10);
 /// How long the host waits for its own disk, including the wait for a thread.
 const HOST_DEADLINE: Duration = Duration::from_secs(10);
 
@@ -36,49 +38,112 @@ pub(crate) enum BlockingError {
     /// The deadline passed.
     #[error("the disk did not answer within {} seconds", HOST_DEADLINE.as_secs())]
     TimedOut,
-    /// The work panicked, or the thread could not be started.
+    /// The work panicked.
     #[error("the host failed while it handled the file")]
     Failed,
+    /// The system lets the host start no thread.
+    #[error("the host cannot start a thread for the file; try again later")]
+    NoThread,
 }
 
 /// A pool whose threads exist only while they are needed.
-#[derive(Debug)]
-struct ThreadPool {
-    /// A runtime that runs no tasks, only blocking work.
-    runtime: OnceLock<Option<Runtime>>,
-    max_threads: u32,
+///
+/// The pool of a runtime of tokio panics if it cannot start its first thread, and a limit on processes would then cost each
+/// call a panic.
+#[derive(Debug, Default)]
+struct ThreadPool(Arc<PoolState>);
+
+#[derive(Default)]
+struct PoolState {
+    queue: Mutex<WorkQueue>,
+    /// Notified for new work, and when the pool is dropped.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct WorkQueue {
+    waiting: VecDeque<Box<dyn FnOnce() + Send>>,
+    threads: usize,
+    idle_threads: usize,
+    is_closed: bool,
+}
+
+impl std::fmt::Debug for PoolState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PoolState").field("threads", &self.queue.lock().threads).finish_non_exhaustive()
+    }
 }
 
 impl ThreadPool {
-    const fn new(most: u32) -> Self {
-        Self { runtime: OnceLock::new(), max_threads: most }
-    }
-
     /// Runs work on a thread. The caller holds a permit; there are as many permits as threads.
     async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, BlockingError> {
-        let build = || {
-            let most = usize::try_from(self.max_threads).unwrap_or(1);
-            let built =
-                Builder::new_current_thread().thread_name("toolbay-files").max_blocking_threads(most).build();
-            built
-                .inspect_err(|error| tracing::error!(%error, "the threads for files could not be started"))
-                .ok()
+        let (send, done) = oneshot::channel();
+        let work = move || {
+            // Work that has not begun is dropped when the caller gives up.
+            if !send.is_closed() {
+                // The panic hook has logged a panic, and `done` fails.
+                if let Ok(value) = std::panic::catch_unwind(AssertUnwindSafe(work)) {
+                    send.send(value).ok();
+                }
+            }
         };
-        let runtime = self.runtime.get_or_init(build).as_ref().ok_or(BlockingError::Failed)?;
-        // When the caller gives up, work that has not started is dropped.
-        AbortOnDropHandle::new(runtime.spawn_blocking(work)).await.map_err(|_| BlockingError::Failed)
+        self.push(Box::new(work))?;
+        done.await.map_err(|_| BlockingError::Failed)
+    }
+
+    /// Queues work, and starts a thread unless one is idle. Without a new thread the work waits for one that runs.
+    fn push(&self, work: Box<dyn FnOnce() + Send>) -> Result<(), BlockingError> {
+        let mut queue = self.0.queue.lock();
+        if queue.waiting.len() < queue.idle_threads {
+            self.0.changed.notify_one();
+        } else {
+            let state = Arc::clone(&self.0);
+            let thread = std::thread::Builder::new().name("toolbay-files".to_owned());
+            match thread.spawn(move || state.run_thread()) {
+                Ok(_detached) => queue.threads += 1,
+                Err(_) if queue.threads > 0 => {}
+                Err(error) => {
+                    tracing::error!(%error, "no thread for files can be started");
+                    return Err(BlockingError::NoThread);
+                }
+            }
+        }
+        queue.waiting.push_back(work);
+        Ok(())
+    }
+}
+
+impl PoolState {
+    /// Does work until there has been none for [`IDLE_THREAD`].
+    fn run_thread(&self) {
+        let mut queue = self.queue.lock();
+        loop {
+            if let Some(work) = queue.waiting.pop_front() {
+                MutexGuard::unlocked(&mut queue, work);
+                continue;
+            }
+            if queue.is_closed {
+                break;
+            }
+            queue.idle_threads += 1;
+            let waited = self.changed.wait_for(&mut queue, IDLE_THREAD);
+            queue.idle_threads -= 1;
+            if waited.timed_out() && queue.waiting.is_empty() {
+                break;
+            }
+        }
+        queue.threads -= 1;
     }
 }
 
 impl Drop for ThreadPool {
     fn drop(&mut self) {
-        if let Some(Some(runtime)) = self.runtime.take() {
-            // The last owner may be an async task, which must not block on a hanging thread.
-            runtime.shutdown_background();
-        }
+        // Its threads end once their work has. The last owner may be an async task, which must not wait for one that hangs.
+        self.0.queue.lock().is_closed = true;
+        self.0.changed.notify_all();
     }
 }
 
@@ -92,7 +157,7 @@ pub(crate) struct GuestThreads {
 impl Default for GuestThreads {
     fn default() -> Self {
         let permits = FairSemaphore::new(GUEST_THREADS, GUEST_OPERATIONS_WAITING);
-        Self { permits, threads: Arc::new(ThreadPool::new(GUEST_THREADS)) }
+        Self { permits, threads: Arc::default() }
     }
 }
 
@@ -129,7 +194,7 @@ impl Default for HostThreads {
     fn default() -> Self {
         Self {
             permits: Arc::new(Semaphore::new(HOST_THREADS as usize)),
-            threads: ThreadPool::new(HOST_THREADS),
+            threads: ThreadPool::default(),
             deadline: HOST_DEADLINE,
         }
     }

@@ -152,7 +152,7 @@ impl GuestEntry<'_> {
         let result = match done {
             Ok(Ok(Ok(value))) => Ok(value),
             Ok(Ok(Err(error))) => Err(self.failure(&error, state)),
-            Ok(Err(EnginePanic)) => Err(self.panic_fault().into()),
+            Ok(Err(EnginePanic)) => Err(self.panic_failure()),
             Err(ended) => Err(ended.into()),
         };
         (result, usage)
@@ -206,11 +206,15 @@ impl GuestEntry<'_> {
         Ok(())
     }
 
-    /// The fault of a guest that made the engine panic. A guest can reach panics of the engine, so they count for its
-    /// circuit breaker like its own traps. The panic hook has logged where it was.
-    fn panic_fault(&self) -> Fault {
+    /// The failure of a call that made the engine panic. A guest can reach panics of the engine, so they count for its
+    /// circuit breaker like its own traps, unless the host lacks something. The panic hook has logged where it was.
+    fn panic_failure(&self) -> Failure {
         tracing::error!(plugin = %self.plugin, "the engine panicked while a plugin ran");
+        if let Some(lacked) = shortage::probe() {
+            return self.shortage_failure(lacked, None);
+        }
         Fault::new(FaultKind::Trap, format!("`{}` trapped: it broke the engine that runs it", self.plugin))
+            .into()
     }
 
     fn deadline_fault(&self) -> Fault {

@@ -1,12 +1,14 @@
 //! The connection to NATS.
 
+use std::error::Error;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream::context::{
-    AccountErrorKind, CreateStreamError, CreateStreamErrorKind, GetStreamErrorKind,
+    AccountErrorKind, CreateStreamError, CreateStreamErrorKind, GetStreamErrorKind, RequestError,
+    RequestErrorKind,
 };
 use async_nats::jetstream::stream::{Config, Stream};
 use async_nats::jetstream::{self, Context, ErrorCode};
@@ -36,7 +38,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 pub(crate) const REQUEST: Duration = Duration::from_secs(2);
 /// How often a stream is asked for. A cluster answers once the copies of the stream have a leader, which can take longer than a
 /// request.
-const MAX_CREATIONS: u32 = 5;
+const MAX_REQUESTS: u32 = 5;
 /// The first version that this code was tested with.
 const OLDEST: (u64, u64) = (2, 11);
 /// Most bytes of a credentials file.
@@ -274,7 +276,7 @@ impl Connection {
     }
 
     async fn stream(&self, name: &str) -> Result<Stream, ConnectionError> {
-        self.context.get_stream(name).await.map_err(|error| match error.kind() {
+        until_answered(|| self.context.get_stream(name)).await.map_err(|error| match error.kind() {
             GetStreamErrorKind::JetStream(problem) if problem.error_code() == ErrorCode::STREAM_NOT_FOUND => {
                 ConnectionError::Unpublished { address: self.address.to_string(), stream: name.to_owned() }
             }
@@ -311,12 +313,17 @@ impl Connection {
         }
     }
 
-    fn lacks(&self, stream: &str, error: &dyn std::error::Error) -> ConnectionError {
+    fn lacks(&self, stream: &str, error: &(dyn Error + 'static)) -> ConnectionError {
+        // A server does not answer what it does not permit, either.
+        let cause = match has_timed_out(error) {
+            true => "its copies have no leader (`nats stream report`), or this account has no permission: ",
+            false => "",
+        };
         let error = describe(error);
         ConnectionError::Server {
             address: self.address.to_string(),
             problem: format!(
-                "does not give the stream `{stream}` ({error}): see `toolbay shared permissions`"
+                "does not give the stream `{stream}` ({error}): {cause}see `toolbay shared permissions`"
             ),
         }
     }
@@ -328,19 +335,27 @@ impl Connection {
     }
 }
 
-/// Creates a stream, and asks again while there is no answer. Each further request finds the stream of the first.
-async fn until_answered<T, F: Future<Output = Result<T, CreateStreamError>>>(
-    mut create: impl FnMut() -> F,
-) -> Result<T, CreateStreamError> {
+/// Makes a request, and makes it again while there is no answer. Each request to create a stream finds the stream of the first.
+async fn until_answered<T, E: Error + 'static, F: Future<Output = Result<T, E>>>(
+    mut request: impl FnMut() -> F,
+) -> Result<T, E> {
     let mut asked = 1;
     loop {
-        match create().await {
-            Err(error) if error.kind() == CreateStreamErrorKind::TimedOut && asked < MAX_CREATIONS => {
-                asked += 1;
-            }
+        match request().await {
+            Err(error) if has_timed_out(&error) && asked < MAX_REQUESTS => asked += 1,
             answer => return answer,
         }
     }
+}
+
+/// Whether no server answered the request.
+fn has_timed_out(error: &(dyn Error + 'static)) -> bool {
+    std::iter::successors(Some(error), |error| (*error).source()).any(|error| {
+        error.downcast_ref::<RequestError>().is_some_and(|error| error.kind() == RequestErrorKind::TimedOut)
+            || error
+                .downcast_ref::<CreateStreamError>()
+                .is_some_and(|error| error.kind() == CreateStreamErrorKind::TimedOut)
+    })
 }
 
 /// Whether JetStream says that it has no room for what a stream may have.
@@ -421,6 +436,8 @@ fn report(event: &Event) {
 mod tests {
     use std::cell::Cell;
 
+    use async_nats::jetstream::context::GetStreamError;
+
     use super::*;
 
     /// How often a stream is asked for whose leader answers the request of this number, and whether it is created.
@@ -429,16 +446,27 @@ mod tests {
         let created = until_answered(|| {
             asked.set(asked.get() + 1);
             let has_leader = asked.get() >= leader_since;
-            async move { has_leader.then_some(()).ok_or_else(|| CreateStreamErrorKind::TimedOut.into()) }
+            let timed_out = || CreateStreamError::from(CreateStreamErrorKind::TimedOut);
+            async move { has_leader.then_some(()).ok_or_else(timed_out) }
         });
         let created = created.await.is_ok();
         (asked.get(), created)
     }
 
     #[tokio::test]
+    async fn a_request_without_an_answer_is_told_from_a_refusal() {
+        let timeout = RequestError::new(RequestErrorKind::TimedOut);
+        let refusal = RequestError::new(RequestErrorKind::NoResponders);
+        for (source, timed_out) in [(timeout, true), (refusal, false)] {
+            let error = GetStreamError::with_source(GetStreamErrorKind::Request, source);
+            assert_eq!(has_timed_out(&error), timed_out, "{error}");
+        }
+    }
+
+    #[tokio::test]
     async fn a_stream_is_asked_for_until_it_has_a_leader() {
         assert_eq!(asked(1).await, (1, true));
         assert_eq!(asked(3).await, (3, true));
-        assert_eq!(asked(MAX_CREATIONS + 1).await, (MAX_CREATIONS, false));
+        assert_eq!(asked(MAX_REQUESTS + 1).await, (MAX_REQUESTS, false));
     }
 }

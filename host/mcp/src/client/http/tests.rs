@@ -288,3 +288,16 @@ async fn json_is_read_under_any_media_type() {
         assert!(why.contains(part) && why.contains("`url`") && why.contains("<html>Log in"), "{why}");
     }
 }
+
+#[tokio::test]
+async fn reading_the_longest_responses_delays_no_call() {
+    for text in super::super::stdio::tests::longest_texts() {
+        for (kind, before, after) in [("application/json", "", ""), ("text/event-stream", "data: ", "\n\n")] {
+            let body = format!("{before}{}{after}", &text[..text.len() - before.len()]);
+            let server = Peer::new(move |_, _, _| (200, Some(kind), body.clone()));
+            let reading = tokio::spawn(async move { drop(ask(&link(&server), 1, "x").await) });
+            let ((), delay) = canary::run_beside(reading, async || ()).await;
+            assert!(delay <= canary::MAX_DELAY, "{kind}, {delay:?}: {}", &text[..80]);
+        }
+    }
+}
