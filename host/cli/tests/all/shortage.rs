@@ -147,10 +147,12 @@ fn a_server_that_can_start_no_thread_says_so_and_runs_calls_once_it_can() {
         "for root, folders, files in os.walk(os.environ['HOME']):\n    \
              for name in ['.', *files]: os.lchown(os.path.join(root, name), os.getuid() or {}, -1)\n\
          {user}\n\
-         own = [id for id in os.listdir('/proc') if id.isdigit() and os.stat('/proc/' + id).st_uid == os.getuid()]\n\
-         threads = sum(len(os.listdir(f'/proc/{{id}}/task')) for id in own)\n\
+         def threads(id):\n    \
+             try: return len(os.listdir(f'/proc/{{id}}/task')) if os.stat(f'/proc/{{id}}').st_uid == os.getuid() else 0\n    \
+             except OSError: return 0\n\
+         own = sum(map(threads, os.listdir('/proc')))\n\
          most = resource.getrlimit(resource.RLIMIT_NPROC)[1]\n\
-         resource.setrlimit(resource.RLIMIT_NPROC, (threads + 60, most))",
+         resource.setrlimit(resource.RLIMIT_NPROC, (own + 60, most))",
         100_000 + std::process::id()
     );
     let mut command = prepared(&folder, &preparation, &["serve"]);

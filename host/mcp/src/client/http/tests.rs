@@ -290,8 +290,8 @@ async fn json_is_read_under_any_media_type() {
 }
 
 #[tokio::test]
-async fn reading_the_longest_responses_delays_no_call() {
-    for text in super::super::stdio::tests::longest_texts() {
+async fn reading_a_long_response_delays_no_call() {
+    for text in super::super::stdio::tests::long_texts() {
         for (kind, before, after) in [("application/json", "", ""), ("text/event-stream", "data: ", "\n\n")] {
             let body = format!("{before}{}{after}", &text[..text.len() - before.len()]);
             let server = Peer::new(move |_, _, _| (200, Some(kind), body.clone()));
