@@ -80,7 +80,7 @@ pub(super) struct Supervisor {
     lost_sessions: Arc<LostSessions>,
     /// Fingerprint of the inputs of the server that are not in its section, such as values of secrets.
     start_fingerprint: u64,
-    /// The status without its reason, which [`Self::status`] adds.
+    /// The status without its reason, which `Supervisor::status` adds.
     status: Mutex<ServerStatus>,
     /// Why the server is not ready. Locked after `status`, if both are.
     failure: Mutex<Option<PolicyRefusal>>,
