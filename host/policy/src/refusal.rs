@@ -29,14 +29,26 @@ impl PolicyRefusal {
         Self { text: text.into(), hint: Some(hint.into()) }
     }
 
-    /// Splits a text written for the operator. The model's part ends before the clause that says what to write in the
-    /// policy.
+    /// Changes the text and keeps the hint.
     #[must_use]
-    pub fn from_operator_text(text: &str) -> Self {
-        let Some(at) = text.find("write in the policy") else { return text.into() };
-        let before = text.get(..at).unwrap_or_default();
-        let clause = before.rfind(';').and_then(|at| before.get(..at)).unwrap_or(before);
-        Self::new(clause.trim_end_matches([' ', ':', ',']), text)
+    pub fn map_text(self, change: impl FnOnce(String) -> String) -> Self {
+        Self { text: change(self.text), hint: self.hint }
+    }
+
+    /// Changes both texts in the same way: removes the values of secrets from them, or cuts them.
+    #[must_use]
+    pub fn map_both(&self, change: impl Fn(&str) -> String) -> Self {
+        Self { text: change(&self.text), hint: self.hint.as_deref().map(change) }
+    }
+
+    /// Adds a hint after the one that is there, if there is one to add.
+    #[must_use]
+    pub fn with_further_hint(self, further: Option<String>) -> Self {
+        let hint = match (self.hint, further) {
+            (Some(hint), Some(further)) => Some(format!("{hint}; {further}")),
+            (hint, further) => hint.or(further),
+        };
+        Self { text: self.text, hint }
     }
 
     /// Returns the message for a model that called `tool`.
@@ -52,6 +64,16 @@ impl PolicyRefusal {
     #[must_use]
     pub fn for_operator(&self) -> String {
         format_for_operator(&self.text, self.hint.as_deref())
+    }
+
+    /// Returns the message with the hint as its last clause, for the operator: for the hints of MCP servers, which begin in
+    /// lower case.
+    #[must_use]
+    pub fn in_one_sentence(&self) -> String {
+        match &self.hint {
+            Some(hint) => format!("{}; {hint}", self.text),
+            None => self.text.clone(),
+        }
     }
 }
 
@@ -123,18 +145,24 @@ mod tests {
         assert_eq!(refusal.for_operator(), whole);
         let plain = PolicyRefusal::from("it is switched off");
         assert_eq!((plain.for_model("t"), plain.for_operator()), (plain.text.clone(), plain.text.clone()));
-        for (text, model) in [
-            ("it did not begin; to give it longer, write in the policy: [mcp.x] a = …", "it did not begin"),
-            (
-                "status 401: it wants credentials; write in the policy: [mcp.x] b",
-                "status 401: it wants credentials",
-            ),
-        ] {
-            let split = PolicyRefusal::from_operator_text(text);
-            assert_eq!((split.text.as_str(), split.hint.as_deref()), (model, Some(text)));
-        }
-        assert_eq!(PolicyRefusal::from_operator_text("it is gone"), "it is gone".into());
         // A tool name is caller input.
         assert!(!not_permitted_notice("a\nb").contains('\n'));
+    }
+
+    #[test]
+    fn a_hint_stays_apart_from_the_text_until_it_is_shown() {
+        let refusal =
+            PolicyRefusal::new("it did not begin", "to give it longer, write in the policy: [mcp.x] a = …");
+        let named = refusal.map_text(|text| format!("the server `x`: {text}"));
+        assert_eq!(named.text, "the server `x`: it did not begin");
+        let whole = "the server `x`: it did not begin; to give it longer, write in the policy: [mcp.x] a = …";
+        assert_eq!(named.in_one_sentence(), whole);
+        let cut = named.map_both(|text| text.chars().take(10).collect());
+        assert_eq!(cut, PolicyRefusal::new("the server", "to give it"));
+        let both = cut.with_further_hint(None).with_further_hint(Some("or wait".to_owned()));
+        assert_eq!(both.hint.as_deref(), Some("to give it; or wait"));
+        let plain = PolicyRefusal::from("it is gone").with_further_hint(Some("start it".to_owned()));
+        assert_eq!(plain, PolicyRefusal::new("it is gone", "start it"));
+        assert_eq!(PolicyRefusal::from("it is gone").in_one_sentence(), "it is gone");
     }
 }

@@ -10,6 +10,7 @@ use futures_util::Stream;
 use tokio::io::{AsyncRead, AsyncWrite};
 use toolbay_policy::mcp_server::{HttpServerConfig, StdioServerConfig};
 use toolbay_policy::name::PluginId;
+use toolbay_policy::refusal::PolicyRefusal;
 
 use crate::call::invoke::BoxFuture;
 
@@ -127,18 +128,29 @@ impl fmt::Debug for CredentialsLock {
     }
 }
 
-/// The error of a connection attempt.
+/// The error of a connection attempt. Its `Display` has no policy lines: they are the hint of [`Self::into_refusal`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectorError {
     /// The policy or a limit refuses the connection; a retry does not help.
-    #[error("{0}")]
-    Denied(String),
+    #[error("{}", .0.text)]
+    Denied(PolicyRefusal),
     /// The peer redirects with this status to where the request is not sent.
     #[error("the server answered with status {0}: {1}")]
     Redirected(u16, String),
     /// The program, the connection or the peer failed.
-    #[error("{0}")]
-    Failed(String),
+    #[error("{}", .0.text)]
+    Failed(PolicyRefusal),
+}
+
+impl ConnectorError {
+    /// What happened, and the hint for the operator.
+    #[must_use]
+    pub fn into_refusal(self) -> PolicyRefusal {
+        match self {
+            Self::Denied(why) | Self::Failed(why) => why,
+            redirected @ Self::Redirected(..) => redirected.to_string().into(),
+        }
+    }
 }
 
 /// A running program of a server. Dropping it kills the program with all its child processes.

@@ -18,7 +18,6 @@ use super::shared;
 use super::validate::ValidatedCall;
 use crate::audit;
 use crate::call::approval::{ApprovalCaller, ApprovalReply, ApprovalRequest, Approver, ArgumentsPreview};
-use crate::call::dialog::INPUT_REQUIRED;
 use crate::call::fault::{Fault, FaultKind};
 use crate::call::refusal::{Refusal, RefusalReason};
 use crate::call::{AdmittedCall, CallContext};
@@ -55,7 +54,7 @@ pub(super) async fn admit(
     let call = AdmittedCall { tool: Arc::clone(&tool.entry().def), args, parsed };
     if tool.ctx.turn.dry_run {
         let would_run = move || dry_run(&call, state);
-        return Err(EarlyResult::dry_run(Box::pin(tool.ctx.compute(steps, would_run)).await?));
+        return Err(EarlyResult::DryRun(Box::pin(tool.ctx.compute(steps, would_run)).await?));
     }
     Ok(call)
 }
@@ -141,7 +140,10 @@ async fn request_approval(
             guard.permission = Some(ruling.decision(true, Some(by)));
             return Ok(ApprovalState::Approved);
         }
-        Ok(ApprovalReply::Deferred) => return Err(postpone(guard, ctx).into()),
+        Ok(ApprovalReply::Deferred) => {
+            uncount(guard);
+            return Err(EarlyResult::NeedsInput);
+        }
         Ok(ApprovalReply::No(comment)) => {
             Denial::Person(comment.map(|text| text.chars().take(MAX_ANSWER).collect()))
         }
@@ -251,8 +253,8 @@ async fn await_reply(
     }
 }
 
-/// Ends a call that the client will repeat with the reply. This attempt does not count against the budgets.
-fn postpone(guard: &AuditGuard<'_>, ctx: &CallContext) -> Refusal {
+/// Returns what the call has taken of the budgets: the client will repeat it with the reply.
+fn uncount(guard: &AuditGuard<'_>) {
     let (batch, digests) = (guard.batch, guard.digests);
     batch
         .turn
@@ -261,8 +263,6 @@ fn postpone(guard: &AuditGuard<'_>, ctx: &CallContext) -> Refusal {
     if let Some(shared) = &batch.pipeline.shared {
         shared::return_call(shared, batch);
     }
-    let text = format!("Tool {} was not run: the call needs an approval first", ctx.tool);
-    Refusal::new(RefusalReason::InputRequired, text).with_subject(INPUT_REQUIRED)
 }
 
 fn cancelled() -> Fault {

@@ -18,9 +18,10 @@ use super::shape::{ShapedOutput, shape};
 use super::shared;
 use super::validate::validate;
 use super::{CallPolicy, PipelineParts};
+use crate::call::dialog::INPUT_REQUIRED;
 use crate::call::fault::Fault;
 use crate::call::invoke::Failure;
-use crate::call::refusal::Refusal;
+use crate::call::refusal::{Refusal, RefusalReason};
 use crate::call::trace::{CallTrace, Tracer};
 use crate::call::{ToolCall, TurnContext};
 use crate::output::budget;
@@ -48,35 +49,45 @@ pub(super) struct BatchContext {
     pub(super) deadline: Option<Instant>,
 }
 
-/// The result of a call that ends before its tool runs: a refusal, a host failure or a dry run. An error without a
-/// reason is none: [`Refusal`] has one, and the kind of a fault is one.
-pub(super) struct EarlyResult(Result<ToolOutput, Failure>);
+/// The result of a call that ends before its tool runs. No variant holds the error of a tool, so every refusal has a reason.
+pub(super) enum EarlyResult {
+    /// A gate refused the call.
+    Refused(Refusal),
+    /// The call was cancelled, or waited too long.
+    Fault(Fault),
+    /// The host failed.
+    HostFailed(String),
+    /// A dry run ends here.
+    DryRun(ToolOutput),
+    /// The client repeats the call with the reply of a person. This attempt counts for no budget.
+    NeedsInput,
+}
 
 impl EarlyResult {
-    /// The output of a dry run.
-    pub(super) fn dry_run(output: ToolOutput) -> Self {
-        Self(Ok(output))
-    }
-
-    /// A failure of the host.
-    pub(super) fn host_failed(problem: impl Into<String>) -> Self {
-        Self(Err(Failure::Host(problem.into())))
-    }
-
-    pub(super) fn into_result(self) -> Result<ToolOutput, Failure> {
-        self.0
+    /// The result for the caller, who called this tool.
+    pub(super) fn into_result(self, tool: &str) -> Result<ToolOutput, Failure> {
+        match self {
+            Self::Refused(refusal) => Err(refusal.into()),
+            Self::Fault(fault) => Err(fault.into()),
+            Self::HostFailed(problem) => Err(Failure::Host(problem)),
+            Self::DryRun(output) => Ok(output),
+            Self::NeedsInput => {
+                let text = format!("Tool {tool} was not run: the call needs an approval first");
+                Err(Refusal::new(RefusalReason::InputRequired, text).with_subject(INPUT_REQUIRED).into())
+            }
+        }
     }
 }
 
 impl From<Refusal> for EarlyResult {
     fn from(refusal: Refusal) -> Self {
-        Self(Err(refusal.into()))
+        Self::Refused(refusal)
     }
 }
 
 impl From<Fault> for EarlyResult {
     fn from(fault: Fault) -> Self {
-        Self(Err(fault.into()))
+        Self::Fault(fault)
     }
 }
 

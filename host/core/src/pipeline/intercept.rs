@@ -187,7 +187,7 @@ impl Interceptors {
                 },
                 Ok(Some(Err(error))) => Err(error.into()),
                 Err(early) => {
-                    let problem = early.into_result().err().map(|failure| failure.to_string());
+                    let problem = early.into_result(&tool.ctx.tool).err().map(|failure| failure.to_string());
                     report_failed(def, &problem.unwrap_or_default());
                     continue;
                 }
@@ -209,7 +209,7 @@ async fn run_contained<T>(ctx: &CallContext, method: impl Future<Output = T>) ->
         biased;
         () = ctx.cancel().cancelled() => Err(Fault::new(FaultKind::Cancelled, "the call was cancelled").into()),
         done = AssertUnwindSafe(method).catch_unwind() => {
-            done.map_err(|_| EarlyResult::host_failed("an interceptor panicked; see the log"))
+            done.map_err(|_| EarlyResult::HostFailed("an interceptor panicked; see the log".to_owned()))
         }
     }
 }

@@ -48,7 +48,7 @@ pub(super) async fn shape(
 ) -> ShapedOutput {
     let (batch, ctx) = (guard.batch, &*target.ctx);
     let (mut result, rules, original, memory) = match outcome {
-        Err(early) => (early.into_result(), HOST_RULES, None, CallMemory::default()),
+        Err(early) => (early.into_result(&ctx.tool), HOST_RULES, None, CallMemory::default()),
         Ok(InvokedCall { call, result, rules, memory }) => match &batch.parent {
             // A calling tool gets the complete output without a mark. Its own output is marked later.
             Some(parent) => {

@@ -123,7 +123,7 @@ impl<'a> HandshakeResult<'a> {
     fn parse(result: &'a RawValue) -> Result<Self, LinkError> {
         message::parse_object(result).map_err(|error| {
             let why = one_line(&error.to_string(), MAX_UNREDACTED_CHARS);
-            LinkError::InvalidResponse(format!("the result of the handshake cannot be parsed: {why}"))
+            LinkError::InvalidResponse(format!("the result of the handshake cannot be parsed: {why}").into())
         })
     }
 
@@ -144,7 +144,7 @@ impl<'a> HandshakeResult<'a> {
                 format!("it supports {some}, but not {MODERN}")
             }
         };
-        Err(LinkError::InvalidResponse(what))
+        Err(LinkError::InvalidResponse(what.into()))
     }
 
     fn into_negotiated(
@@ -221,8 +221,9 @@ impl ClientSession {
         session.negotiated = match (protocol, remembered) {
             (ProtocolEra::Legacy, _) => session.initialize().await?,
             (ProtocolEra::Modern, _) => session.discover().await?.map_err(|why| {
-                let text = format!("it does not support revision {MODERN}, which `protocol` requires: {why}");
-                LinkError::InvalidResponse(text)
+                LinkError::InvalidResponse(why.refusal().map_text(|why| {
+                    format!("it does not support revision {MODERN}, which `protocol` requires: {why}")
+                }))
             })?,
             (ProtocolEra::Auto, Some(Era::Legacy)) => session.initialize_again().await?,
             (ProtocolEra::Auto, remembered) => session.probe(remembered).await?,
@@ -355,14 +356,15 @@ impl ClientSession {
         };
         let hello = HandshakeResult::parse(&result)?;
         let Some(version) = hello.protocol_version.and_then(text_or_number) else {
-            return Err(LinkError::Denied("its answer to `initialize` has no `protocolVersion`".to_owned()));
+            return Err(LinkError::Denied("its answer to `initialize` has no `protocolVersion`".into()));
         };
         if !HANDSHAKE_VERSIONS.contains(&version.as_str()) {
-            return Err(LinkError::Denied(format!(
+            let text = format!(
                 "it supports only protocol revision `{}`; this host supports {MODERN} and {}",
                 one_line(&version, MAX_UNREDACTED_CHARS),
                 HANDSHAKE_VERSIONS.join(", ")
-            )));
+            );
+            return Err(LinkError::Denied(text.into()));
         }
         if let Link::Http(web) = &self.link {
             web.set_negotiated(&version, false);
@@ -414,9 +416,11 @@ where
 /// The error of a server that refuses `initialize` because it speaks 2026-07-28, and whose answer to `server/discover` does
 /// not show that.
 fn refused_both(refusal: &LinkError, why: &LinkError) -> LinkError {
-    LinkError::InvalidResponse(format!(
-        "it refuses `initialize` ({refusal}), and its answer to `server/discover` cannot be used: {why}"
-    ))
+    LinkError::InvalidResponse(why.refusal().map_text(|why| {
+        format!(
+            "it refuses `initialize` ({refusal}), and its answer to `server/discover` cannot be used: {why}"
+        )
+    }))
 }
 
 /// Whether a server refuses `initialize` because it speaks 2026-07-28.

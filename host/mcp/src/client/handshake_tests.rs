@@ -106,7 +106,7 @@ async fn negotiate(
     let session = tokio::time::timeout(Duration::from_secs(60), session).await;
     let found = match session {
         Ok(begun) => begun.map(|session| session.negotiated.protocol.clone()),
-        Err(_) => Err(BeginError::Failed(LinkError::Closed("start_timeout".to_owned()))),
+        Err(_) => Err(BeginError::Failed(LinkError::Closed("start_timeout".into()))),
     };
     let seconds = begun.elapsed().as_secs();
     let seen = seen.lock().clone();

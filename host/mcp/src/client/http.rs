@@ -15,6 +15,7 @@ use toolbay_core::call::compute::run_apart;
 use toolbay_core::call::server_connector::{BodyStream, ConnectorRequest, ConnectorResponse};
 use toolbay_policy::mcp_server::HttpServerConfig;
 use toolbay_policy::quantity;
+use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_policy::text::one_line;
 
 pub(super) use self::session::LostSessions;
@@ -253,10 +254,13 @@ impl HttpLink {
             drop(response);
             tries += 1;
             if tries > MAX_TOKEN_TRIES {
-                return Err(LinkError::Status(status, format!(" to {MAX_TOKEN_TRIES} different tokens")));
+                let text = format!(" to {MAX_TOKEN_TRIES} different tokens");
+                return Err(LinkError::Status(status, text.into()));
             }
             let better = authenticator.respond(&challenge, token.as_ref()).await;
-            better.map_err(|error| LinkError::Status(status, format!(": {error}")))?;
+            better.map_err(|error| {
+                LinkError::Status(status, error.into_refusal().map_text(|why| format!(": {why}")))
+            })?;
         }
     }
 
@@ -348,7 +352,7 @@ impl HttpLink {
         if response.is_ok() {
             self.inbox.record_activity();
         }
-        response.map_err(LinkError::InvalidResponse)
+        response.map_err(|problem| LinkError::InvalidResponse(problem.into()))
     }
 
     /// Records that a response was repaired.
@@ -370,7 +374,7 @@ impl HttpLink {
                 let seen =
                     self.inbox.requests.describe(id).map(|seen| format!("; {seen}")).unwrap_or_default();
                 let what = format!("the server's stream ended without a response{seen}");
-                return Err(LinkError::InvalidResponse(what));
+                return Err(LinkError::InvalidResponse(what.into()));
             };
             tokio::time::sleep(parser.retry.unwrap_or(RESUME_DELAY)).await;
             let response = self.send("GET", Vec::new(), vec![("last-event-id".to_owned(), last)]).await?;
@@ -384,9 +388,8 @@ impl HttpLink {
             parser = parser.into_resumed();
             body = response.body;
         }
-        Err(LinkError::InvalidResponse(format!(
-            "the server's stream was interrupted {MAX_RESUMES} times before the response"
-        )))
+        let what = format!("the server's stream was interrupted {MAX_RESUMES} times before the response");
+        Err(LinkError::InvalidResponse(what.into()))
     }
 
     /// Reads one stream up to the response or to its end.
@@ -398,10 +401,8 @@ impl HttpLink {
         total: &mut usize,
     ) -> Result<StreamEnd, LinkError> {
         let large = |what: &str, most: usize| {
-            LinkError::InvalidResponse(format!(
-                "the server sent {what} of more than {}",
-                quantity::show_bytes(most as u64)
-            ))
+            let most = quantity::show_bytes(most as u64);
+            LinkError::InvalidResponse(format!("the server sent {what} of more than {most}").into())
         };
         let mut held = self.inbox.track_response_buffer();
         while let Some(part) = body.next().await {
@@ -442,10 +443,8 @@ impl HttpLink {
                 self.inbox.record_invalid_message("in a stream", &event).map_err(ended)?;
                 return match found {
                     Some(found) if id.is_some() && found.id.number() == id => {
-                        Err(LinkError::InvalidResponse(format!(
-                            "the server's response cannot be read: {}",
-                            found.problem
-                        )))
+                        let what = format!("the server's response cannot be read: {}", found.problem);
+                        Err(LinkError::InvalidResponse(what.into()))
                     }
                     Some(_) | None => Ok(None),
                 };
@@ -499,7 +498,7 @@ impl HttpLink {
     /// Closes the connection because the server exceeded a limit on unsolicited messages.
     fn close_flooded(&self, flood: &FloodError) -> LinkError {
         self.inbox.closure.close(flood.to_string());
-        LinkError::Closed(flood.to_string())
+        LinkError::Closed(flood.to_string().into())
     }
 
     /// Opens the stream of unsolicited messages, so that none is lost during the first call. If the server does not
@@ -527,7 +526,7 @@ impl HttpLink {
             if status != 405 && self.has_lost_session(RefusalSign::Status(status)).await {
                 return Err(self.inbox.closure.error());
             }
-            return Err(LinkError::Status(status, String::new()));
+            return Err(LinkError::Status(status, PolicyRefusal::default()));
         }
         if !first {
             // Changes before the stream was open were missed: read the lists again.
@@ -553,14 +552,15 @@ impl HttpLink {
             return LinkError::Rpc(error);
         }
         let name = &self.inbox.name;
-        let hint = match status {
-            401 | 403 => format!(
-                ": it requires credentials; write in the policy: [mcp.{name}] bearer = \"NAME\" and [secrets.NAME]"
+        let why = match status {
+            401 | 403 => PolicyRefusal::new(
+                ": it requires credentials",
+                format!("write in the policy: [mcp.{name}] bearer = \"NAME\" and [secrets.NAME]"),
             ),
-            404 | 405 => ": check that `url` is the endpoint of an MCP server".to_owned(),
-            _ => quote(&body),
+            404 | 405 => ": check that `url` is the endpoint of an MCP server".into(),
+            _ => quote(&body).into(),
         };
-        LinkError::Status(status, hint)
+        LinkError::Status(status, why)
     }
 
     /// Ends the session, if there is one.
@@ -631,11 +631,12 @@ async fn collect(
     let mut bytes = Vec::new();
     while let Some(part) = body.next().await {
         let part = part.map_err(|why| {
-            LinkError::InvalidResponse(format!("the server's response was interrupted: {why}"))
+            LinkError::InvalidResponse(format!("the server's response was interrupted: {why}").into())
         })?;
         if bytes.len() + part.len() > most {
             let most = quantity::show_bytes(most as u64);
-            return Err(LinkError::InvalidResponse(format!("the server's response has more than {most}")));
+            let what = format!("the server's response has more than {most}");
+            return Err(LinkError::InvalidResponse(what.into()));
         }
         held.resize(bytes.len() + part.len()).map_err(buffer_full_error)?;
         bytes.extend(part);

@@ -441,7 +441,7 @@ pub(super) mod tests {
             _: &'a PluginId,
             _: &'a StdioServerConfig,
         ) -> BoxFuture<'a, Result<ServerProcess, ConnectorError>> {
-            Box::pin(async { Err(ConnectorError::Failed("nowhere".to_owned())) })
+            Box::pin(async { Err(ConnectorError::Failed("nowhere".into())) })
         }
 
         fn send<'a>(
@@ -450,7 +450,7 @@ pub(super) mod tests {
             _: &'a HttpServerConfig,
             _: ConnectorRequest,
         ) -> BoxFuture<'a, Result<ConnectorResponse, ConnectorError>> {
-            Box::pin(async { Err(ConnectorError::Failed("nowhere".to_owned())) })
+            Box::pin(async { Err(ConnectorError::Failed("nowhere".into())) })
         }
 
         fn send_oauth<'a>(
@@ -459,7 +459,7 @@ pub(super) mod tests {
             _: &'a HttpServerConfig,
             _: OAuthRequest,
         ) -> BoxFuture<'a, Result<ConnectorResponse, ConnectorError>> {
-            Box::pin(async { Err(ConnectorError::Failed("nowhere".to_owned())) })
+            Box::pin(async { Err(ConnectorError::Failed("nowhere".into())) })
         }
 
         fn secrets_fingerprint(&self, _: &StdioServerConfig) -> u64 {

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use toolbay_core::call::CallContext;
 use toolbay_core::call::server_connector::ConnectorError;
+use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_policy::text::one_line;
 
 use super::http::HttpLink;
@@ -14,36 +15,54 @@ use super::stdio::StdioLink;
 use crate::protocol::bounds::MAX_UNREDACTED_CHARS;
 use crate::protocol::message::RpcError;
 
-/// Why a request failed.
+/// Why a request failed. Its `Display` has no policy lines: they are the hint of [`Self::refusal`].
 #[derive(Debug, Clone, thiserror::Error)]
 pub(super) enum LinkError {
     /// The server answered with an error.
     #[error("{}", .0.describe())]
     Rpc(RpcError),
     /// The response is not valid. The connection stays open.
-    #[error("{0}")]
-    InvalidResponse(String),
-    /// The server, or a proxy in front of it, refused the request with this status.
-    #[error("the server answered with status {0}{1}")]
-    Status(u16, String),
+    #[error("{}", .0.text)]
+    InvalidResponse(PolicyRefusal),
+    /// The server, or a proxy in front of it, refused the request with this status. The text continues the sentence.
+    #[error("the server answered with status {}{}", .0, .1.text)]
+    Status(u16, PolicyRefusal),
     /// The connection is closed.
-    #[error("{0}")]
-    Closed(String),
+    #[error("{}", .0.text)]
+    Closed(PolicyRefusal),
     /// The server refused the request, because it no longer knows the session. A new session may run it. Contains the
     /// refusal.
     #[error("{0}")]
     SessionLost(Box<Self>),
     /// The policy or a limit of this host refused the request. A retry does not help.
-    #[error("{0}")]
-    Denied(String),
+    #[error("{}", .0.text)]
+    Denied(PolicyRefusal),
     /// Too many requests are in flight.
     #[error("{0}")]
     Busy(String),
 }
 
+impl LinkError {
+    /// What happened, and the hint for the operator.
+    pub(super) fn refusal(&self) -> PolicyRefusal {
+        let hint = match self {
+            Self::InvalidResponse(why) | Self::Status(_, why) | Self::Closed(why) | Self::Denied(why) => {
+                why.hint.clone()
+            }
+            Self::SessionLost(refusal) => refusal.refusal().hint,
+            Self::Rpc(_) | Self::Busy(_) => None,
+        };
+        PolicyRefusal { text: self.to_string(), hint }
+    }
+}
+
 impl From<RpcError> for LinkError {
     fn from(error: RpcError) -> Self {
-        if error.is_without_outcome() { Self::InvalidResponse(error.message) } else { Self::Rpc(error) }
+        if error.is_without_outcome() {
+            Self::InvalidResponse(error.message.into())
+        } else {
+            Self::Rpc(error)
+        }
     }
 }
 
@@ -51,7 +70,7 @@ impl From<ConnectorError> for LinkError {
     fn from(error: ConnectorError) -> Self {
         match error {
             ConnectorError::Denied(why) => Self::Denied(why),
-            ConnectorError::Redirected(status, why) => Self::Status(status, format!(": {why}")),
+            ConnectorError::Redirected(status, why) => Self::Status(status, format!(": {why}").into()),
             ConnectorError::Failed(why) => Self::Closed(why),
         }
     }
@@ -61,14 +80,14 @@ impl From<ConnectorError> for LinkError {
 #[derive(Debug, Default)]
 pub(super) struct LinkClosure {
     closed: CancellationToken,
-    reason: OnceLock<String>,
+    reason: OnceLock<PolicyRefusal>,
 }
 
 impl LinkClosure {
     /// Marks the connection as closed. The first reason stays.
-    pub(super) fn close(&self, why: String) {
+    pub(super) fn close(&self, why: impl Into<PolicyRefusal>) {
         // Set before the token fires, since waiters read the reason.
-        drop(self.reason.set(why));
+        drop(self.reason.set(why.into()));
         self.closed.cancel();
     }
 
@@ -77,13 +96,13 @@ impl LinkClosure {
     }
 
     /// Waits until the connection is closed and returns the reason.
-    pub(super) async fn wait_closed(&self) -> String {
+    pub(super) async fn wait_closed(&self) -> PolicyRefusal {
         self.closed.cancelled().await;
         self.reason.get().cloned().unwrap_or_default()
     }
 
     pub(super) fn error(&self) -> LinkError {
-        LinkError::Closed(self.reason.get().cloned().unwrap_or_else(|| "the connection is closed".to_owned()))
+        LinkError::Closed(self.reason.get().cloned().unwrap_or_else(|| "the connection is closed".into()))
     }
 }
 

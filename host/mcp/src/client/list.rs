@@ -250,7 +250,7 @@ pub(super) async fn read_undeclared_tools(session: &ClientSession) -> Result<Ser
         Ok(Err(error @ LinkError::Closed(_))) => return Err(error),
         Ok(Err(error)) => {
             listed.lacks_part = true;
-            format!("refuses `tools/list`: {error}")
+            format!("refuses `tools/list`: {}", error.refusal().in_one_sentence())
         }
         Err(_) => {
             listed.lacks_part = true;
@@ -308,13 +308,13 @@ pub(super) async fn read_list(
             1 => answer.await,
             _ => tokio::time::timeout_at(deadline, answer)
                 .await
-                .unwrap_or_else(|_| Err(LinkError::InvalidResponse("no answer came in time".to_owned()))),
+                .unwrap_or_else(|_| Err(LinkError::InvalidResponse("no answer came in time".into()))),
         };
         let result = match answer {
             Err(error) if page > 1 && !matches!(error, LinkError::Closed(_)) => {
-                let problem = format!(
-                    "page {page} of its list of {items} cannot be read: {error}; the rest is left out"
-                );
+                let why = error.refusal().in_one_sentence();
+                let problem =
+                    format!("page {page} of its list of {items} cannot be read: {why}; the rest is left out");
                 listed.miss(problem);
                 return Ok(listed);
             }

@@ -41,6 +41,7 @@ use toolbay_core::call::server_connector::{ConnectorRequest, ServerConnector};
 use toolbay_policy::mcp_server::{HttpServerConfig, McpServer, OAuthClientSettings, ServerTransport};
 use toolbay_policy::name::PluginId;
 use toolbay_policy::quantity;
+use toolbay_policy::refusal::PolicyRefusal;
 
 use self::authorization::{Authorization, OFFLINE_ACCESS};
 pub(super) use self::challenge::Challenge;
@@ -77,14 +78,24 @@ pub trait AuthorizationHandler: Send + Sync + fmt::Debug {
     fn open<'a>(&'a self, server: &'a str, url: &'a str) -> BoxFuture<'a, Result<(), String>>;
 }
 
-/// Why there is no token. The text is for the operator and contains no credentials.
+/// Why there is no token. `Display` is for the operator: it has the policy lines that would help, and no credentials.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct OAuthError(String);
+#[error("{}", .0.in_one_sentence())]
+pub struct OAuthError(PolicyRefusal);
 
 impl OAuthError {
-    fn new(text: String) -> Self {
-        Self(text)
+    fn new(why: impl Into<PolicyRefusal>) -> Self {
+        Self(why.into())
+    }
+
+    /// Changes the text and keeps the hint.
+    fn map_text(self, change: impl FnOnce(String) -> String) -> Self {
+        Self(self.0.map_text(change))
+    }
+
+    /// What happened, and the hint for the operator.
+    pub(super) fn into_refusal(self) -> PolicyRefusal {
+        self.0
     }
 }
 
@@ -274,19 +285,21 @@ impl Authenticator {
                 Ok(false) => {}
                 // A login that may still be good is not given up for an answer that did not come.
                 Err(TokenError::Failed(error)) => {
-                    return Err(OAuthError::new(format!("its token could not be renewed: {error}")));
+                    return Err(error.map_text(|why| format!("its token could not be renewed: {why}")));
                 }
                 Err(TokenError::Refused(error) | TokenError::UnknownClient(error)) => refusal = Some(error),
             }
         }
         if self.handler.is_none() {
-            let why = refusal.map(|error| format!(", since its token could not be renewed: {error}"));
-            return Err(OAuthError::new(format!(
-                "it requires a login{1}; run `toolbay mcp login {0}`, or write in the policy: [mcp.{0}] bearer = \"NAME\" \
-                 and [secrets.NAME]",
-                self.name,
-                why.unwrap_or_default()
-            )));
+            let why = refusal.map(|error| {
+                format!(", since its token could not be renewed: {}", error.into_refusal().text)
+            });
+            let text = format!("it requires a login{}", why.unwrap_or_default());
+            let hint = format!(
+                "run `toolbay mcp login {0}`, or write in the policy: [mcp.{0}] bearer = \"NAME\" and [secrets.NAME]",
+                self.name
+            );
+            return Err(OAuthError::new(PolicyRefusal::new(text, hint)));
         }
         if let Some(error) = refusal {
             tracing::info!(server = %self.name, "the token could not be renewed: {error}");
@@ -309,10 +322,11 @@ impl Authenticator {
         let outside =
             |allowed: &BTreeSet<String>| lacking.iter().find(|scope| !allowed.contains(*scope)).cloned();
         if let Some(scope) = self.settings.scopes.as_ref().and_then(outside) {
-            return Err(OAuthError::new(format!(
-                "it wants the scope `{scope}`; to request it, write in the policy: [mcp.{}.oauth] scopes = [\"{scope}\"]",
+            let hint = format!(
+                "to request it, write in the policy: [mcp.{}.oauth] scopes = [\"{scope}\"]",
                 self.name
-            )));
+            );
+            return Err(OAuthError::new(PolicyRefusal::new(format!("it wants the scope `{scope}`"), hint)));
         }
         if !lacking.is_subset(&now.wanted) {
             now.wanted.extend(lacking);
@@ -357,7 +371,7 @@ impl Authenticator {
             Ok(Ok(response)) => {
                 Ok((response.status, Challenge::from_headers(&response.headers).unwrap_or_default()))
             }
-            Ok(Err(error)) => Err(OAuthError::new(error.to_string())),
+            Ok(Err(error)) => Err(OAuthError::new(error.into_refusal())),
             Err(_) => Err(OAuthError::new("the server did not answer".to_owned())),
         }
     }
@@ -399,7 +413,8 @@ impl Authenticator {
                 client = other;
                 let again = token::request_tokens(&flow, &endpoint, &client, &grant, &resource).await;
                 again.map_err(|second| {
-                    OAuthError::new(format!("{error}; then: {}", OAuthError::from(second)))
+                    let first = error.into_refusal().text;
+                    OAuthError::from(second).map_text(|second| format!("{first}; then: {second}"))
                 })?
             }
             requested => requested?,

@@ -51,7 +51,7 @@ impl Supervisor {
             (supervisor.encode_list(&of, &listed), listed)
         });
         let (encoded, listed) =
-            made.await.map_err(|_| LinkError::Closed("its tools could not be imported".to_owned()))?;
+            made.await.map_err(|_| LinkError::Closed("its tools could not be imported".into()))?;
         self.save_list(encoded).await;
         *self.listed_tools.lock() = listed.items;
         Ok(())

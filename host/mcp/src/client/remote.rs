@@ -82,7 +82,7 @@ impl RemoteTool {
                 session = self.supervisor.session(self.timeout).await?;
                 sent = self.send_round(&session, call, (ctx, notes), more).await;
             }
-            let raw = sent.map_err(|error| self.failure_from(error))?;
+            let raw = sent.map_err(|error| self.failure_from(error, ctx))?;
             // A value that was guessed is no result. The reason has what arrived.
             if let Some(repair) = notes.take_repair() {
                 let what =
@@ -198,7 +198,7 @@ impl RemoteTool {
         )
     }
 
-    fn failure_from(&self, error: LinkError) -> Failure {
+    fn failure_from(&self, error: LinkError, ctx: &CallContext) -> Failure {
         let server = self.server_name();
         match error {
             LinkError::Rpc(error) => {
@@ -215,30 +215,37 @@ impl RemoteTool {
                 let details = ErrorDetails { structured: error.data, content: Vec::new() };
                 self.with_path_hint(ToolError::new(code, text).with_details(details)).into()
             }
-            LinkError::InvalidResponse(what) => self.protocol_error(&what).into(),
-            LinkError::SessionLost(refusal) => self.failure_from(*refusal),
-            LinkError::Status(..) => {
-                let why = PolicyRefusal::from_operator_text(&self.supervisor.sanitize(&error.to_string()));
-                let text = format!("the MCP server `{server}`: {}", why.text);
-                ToolError::new(ErrorCode::ExecutionFailed, text).with_hint(why.hint).into()
+            LinkError::InvalidResponse(what) => {
+                add_hint(ctx, what.hint);
+                self.protocol_error(&what.text).into()
             }
-            LinkError::Denied(why) => {
-                let why = PolicyRefusal::from_operator_text(&why);
-                let text = format!("the MCP server `{server}`: {}", why.text);
-                ToolError::new(ErrorCode::NotAvailable, text).with_hint(why.hint).into()
+            LinkError::SessionLost(refusal) => self.failure_from(*refusal, ctx),
+            LinkError::Status(..) => {
+                let PolicyRefusal { text, hint } = self.supervisor.sanitize_refusal(&error.refusal());
+                let text = format!("the MCP server `{server}`: {text}");
+                ToolError::new(ErrorCode::ExecutionFailed, text).with_hint(hint).into()
+            }
+            LinkError::Denied(PolicyRefusal { text, hint }) => {
+                let text = format!("the MCP server `{server}`: {text}");
+                ToolError::new(ErrorCode::NotAvailable, text).with_hint(hint).into()
             }
             LinkError::Busy(why) => {
                 let fault = Fault::new(FaultKind::Busy, format!("the MCP server `{server}` is busy: {why}"));
                 fault.retry_after(Duration::from_secs(1)).into()
             }
-            LinkError::Closed(why) => Fault::new(
-                FaultKind::Trap,
-                format!(
-                    "the MCP server `{server}` disconnected during the call: {}",
-                    self.supervisor.sanitize(&why)
-                ),
-            )
-            .into(),
+            LinkError::Closed(why) => {
+                let PolicyRefusal { text, hint } = self.supervisor.sanitize_refusal(&why);
+                add_hint(ctx, hint);
+                let text = format!("the MCP server `{server}` disconnected during the call: {text}");
+                Fault::new(FaultKind::Trap, text).into()
+            }
         }
+    }
+}
+
+/// Keeps the hint of a fault, which has no field for it.
+fn add_hint(ctx: &CallContext, hint: Option<String>) {
+    if let Some(hint) = hint {
+        ctx.add_hint(hint);
     }
 }

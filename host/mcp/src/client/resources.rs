@@ -201,7 +201,7 @@ async fn list_resources(
             Ok(Err(LinkError::Rpc(_))) if list == ListKind::Templates && before.templates.is_empty() => {
                 continue;
             }
-            Ok(Err(error)) => unread(&error.to_string()),
+            Ok(Err(error)) => unread(&error.refusal().in_one_sentence()),
             Err(_) => unread("no answer in time"),
         };
         let lacks_part = listed.lacks_part;
@@ -525,7 +525,15 @@ impl Supervisor {
                 Ok(parts)
             }
             Err(LinkError::Rpc(error)) if matches!(error.code, NOT_FOUND | INVALID_PARAMS) => Err(None),
-            Err(error) => Err(self.read_error(&error.to_string())),
+            Err(error) => {
+                let why = error.refusal();
+                if why.hint.is_some() {
+                    // The client may belong to a model, so only the log has the hint.
+                    let why = self.sanitize_refusal(&why).in_one_sentence();
+                    tracing::warn!(server = self.name(), "a resource cannot be read: {why}");
+                }
+                Err(self.read_error(&why.text))
+            }
         }
     }
 

@@ -104,7 +104,7 @@ impl ClientSession {
             )));
         }
         let _waits = QueueSlot(&self.queued);
-        self.slots.acquire().await.map_err(|_| LinkError::Closed("the connection is closed".to_owned()))
+        self.slots.acquire().await.map_err(|_| LinkError::Closed("the connection is closed".into()))
     }
 
     /// Whether the server may send unsolicited messages on a separate stream: list changes and, from legacy servers

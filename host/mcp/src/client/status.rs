@@ -58,7 +58,7 @@ pub struct ServerStatus {
     pub tools: usize,
     /// How a child process is sandboxed; `None` for a URL.
     pub confinement: Option<&'static str>,
-    /// Why the server is not ready.
+    /// Why the server is not ready, for the operator: with the policy lines that would help.
     pub reason: Option<String>,
     /// Problems in the server's lists.
     pub problems: Vec<String>,

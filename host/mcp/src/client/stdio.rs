@@ -104,7 +104,7 @@ impl StdioState {
                     let what =
                         format!("it answered with id {id}, which matches no request, instead of {expected}");
                     // The request may have been cancelled meanwhile.
-                    drop(waiting.send(Err(LinkError::InvalidResponse(what))));
+                    drop(waiting.send(Err(LinkError::InvalidResponse(what.into()))));
                 }
             }
         }
@@ -438,7 +438,7 @@ impl LineHandler<'_> {
         if let Some(UnreadableResponse { id, problem }) = whole.as_deref().and_then(UnreadableResponse::find)
         {
             let what = format!("its answer cannot be read: {problem}");
-            if !self.shared.resolve(&id, Err(LinkError::InvalidResponse(what))) {
+            if !self.shared.resolve(&id, Err(LinkError::InvalidResponse(what.into()))) {
                 self.shared.handle_stray_response(&id)?;
             }
         } else if let Some(found) = UnreadableResponse::find_anywhere(line)
@@ -452,7 +452,7 @@ impl LineHandler<'_> {
                 // The text around the answer may belong to another request.
                 let problem = if is_alone { found.problem } else { unreadable::describe_kind(line) };
                 let what = format!("its answer cannot be read: {problem}");
-                self.doubt(id, LinkError::InvalidResponse(what));
+                self.doubt(id, LinkError::InvalidResponse(what.into()));
             }
         }
         inbox.record_invalid_message("on stdout", line)

@@ -98,7 +98,9 @@ async fn an_answer_that_cannot_be_read_ends_its_request_at_once() {
         (result("77").into_bytes(), "instead of 1"),
     ] {
         match answer_to(&written).await {
-            Err(LinkError::InvalidResponse(what)) => assert!(what.contains(part), "{part}: {what}"),
+            Err(LinkError::InvalidResponse(what)) => {
+                assert!(what.text.contains(part), "{part}: {what:?}");
+            }
             other => panic!("{part}: {other:?}"),
         }
     }
@@ -121,7 +123,7 @@ async fn an_answer_with_odd_values_is_repaired() {
     server.write_all(&text).await.unwrap();
     let answer = link.request(ask(1)).await;
     assert!(
-        matches!(answer, Err(LinkError::InvalidResponse(what)) if what.contains("it answered with id 9"))
+        matches!(answer, Err(LinkError::InvalidResponse(what)) if what.text.contains("it answered with id 9"))
     );
     assert!(inbox.requests.describe_start().unwrap().contains("answers with id 9"));
 }
@@ -138,7 +140,9 @@ async fn an_answer_that_is_damaged_ends_its_request_unless_it_follows() {
     ] {
         let begun = Instant::now();
         match answer_to(&written).await {
-            Err(LinkError::InvalidResponse(what)) => assert!(what.contains(part), "{part}: {what}"),
+            Err(LinkError::InvalidResponse(what)) => {
+                assert!(what.text.contains(part), "{part}: {what:?}");
+            }
             other => panic!("{part}: {other:?}"),
         }
         assert!(begun.elapsed() < Duration::from_secs(2), "{part}");
@@ -160,7 +164,7 @@ async fn an_answer_that_is_damaged_ends_its_request_unless_it_follows() {
     server.write_all(format!("secret {whole}").as_bytes()).await.unwrap();
     let waits = tokio::time::timeout(Duration::from_secs(60), link.request(ask(2)));
     let (one, two) = tokio::join!(link.request(ask(1)), waits);
-    assert!(matches!(one, Err(LinkError::InvalidResponse(what)) if !what.contains("secret")));
+    assert!(matches!(one, Err(LinkError::InvalidResponse(what)) if !what.text.contains("secret")));
     assert!(two.is_err());
     // UTF-16 after an answer.
     let (link, _inbox, mut server) = pipe_link();
@@ -168,7 +172,7 @@ async fn an_answer_that_is_damaged_ends_its_request_unless_it_follows() {
     server.write_all(&[whole.as_bytes(), &utf16].concat()).await.unwrap();
     let answers = tokio::join!(link.request(ask(1)), link.request(ask(2)));
     assert!(answers.0.is_ok());
-    assert!(matches!(answers.1, Err(LinkError::InvalidResponse(what)) if what.contains("UTF-16")));
+    assert!(matches!(answers.1, Err(LinkError::InvalidResponse(what)) if what.text.contains("UTF-16")));
 }
 
 #[tokio::test(start_paused = true)]
@@ -228,7 +232,7 @@ async fn a_server_whose_framing_is_another_is_disconnected_at_once() {
     for (written, part) in [(lsp.as_bytes(), "`Content-Length`"), (&utf16[..], "UTF-16"), (unended, "UTF-16")]
     {
         match answer_to(written).await {
-            Err(LinkError::Closed(why)) => assert!(why.contains(part), "{part}: {why}"),
+            Err(LinkError::Closed(why)) => assert!(why.text.contains(part), "{part}: {why:?}"),
             other => panic!("{part}: {other:?}"),
         }
     }

@@ -80,7 +80,10 @@ pub(super) struct Supervisor {
     lost_sessions: Arc<LostSessions>,
     /// Fingerprint of the inputs of the server that are not in its section, such as values of secrets.
     start_fingerprint: u64,
+    /// The status without its reason, which `Supervisor::status` adds.
     status: Mutex<ServerStatus>,
+    /// Why the server is not ready. Locked after `status`, if both are.
+    failure: Mutex<Option<PolicyRefusal>>,
     state: watch::Sender<(ServerState, Option<Arc<ClientSession>>)>,
     /// Notified when a call needs the server.
     wake: Notify,
@@ -122,6 +125,7 @@ impl Supervisor {
             server,
             context: ports,
             status: Mutex::new(status),
+            failure: Mutex::default(),
             state: watch::Sender::new((ServerState::Connecting, None)),
             wake: Notify::new(),
             retry_at: Mutex::new(Instant::now()),
@@ -147,7 +151,10 @@ impl Supervisor {
     }
 
     pub(super) fn status(&self) -> ServerStatus {
-        let mut status = self.lock_status().clone();
+        let known = self.lock_status();
+        let mut status = known.clone();
+        status.reason = self.failure.lock().as_ref().map(PolicyRefusal::in_one_sentence);
+        drop(known);
         status.problems.extend(self.resources().problems.iter().cloned());
         status
     }
@@ -159,6 +166,11 @@ impl Supervisor {
     /// Makes text from a server safe to show: redacted, on one line and truncated.
     pub(super) fn sanitize(&self, text: &str) -> String {
         definition_text::sanitize_label(text, MAX_QUOTED_CHARS, &|text| self.context.connector.redact(text))
+    }
+
+    /// Makes both texts of a refusal safe to show.
+    pub(super) fn sanitize_refusal(&self, refusal: &PolicyRefusal) -> PolicyRefusal {
+        refusal.map_both(|text| self.sanitize(text))
     }
 
     /// How long one attempt to connect may take.
@@ -231,11 +243,10 @@ impl Supervisor {
     }
 
     fn unavailable_error(&self) -> Failure {
-        let status = self.status();
-        let why = status.reason.unwrap_or_else(|| "it is still starting".to_owned());
-        let why = PolicyRefusal::from_operator_text(&why);
-        let text = format!("the MCP server `{}` is unavailable: {}", status.name, why.text);
-        ToolError::new(ErrorCode::NotAvailable, text).with_hint(why.hint).into()
+        let why = self.failure.lock().clone();
+        let PolicyRefusal { text, hint } = why.unwrap_or_else(|| "it is still starting".into());
+        let text = format!("the MCP server `{}` is unavailable: {text}", self.name());
+        ToolError::new(ErrorCode::NotAvailable, text).with_hint(hint).into()
     }
 
     fn suspended_error(&self) -> Failure {
@@ -272,13 +283,15 @@ impl Supervisor {
                     self.set_state(ServerState::Ready, Some(Arc::clone(&session)));
                     let why = self.monitor(&session).await;
                     self.drop_session();
-                    let ended = session.link.close().await;
-                    let why = ended.map_or(why.clone(), |how| format!("{why} ({how})"));
+                    let why = match session.link.close().await {
+                        Some(how) => why.map_text(|why| format!("{why} ({how})")),
+                        None => why,
+                    };
                     (why, false, session.link.is_session_lost())
                 }
                 Err(error) => {
                     let denied = matches!(error, LinkError::Denied(_));
-                    (error.to_string(), denied, false)
+                    (error.refusal(), denied, false)
                 }
             };
             if self.stop.is_cancelled() {
@@ -293,7 +306,7 @@ impl Supervisor {
                 );
                 continue;
             }
-            self.pause(why, denied, failures).await;
+            self.pause(&why, denied, failures).await;
             if failures >= SUSPEND_AFTER_FAILURES {
                 failures = 0;
             }
@@ -303,19 +316,19 @@ impl Supervisor {
 
     /// Waits before the next attempt, with exponential backoff. After an error that a retry cannot fix, the delay is
     /// [`SUSPEND_DURATION`].
-    async fn pause(&self, why: String, denied: bool, failures: u32) {
-        let mut why = self.sanitize(&why);
-        if let Some(hint) = self.denied_path_hint(&why) {
-            why = format!("{why}; {hint}");
-        }
-        tracing::warn!(server = self.name(), failures, "an MCP server is unavailable: {why}");
+    async fn pause(&self, why: &PolicyRefusal, denied: bool, failures: u32) {
+        let why = self.sanitize_refusal(why);
+        let hint = self.denied_path_hint(&why.text);
+        let why = why.with_further_hint(hint);
+        let shown = why.in_one_sentence();
+        tracing::warn!(server = self.name(), failures, "an MCP server is unavailable: {shown}");
         let broken = denied || failures >= SUSPEND_AFTER_FAILURES;
         let doubled = RETRY_DELAY.saturating_mul(1 << failures.saturating_sub(1).min(10));
         let pause = if broken { SUSPEND_DURATION } else { doubled.min(MAX_RETRY_DELAY) };
         // Jitter: servers that failed together do not reconnect together.
         let pause = pause.mul_f64(1.0 + 0.2 * jitter(self.name(), failures));
         *self.retry_at.lock() = Instant::now() + pause;
-        self.lock_status().reason = Some(why);
+        *self.failure.lock() = Some(why);
         let suspended = failures >= SUSPEND_AFTER_FAILURES;
         self.set_state(if suspended { ServerState::Suspended } else { ServerState::Failed }, None);
         // A call may trigger an earlier attempt, but not in a tight loop.
@@ -343,7 +356,7 @@ impl Supervisor {
         let mut status = self.lock_status();
         status.state = state;
         if state == ServerState::Ready {
-            status.reason = None;
+            *self.failure.lock() = None;
         }
         drop(status);
         // Before those who wait for the state go on: they look a tool up, and learn why its server has none.
@@ -453,11 +466,10 @@ impl Supervisor {
         }
         let unusable = latest.lock().as_ref().and_then(|inbox| inbox.requests.describe_start());
         let unusable = unusable.map(|what| format!("; {what}")).unwrap_or_default();
-        Err(LinkError::Closed(format!(
-            "it did not start within {}{unusable}; to allow more time, write in the policy: [mcp.{}] start_timeout = …",
-            quantity::show_duration(most),
-            self.server.name
-        )))
+        let text = format!("it did not start within {}{unusable}", quantity::show_duration(most));
+        let name = &self.server.name;
+        let hint = format!("to allow more time, write in the policy: [mcp.{name}] start_timeout = …");
+        Err(LinkError::Closed(PolicyRefusal::new(text, hint)))
     }
 
     async fn open_link(&self) -> Result<(Link, Arc<Inbox>), LinkError> {
@@ -488,7 +500,7 @@ impl Supervisor {
     }
 
     /// Serves a session until it ends; returns the reason. Reads the lists again when they change.
-    async fn monitor(self: &Arc<Self>, session: &Arc<ClientSession>) -> String {
+    async fn monitor(self: &Arc<Self>, session: &Arc<ClientSession>) -> PolicyRefusal {
         let mut hears = pin!(session.read_server_events());
         let mut heard = false;
         let mut pause = REFRESH_DELAY;
@@ -501,10 +513,11 @@ impl Supervisor {
             let wait = tokio::time::sleep_until(due.unwrap_or(last));
             tokio::select! {
                 biased;
-                () = self.stop.cancelled() => return "the host closed the connection".to_owned(),
+                () = self.stop.cancelled() => return "the host closed the connection".into(),
                 why = session.inbox.closure.wait_closed() => return why,
                 () = session.inbox.hung.notified() => {
-                    return format!("it did not answer {HUNG_AFTER} calls in a row: the connection was closed");
+                    let text = format!("it did not answer {HUNG_AFTER} calls in a row: the connection was closed");
+                    return text.into();
                 }
                 read = &mut reading, if !reading.is_terminated() => {
                     if let Err(why) = read {
@@ -528,19 +541,24 @@ impl Supervisor {
 
     /// Reads the lists of the server; the list of tools only if `tools` is set. The error is the reason why the session has
     /// to end.
-    async fn read_lists(self: &Arc<Self>, session: &Arc<ClientSession>, tools: bool) -> Result<(), String> {
+    async fn read_lists(
+        self: &Arc<Self>,
+        session: &Arc<ClientSession>,
+        tools: bool,
+    ) -> Result<(), PolicyRefusal> {
         if tools {
             let most = self.server.start_timeout;
             let deadline = list::later_pages_deadline(tokio::time::Instant::now(), most);
             let read = tokio::time::timeout(most, self.refresh_tools(session, deadline)).await;
-            let read = match read.map_err(|_| "reading its lists again timed out".to_owned())? {
+            let read = match read.map_err(|_| "reading its lists again timed out")? {
                 Err(error) if !matches!(error, LinkError::Closed(_)) => {
-                    let unread = ServerList::unread(format!("its list of tools cannot be read: {error}"));
+                    let why = error.refusal().in_one_sentence();
+                    let unread = ServerList::unread(format!("its list of tools cannot be read: {why}"));
                     self.replace_tools(session, unread).await
                 }
                 read => read,
             };
-            read.map_err(|error| error.to_string())?;
+            read.map_err(|error| error.refusal())?;
         }
         self.refresh_resources(session).await;
         Ok(())

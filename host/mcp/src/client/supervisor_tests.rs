@@ -273,6 +273,23 @@ async fn what_a_server_listed_stays_while_its_lists_cannot_be_read() {
     assert_eq!(read(none).await, (String::new(), (0, 0), String::new()));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_model_reads_no_policy_line_of_a_server_that_is_not_ready() {
+    let respond: Arc<Mutex<Respond>> = Arc::new(Mutex::new(|_, _| REFUSED));
+    let (supervisor, ..) = begun(&respond);
+    let hint = "to allow more time, write in the policy: [mcp.s] start_timeout = …";
+    let why = PolicyRefusal::new("it did not start within 5s", hint);
+    let paused = supervisor.pause(&why, false, 1);
+    assert!(tokio::time::timeout(Duration::ZERO, paused).await.is_err(), "it waits for the next attempt");
+    let Failure::Refused(error) = supervisor.unavailable_error() else { panic!("a tool error") };
+    assert_eq!(error.message, "the MCP server `s` is unavailable: it did not start within 5s");
+    assert_eq!(error.hint.as_deref(), Some(hint));
+    let reason = format!("it did not start within 5s; {hint}");
+    assert_eq!(supervisor.status().reason, Some(reason), "the operator reads the whole sentence");
+    supervisor.set_state(ServerState::Ready, None);
+    assert_eq!(supervisor.status().reason, None);
+}
+
 #[tokio::test]
 async fn the_lists_of_a_server_delay_no_call() {
     // As many tools as are imported, and more patterns than are compiled.

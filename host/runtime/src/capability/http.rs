@@ -124,7 +124,8 @@ impl Host for Capabilities {
             None => fetching.await,
         };
         fetched.map_err(|error| match secret_injection::scrub_error(&network, error) {
-            NetError::Denied(why) | NetError::Address(why) => HttpError::Denied(why),
+            NetError::Denied(why) => HttpError::Denied(why),
+            NetError::Address(why) => HttpError::Denied(why.text),
             NetError::Invalid(why) => HttpError::InvalidRequest(why),
             NetError::Timeout => HttpError::Timeout,
             NetError::Transport(why) => HttpError::Transport(why),

@@ -79,7 +79,8 @@ impl HttpExchange for ServiceExchange {
             match answer {
                 Ok(Ok(response)) => Ok(response),
                 Ok(Err(NetError::Timeout)) | Err(_) => Err(self.timeout_error(&ctx.tool)),
-                Ok(Err(NetError::Denied(why) | NetError::Address(why))) => Err(ExchangeError::Denied(why)),
+                Ok(Err(NetError::Denied(why))) => Err(ExchangeError::Denied(why)),
+                Ok(Err(NetError::Address(why))) => Err(ExchangeError::Denied(why.text)),
                 Ok(Err(NetError::Invalid(why) | NetError::Transport(why))) => Err(ExchangeError::Failed(why)),
             }
         })

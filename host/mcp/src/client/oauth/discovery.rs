@@ -7,6 +7,7 @@
 
 use serde::Deserialize;
 use toolbay_policy::mcp_server::OAuthClientSettings;
+use toolbay_policy::refusal::PolicyRefusal;
 use url::Url;
 
 use super::OAuthError;
@@ -104,10 +105,13 @@ async fn find_usable_server(
         let found = find_server(client, issuer).await;
         match found.and_then(|server| check_server(client, issuer, &server, settings).map(|()| server)) {
             Ok(server) => return Ok(server),
-            Err(error) => failed.push(error.to_string()),
+            Err(error) => failed.push(error.into_refusal()),
         }
     }
-    Err(OAuthError::new(failed.join("; and ")))
+    let texts: Vec<&str> = failed.iter().map(|why| why.text.as_str()).collect();
+    let all = PolicyRefusal::from(texts.join("; and "));
+    let hints = failed.iter().map(|why| why.hint.clone());
+    Err(OAuthError::new(hints.fold(all, PolicyRefusal::with_further_hint)))
 }
 
 /// The metadata of the server. One that publishes none has those of its URL, if the policy names the issuer.
@@ -136,12 +140,14 @@ async fn find_resource(
         return Ok(ResourceMetadata::of_server(&own));
     }
     Err(failed.unwrap_or_else(|| {
-        OAuthError::new(format!(
-            "the server publishes no metadata of a protected resource (RFC 9728), so its authorization server is \
-             unknown: if you know it, write in the policy: [mcp.{0}.oauth] issuer = \"https://…\"; if you have a token, \
-             write it as `bearer`",
+        let text = "the server publishes no metadata of a protected resource (RFC 9728), so its authorization server is \
+                    unknown";
+        let hint = format!(
+            "if you know it, write in the policy: [mcp.{}.oauth] issuer = \"https://…\"; if you have a token, write it \
+             as `bearer`",
             client.name
-        ))
+        );
+        OAuthError::new(PolicyRefusal::new(text, hint))
     }))
 }
 
@@ -228,11 +234,8 @@ pub(super) async fn find_server(client: &FlowClient, issuer: &str) -> Result<Ser
             Ok(Some(found)) if same_issuer(&found.issuer, issuer) => return Ok(found),
             Ok(Some(found)) => {
                 let other = client.show(&found.issuer);
-                return Err(unusable(
-                    client,
-                    issuer,
-                    &format!("its metadata are those of another issuer, `{other}`"),
-                ));
+                let why = format!("its metadata are those of another issuer, `{other}`");
+                return Err(unusable(client, issuer, why));
             }
             Ok(None) => {}
             Err(error) => drop(failed.get_or_insert(error)),
@@ -244,8 +247,10 @@ pub(super) async fn find_server(client: &FlowClient, issuer: &str) -> Result<Ser
     }))
 }
 
-fn unusable(client: &FlowClient, issuer: &str, why: &str) -> OAuthError {
-    OAuthError::new(format!("the authorization server `{}` cannot be used: {why}", client.show(issuer)))
+fn unusable(client: &FlowClient, issuer: &str, why: impl Into<PolicyRefusal>) -> OAuthError {
+    let issuer = client.show(issuer);
+    let why: PolicyRefusal = why.into();
+    OAuthError::new(why.map_text(|why| format!("the authorization server `{issuer}` cannot be used: {why}")))
 }
 
 /// Where the metadata of an issuer may be, in the order of the MCP specification.
@@ -283,13 +288,13 @@ fn check_server(
         Some(_) => return Err(unusable(client, issuer, "it does not support PKCE with S256")),
         None if settings.assumes_pkce => {}
         None => {
-            let why = format!(
-                "it does not say that it supports PKCE with S256; if it does, write in the policy: [mcp.{}.oauth] \
-                 issuer = {:?}, assume_pkce = true",
+            let hint = format!(
+                "if it does, write in the policy: [mcp.{}.oauth] issuer = {:?}, assume_pkce = true",
                 client.name,
                 client.show(issuer)
             );
-            return Err(unusable(client, issuer, &why));
+            let text = "it does not say that it supports PKCE with S256";
+            return Err(unusable(client, issuer, PolicyRefusal::new(text, hint)));
         }
     }
     parse_url("the authorization endpoint", &found.authorization_endpoint)?;

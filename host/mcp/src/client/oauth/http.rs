@@ -70,7 +70,7 @@ impl FlowClient {
         let shown = self.show(&request.url);
         let sent = async {
             let response = self.connector.send_oauth(&self.name, &self.endpoint, request).await;
-            let response = response.map_err(|error| OAuthError::new(error.to_string()))?;
+            let response = response.map_err(|error| OAuthError::new(error.into_refusal()))?;
             let status = response.status;
             Ok(FlowResponse { status, body: read_body(response, &shown).await? })
         };

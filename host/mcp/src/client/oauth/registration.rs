@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use toolbay_core::call::server_connector::OAuthRequest;
 use toolbay_policy::mcp_server::{OAuthClientSettings, RegisteredClient, TokenEndpointAuthMethod};
+use toolbay_policy::refusal::PolicyRefusal;
 
 use super::OAuthError;
 use super::challenge::join_scopes;
@@ -131,12 +132,13 @@ async fn register(
     intended: ClientUse<'_>,
 ) -> Result<OAuthClient, OAuthError> {
     let Some(endpoint) = &server.registration_endpoint else {
-        return Err(OAuthError::new(format!(
-            "the authorization server registers no clients itself: register one there, and write in the policy: \
-             [mcp.{}.oauth] client_id = \"…\", issuer = {:?}",
+        let hint = format!(
+            "register one there, and write in the policy: [mcp.{}.oauth] client_id = \"…\", issuer = {:?}",
             flow.name,
             flow.show(&server.issuer)
-        )));
+        );
+        let text = "the authorization server registers no clients itself";
+        return Err(OAuthError::new(PolicyRefusal::new(text, hint)));
     };
     let url = parse_url("the registration endpoint", endpoint)?;
     let [basic, post] = SECRET_METHODS;

@@ -109,7 +109,7 @@ impl ServerConnector for ScriptedPeers {
         _: &'a PluginId,
         _: &'a StdioServerConfig,
     ) -> BoxFuture<'a, Result<ServerProcess, ConnectorError>> {
-        Box::pin(async { Err(ConnectorError::Failed("no programs".to_owned())) })
+        Box::pin(async { Err(ConnectorError::Failed("no programs".into())) })
     }
 
     fn send<'a>(

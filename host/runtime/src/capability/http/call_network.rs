@@ -15,6 +15,7 @@ use toolbay_policy::capability::net::address::{self, AddressError};
 use toolbay_policy::capability::net::{self, AddressScope, NetTarget};
 use toolbay_policy::capability::path_rule;
 use toolbay_policy::limits::Limit;
+use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_policy::{Advice, GrantKey};
 use url::Url;
 
@@ -31,9 +32,10 @@ pub(crate) enum NetError {
     /// The policy or a limit refuses it.
     #[error("{0}")]
     Denied(String),
-    /// The host resolves to an address that the policy does not allow.
-    #[error("{0}")]
-    Address(String),
+    /// The host resolves to an address that the policy does not allow. A call has its hints already; the host's own
+    /// requests have theirs here.
+    #[error("{}", .0.text)]
+    Address(PolicyRefusal),
     /// The guest's request is invalid.
     #[error("{0}")]
     Invalid(String),
@@ -248,7 +250,7 @@ impl CallNetwork {
             self.grantee.note(GrantKey::Net, &path_rule::printable_path(&target.to_rule()), false);
             let text = format!("`{}` has an address that the policy excludes", target.host());
             let hint = || self.grantee.exclusion_hint(GrantKey::Net, &exclusion);
-            return Err(NetError::Address(self.grantee.refuse_with(&text, hint)));
+            return Err(NetError::Address(self.grantee.refuse_with(&text, hint).into()));
         }
         let Err(problem) = address::check_address(target.host(), ip, self.private_networks(allowed)) else {
             return Ok(());
@@ -275,7 +277,7 @@ impl CallNetwork {
                 format!("`{host}`: {problem}; {}", self.grantee.refuse(GrantKey::NetPrivate, &net))
             }
         };
-        Err(NetError::Address(refusal))
+        Err(NetError::Address(refusal.into()))
     }
 
     /// The private networks that the hosts of a rule may resolve to.

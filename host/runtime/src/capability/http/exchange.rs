@@ -88,7 +88,7 @@ fn after_answer(error: NetError, answered: Option<&str>) -> NetError {
     let with = |why: String| format!("{answered}, which is not followed: {why}");
     match error {
         NetError::Denied(why) => NetError::Denied(with(why)),
-        NetError::Address(why) => NetError::Address(with(why)),
+        NetError::Address(why) => NetError::Address(why.map_text(with)),
         NetError::Timeout | NetError::Invalid(_) | NetError::Transport(_) => error,
     }
 }

@@ -107,5 +107,5 @@ async fn send(
     client
         .send_to_operator_target(ConnectionUser::Host, &name, named, request)
         .await
-        .map_err(|e| e.to_string())
+        .map_err(|error| error.into_refusal().in_one_sentence())
 }

@@ -21,7 +21,6 @@ use zeroize::Zeroizing;
 
 use super::HttpClient;
 use super::body::{self, ResponseBody};
-use super::call_network::NetError;
 use super::connect::{ConnectionUser, OutboundBody};
 use super::dispatch::{USER_AGENT_VALUE, build_request, root_cause};
 use super::operator_target::{MAX_SHOWN, OperatorTarget};
@@ -39,7 +38,7 @@ impl HttpClient {
         request: server_connector::ConnectorRequest,
         secrets: &SecretStore,
     ) -> Result<server_connector::ConnectorResponse, ConnectorError> {
-        let bad = |what: String| ConnectorError::Denied(what);
+        let bad = |what: String| ConnectorError::Denied(what.into());
         let mut url = Url::parse(&endpoint.url).map_err(|e| bad(format!("`url`: {e}")))?;
         let first = NetTarget::request(request.method, &url).map_err(bad)?;
         let headers = request_headers(endpoint, &request, &first, secrets).map_err(bad)?;
@@ -53,7 +52,7 @@ impl HttpClient {
             }
             url = redirect_target(&target, &url, &response)?;
         }
-        Err(ConnectorError::Failed(format!("more than {MAX_REDIRECTS} redirects")))
+        Err(ConnectorError::Failed(format!("more than {MAX_REDIRECTS} redirects").into()))
     }
 
     async fn send_hop(
@@ -65,7 +64,7 @@ impl HttpClient {
         body: Bytes,
     ) -> Result<Response<ResponseBody>, ConnectorError> {
         let body: OutboundBody = Full::new(body).map_err(|never| match never {}).boxed_unsync();
-        let request = build_request(target, url, headers, body).map_err(to_connector_error)?;
+        let request = build_request(target, url, headers, body)?;
         let hint = |net: IpNet| format!("write in the policy: [mcp.{name}] net_private = [\"{net}\"]");
         let named = OperatorTarget {
             target,
@@ -75,9 +74,7 @@ impl HttpClient {
             route: &endpoint.route,
             ca_table: Some(format!("[mcp.{name}]")),
         };
-        self.send_to_operator_target(ConnectionUser::Server(name.clone()), name, named, request)
-            .await
-            .map_err(to_connector_error)
+        self.send_to_operator_target(ConnectionUser::Server(name.clone()), name, named, request).await
     }
 }
 
@@ -161,14 +158,4 @@ pub(super) fn to_connector_response(response: Response<ResponseBody>) -> server_
         (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned())
     });
     server_connector::ConnectorResponse { status: parts.status.as_u16(), headers: headers.collect(), body }
-}
-
-pub(super) fn to_connector_error(error: NetError) -> ConnectorError {
-    match error {
-        NetError::Denied(why) | NetError::Address(why) | NetError::Invalid(why) => {
-            ConnectorError::Denied(why)
-        }
-        NetError::Transport(why) => ConnectorError::Failed(why),
-        NetError::Timeout => ConnectorError::Failed("the request timed out".to_owned()),
-    }
 }

@@ -16,6 +16,7 @@ use toolbay_policy::capability::net::NetTarget;
 use toolbay_policy::capability::secret;
 use toolbay_policy::mcp_server::HttpServerConfig;
 use toolbay_policy::name::PluginId;
+use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_policy::text::one_line;
 use url::{Url, form_urlencoded};
 use zeroize::Zeroizing;
@@ -23,7 +24,7 @@ use zeroize::Zeroizing;
 use super::HttpClient;
 use super::connect::{ConnectionUser, OutboundBody};
 use super::dispatch::{USER_AGENT_VALUE, build_request};
-use super::mcp_server::{to_connector_error, to_connector_response};
+use super::mcp_server::to_connector_response;
 use super::operator_target::{MAX_SHOWN, OperatorTarget};
 use crate::capability::secrets::SecretStore;
 
@@ -36,7 +37,7 @@ impl HttpClient {
         request: OAuthRequest,
         secrets: &SecretStore,
     ) -> Result<ConnectorResponse, ConnectorError> {
-        let bad = ConnectorError::Denied;
+        let bad = |why: String| ConnectorError::Denied(why.into());
         let url = Url::parse(&request.url).map_err(|e| bad(format!("a URL of the OAuth flow: {e}")))?;
         let target = NetTarget::request(request.method, &url).map_err(bad)?;
         let own = Url::parse(&endpoint.url).map_err(|e| bad(format!("`url`: {e}")))?;
@@ -44,11 +45,12 @@ impl HttpClient {
         let mut headers = protocol_headers(&request.headers).map_err(bad)?;
         let mut body = Zeroizing::new(request.body);
         if let Some(client) = &request.client_secret {
-            insert_secret(client, &target, secrets, &mut headers, &mut body).map_err(bad)?;
+            insert_secret(client, &target, secrets, &mut headers, &mut body)
+                .map_err(ConnectorError::Denied)?;
         }
         let body: OutboundBody =
             Full::new(Bytes::from(std::mem::take(&mut *body))).map_err(|never| match never {}).boxed_unsync();
-        let request = build_request(&target, &url, headers, body).map_err(to_connector_error)?;
+        let request = build_request(&target, &url, headers, body)?;
         let hint = |net: IpNet| format!("write in the policy: [mcp.{name}] net_private = [\"{net}\"]");
         let named = OperatorTarget {
             target: &target,
@@ -60,7 +62,7 @@ impl HttpClient {
         };
         let sent =
             self.send_to_operator_target(ConnectionUser::Server(name.clone()), name, named, request).await;
-        Ok(to_connector_response(sent.map_err(to_connector_error)?))
+        sent.map(to_connector_response)
     }
 }
 
@@ -86,7 +88,7 @@ fn insert_secret(
     secrets: &SecretStore,
     headers: &mut HeaderMap,
     body: &mut Zeroizing<Vec<u8>>,
-) -> Result<(), String> {
+) -> Result<(), PolicyRefusal> {
     let name = &client.secret;
     let rule = secrets.rule(name)?;
     if !rule.may_be_sent_to(target) {
@@ -97,7 +99,8 @@ fn insert_secret(
             .map(|rule| toolbay_policy::rule::GrantRule::show(rule, "/".as_ref()))
             .collect();
         let hint = secret::add_hint(name, "origins", &known, &origin);
-        return Err(format!("the secret `{name}` may not be sent to `{origin}`; {hint}"));
+        let text = format!("the secret `{name}` may not be sent to `{origin}`");
+        return Err(PolicyRefusal::new(text, hint));
     }
     let escaped =
         |text: &str| Zeroizing::new(form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>());

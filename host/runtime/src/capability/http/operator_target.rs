@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use hyper::{Request, Response};
 use ipnet::IpNet;
+use toolbay_core::call::server_connector::ConnectorError;
 use toolbay_policy::capability::net::NetTarget;
 use toolbay_policy::capability::net::address::{self, AddressError};
 use toolbay_policy::name::PluginId;
+use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_policy::route::OutboundRoute;
 use toolbay_policy::text::one_line;
 
@@ -44,10 +46,11 @@ impl OperatorTarget<'_> {
     fn check_name(&self) -> Result<(), NetError> {
         let host = self.target.host();
         if address::is_metadata_name(host) && self.private.is_empty() {
-            return Err(NetError::Address(format!(
+            let text = format!(
                 "`{host}` is a cloud metadata service, which holds the credentials of the machine; \
                  only its IP address in the URL allows it"
-            )));
+            );
+            return Err(NetError::Address(text.into()));
         }
         Ok(())
     }
@@ -71,8 +74,8 @@ impl OperatorTarget<'_> {
                 }
             };
             let net = IpNet::from(address::unmap_ipv4(ip));
-            let hint = (self.hint)(net);
-            return Err(NetError::Address(format!("`{host}`: {problem}; to allow it, {hint}")));
+            let hint = format!("to allow it, {}", (self.hint)(net));
+            return Err(NetError::Address(PolicyRefusal::new(format!("`{host}`: {problem}"), hint)));
         }
         Ok(())
     }
@@ -87,7 +90,7 @@ impl HttpClient {
         looks_up: &PluginId,
         named: OperatorTarget<'_>,
         request: Box<Request<OutboundBody>>,
-    ) -> Result<Response<ResponseBody>, NetError> {
+    ) -> Result<Response<ResponseBody>, ConnectorError> {
         named.check_name()?;
         let route = Route::Operator(named.route.clone());
         let key = ConnectionKey::new(user, named.target, named.private, route);
@@ -96,16 +99,29 @@ impl HttpClient {
             .dispatch(request, key, looks_up, (OpenConnectionGuard::uncounted(), Duration::MAX), check)
             .await;
         sent.map_err(|unsent| match unsent {
-            DispatchError::Net(error) => error,
-            DispatchError::NoCertificates(why) => NetError::Transport(why),
+            DispatchError::Net(error) => error.into(),
+            DispatchError::NoCertificates(why) => ConnectorError::Failed(why.into()),
             DispatchError::UnknownAuthority(why) => {
-                NetError::Transport(format!("{why}; {}", authority_hint(named.ca_table.as_deref())))
+                let hint = authority_hint(named.ca_table.as_deref());
+                ConnectorError::Failed(PolicyRefusal::new(why, hint))
             }
             DispatchError::ConnectionLost(error) => {
                 let why = one_line(&root_cause(&error), MAX_SHOWN);
-                NetError::Transport(format!("`{}` gave no response: {why}", named.target.host()))
+                let host = named.target.host();
+                ConnectorError::Failed(format!("`{host}` gave no response: {why}").into())
             }
         })
+    }
+}
+
+impl From<NetError> for ConnectorError {
+    fn from(error: NetError) -> Self {
+        match error {
+            NetError::Address(why) => Self::Denied(why),
+            NetError::Denied(why) | NetError::Invalid(why) => Self::Denied(why.into()),
+            NetError::Transport(why) => Self::Failed(why.into()),
+            NetError::Timeout => Self::Failed("the request timed out".into()),
+        }
     }
 }
 
@@ -151,8 +167,12 @@ mod tests {
             named.check(&[ip.parse::<IpAddr>().unwrap(), "1.1.1.1".parse().unwrap()].map(|ip| (ip, 1).into()))
         };
         let check = |url: &str, ip: &str, private: &[&str]| check_as(true, url, ip, private);
+        let whole = |refused: Result<(), NetError>| match refused {
+            Err(NetError::Address(why)) => why.in_one_sentence(),
+            other => panic!("{other:?}"),
+        };
         for url in ["http://127.0.0.1/", "http://localhost/"] {
-            let why = check_as(false, url, "127.0.0.1", &[]).unwrap_err().to_string();
+            let why = whole(check_as(false, url, "127.0.0.1", &[]));
             assert!(why.contains("write 127.0.0.1/32"), "named by a peer: {url}: {why}");
             assert_eq!(check_as(false, url, "127.0.0.1", &["127.0.0.0/8"]), Ok(()), "{url}");
         }
@@ -174,7 +194,10 @@ mod tests {
             ("http://169.254.169.254/", "169.254.169.254", vec![], "credentials"),
             ("http://metadata.google.internal/", "8.8.8.8", vec![], "credentials"),
         ] {
-            let why = check(url, ip, &private).unwrap_err().to_string();
+            let refused = check(url, ip, &private);
+            let text = refused.as_ref().unwrap_err().to_string();
+            assert!(!text.contains("write"), "the hint stays apart: {text}");
+            let why = whole(refused);
             assert!(why.contains(part), "{url} {ip}: {why}");
         }
     }

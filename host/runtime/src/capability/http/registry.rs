@@ -20,7 +20,7 @@ use super::HttpClient;
 use super::connect::{ConnectionUser, OutboundBody};
 use super::dispatch::build_request;
 use super::host_request::LOOKUP_NAME;
-use super::mcp_server::{to_connector_error, to_connector_response};
+use super::mcp_server::to_connector_response;
 use super::oauth::protocol_headers;
 use super::operator_target::OperatorTarget;
 use crate::capability::secrets::SecretStore;
@@ -52,12 +52,12 @@ impl RegistryHttp {
     }
 
     async fn send_checked(&self, request: RegistryRequest) -> Result<ConnectorResponse, ConnectorError> {
-        let bad = ConnectorError::Denied;
+        let bad = |why: String| ConnectorError::Denied(why.into());
         let RegistryRequest { method, url, author, headers, body } = request;
         let target = NetTarget::request(method, &url).map_err(bad)?;
         let headers = protocol_headers(&headers).map_err(bad)?;
         let body: OutboundBody = Full::new(body).map_err(|never| match never {}).boxed_unsync();
-        let request = build_request(&target, &url, headers, body).map_err(to_connector_error)?;
+        let request = build_request(&target, &url, headers, body)?;
         let host = &self.host;
         let (key, private) = match author {
             UrlAuthor::Operator => ("net_private", &self.net_private),
@@ -74,7 +74,7 @@ impl RegistryHttp {
         };
         let sent =
             self.client.send_to_operator_target(ConnectionUser::Host, &self.looks_up, named, request).await;
-        sent.map(to_connector_response).map_err(to_connector_error)
+        sent.map(to_connector_response)
     }
 }
 
@@ -128,9 +128,9 @@ mod tests {
             // What the operator granted for the registry holds for no other host.
             for settings in ["", "net_private = [\"0.0.0.0/0\", \"::/0\"]"] {
                 let error = send(settings, UrlAuthor::Registry, url).await;
-                let is_refused =
-                    matches!(&error, ConnectorError::Denied(why) if why.contains("] redirect_private = ["));
-                assert!(is_refused, "{url}: {error}");
+                let ConnectorError::Denied(why) = &error else { panic!("{url}: {error}") };
+                let names_key = why.hint.as_ref().is_some_and(|hint| hint.contains("] redirect_private = ["));
+                assert!(names_key && !why.text.contains("redirect_private"), "{url}: {why:?}");
             }
         }
         // Port 1 has no server, so the request fails after the check.
@@ -146,7 +146,7 @@ mod tests {
     async fn certificates_that_cannot_be_read_are_named() {
         let settings = "ca = \"absent.pem\"\nnet_private = [\"127.0.0.0/8\"]";
         let error = send(settings, UrlAuthor::Operator, "https://127.0.0.1:1/").await;
-        let is_named = matches!(&error, ConnectorError::Failed(why) if why.contains("`ca`: `/srv/absent.pem` cannot be read"));
+        let is_named = matches!(&error, ConnectorError::Failed(why) if why.text.contains("`ca`: `/srv/absent.pem` cannot be read"));
         assert!(is_named, "{error}");
     }
 }

@@ -58,7 +58,7 @@ pub(super) fn scrub_text(network: &CallNetwork, text: String) -> String {
 pub(super) fn scrub_error(network: &CallNetwork, error: NetError) -> NetError {
     match error {
         NetError::Denied(why) => NetError::Denied(scrub_text(network, why)),
-        NetError::Address(why) => NetError::Address(scrub_text(network, why)),
+        NetError::Address(why) => NetError::Address(why.map_text(|text| scrub_text(network, text))),
         NetError::Invalid(why) => NetError::Invalid(scrub_text(network, why)),
         NetError::Transport(why) => NetError::Transport(scrub_text(network, why)),
         NetError::Timeout => NetError::Timeout,

@@ -15,6 +15,7 @@ use hyper::body::{Body, Frame, SizeHint};
 use hyper::header::{CONTENT_LENGTH, HeaderValue};
 use hyper::{HeaderMap, Request, Response};
 use toolbay_policy::capability::net::NetTarget;
+use toolbay_policy::refusal::PolicyRefusal;
 use url::Url;
 use wasmtime_wasi_http::{
     Error, ForbiddenHeaderFilter, RequestOptions, WasiBody, WasiHttpCtx, WasiHttpHooks,
@@ -80,7 +81,7 @@ type HookResponse = (Response<WasiBody>, Box<dyn Future<Output = Result<(), Erro
 
 /// Converts an error. The interface has no text for a refusal, so the reason is appended to the result of the call.
 fn report_error(network: &CallNetwork, error: NetError) -> Error {
-    if let NetError::Denied(text) | NetError::Address(text) = &error {
+    if let NetError::Denied(text) | NetError::Address(PolicyRefusal { text, .. }) = &error {
         network.grantee.append_refusal(text);
     }
     to_wasi_error(error)

@@ -12,6 +12,7 @@ use toolbay_core::call::invoke::BoxFuture;
 use toolbay_core::call::server_connector::{ConnectorError, ProcessHandle, ServerProcess};
 use toolbay_policy::mcp_server::{ServerTransport, StdioServerConfig};
 use toolbay_policy::name::PluginId;
+use toolbay_policy::refusal::PolicyRefusal;
 
 use super::ProcessLauncher;
 use super::child::{LaunchPlan, RunningProgram, StartError};
@@ -31,36 +32,35 @@ pub(crate) async fn start_server(
     child: &StdioServerConfig,
 ) -> Result<ServerProcess, ConnectorError> {
     let permit = Arc::clone(&services.process.servers).try_acquire_owned().map_err(|_| {
-        ConnectorError::Failed(format!(
-            "{MAX_RUNNING} servers are running already, including those that are being stopped"
-        ))
+        let text =
+            format!("{MAX_RUNNING} servers are running already, including those that are being stopped");
+        ConnectorError::Failed(text.into())
     })?;
     check_section(services, name, child)?;
     let mut secrets = Vec::new();
     for (variable, secret) in &child.env_secrets {
         // The section was checked against the current policy, so the secret is allowed here.
-        let value = services.secrets.value(secret).map_err(ConnectorError::Denied)?;
+        let value = services.secrets.value(secret).map_err(|why| ConnectorError::Denied(why.into()))?;
         secrets.push((OsString::from(variable), OsString::from(value)));
     }
     let (owner, owned, table) = (Arc::clone(services), child.clone(), format!("[mcp.{name}]"));
     // Runs on a blocking thread because a file system can hang.
     let plan = tokio::task::spawn_blocking(move || owner.process.plan_server(&owned, &table, secrets)).await;
-    let plan =
-        plan.map_err(|_| ConnectorError::Failed("the host failed to prepare the server".to_owned()))??;
+    let plan = plan.map_err(|_| ConnectorError::Failed("the host failed to prepare the server".into()))??;
     let file = plan.file.clone();
     let mut running = RunningProgram::start(plan, permit).await.map_err(|error| match error {
         StartError::Io(error) => {
-            ConnectorError::Failed(format!("`{}` cannot be started: {error}", file.display()))
+            ConnectorError::Failed(format!("`{}` cannot be started: {error}", file.display()).into())
         }
-        StartError::Unconfined(problem) => ConnectorError::Denied(format!(
-            "the server is not started, because this system cannot sandbox it: {problem}; to start it anyway, write in \
-             the policy: [mcp.{name}] sandbox = \"best-effort\""
+        StartError::Unconfined(problem) => ConnectorError::Denied(PolicyRefusal::new(
+            format!("the server is not started, because this system cannot sandbox it: {problem}"),
+            format!("to start it anyway, write in the policy: [mcp.{name}] sandbox = \"best-effort\""),
         )),
     })?;
     let confinement = running.confinement();
     let pipes = running
         .pipes()
-        .ok_or_else(|| ConnectorError::Failed("the pipes of the server are already in use".to_owned()))?;
+        .ok_or_else(|| ConnectorError::Failed("the pipes of the server are already in use".into()))?;
     let (stdin, stdout, stderr) = pipes.into_parts();
     Ok(ServerProcess {
         stdin: Box::pin(stdin),
@@ -78,13 +78,14 @@ fn check_section(
     child: &StdioServerConfig,
 ) -> Result<(), ConnectorError> {
     let now = services.policy.mcp_server(name.as_str()).map(|server| &server.transport);
-    match now {
-        Some(ServerTransport::Stdio(now)) if **now == *child => Ok(()),
-        Some(_) => Err(ConnectorError::Denied(format!(
+    let why = match now {
+        Some(ServerTransport::Stdio(now)) if **now == *child => return Ok(()),
+        Some(_) => format!(
             "the section [mcp.{name}] of the policy has changed: the server is not restarted with the old settings"
-        ))),
-        None => Err(ConnectorError::Denied(format!("the policy no longer has a section [mcp.{name}]"))),
-    }
+        ),
+        None => format!("the policy no longer has a section [mcp.{name}]"),
+    };
+    Err(ConnectorError::Denied(why.into()))
 }
 
 impl ProcessLauncher {
@@ -98,16 +99,17 @@ impl ProcessLauncher {
         let program = &child.program;
         let file = self.programs.check(&ListedProgram::resolve(program)).map_err(|error| match error {
             ProgramError::NotFound => {
-                ConnectorError::Failed(format!("the file `{}` does not exist", program.path.display()))
+                ConnectorError::Failed(format!("the file `{}` does not exist", program.path.display()).into())
             }
-            ProgramError::Refused(problem) => ConnectorError::Denied(problem),
+            ProgramError::Refused(problem) => ConnectorError::Denied(problem.into()),
         })?;
-        self.programs.check_command_line(program, &child.args).map_err(ConnectorError::Denied)?;
+        let checked = self.programs.check_command_line(program, &child.args);
+        checked.map_err(|problem| ConnectorError::Denied(problem.into()))?;
         let keys = ["fs_read", "fs_write", "execute"];
-        let folders = open_program_folders(program, &self.protected, table, keys)
-            .map_err(|refusal| ConnectorError::Denied(refusal.for_operator()))?;
+        let folders =
+            open_program_folders(program, &self.protected, table, keys).map_err(ConnectorError::Denied)?;
         let cwd: OwnedFd = Dir::open_ambient_dir(&program.cwd, ambient_authority())
-            .map_err(|e| ConnectorError::Failed(format!("`cwd`: `{}`: {e}", program.cwd.display())))?
+            .map_err(|e| ConnectorError::Failed(format!("`cwd`: `{}`: {e}", program.cwd.display()).into()))?
             .into();
         let listed = program.env.iter().filter_map(|rule| {
             let value = rule.value.clone().map(OsString::from).or_else(|| std::env::var_os(&rule.name));
