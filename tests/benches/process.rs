@@ -7,7 +7,7 @@ use std::process::Child;
 pub(crate) fn built(name: &str) -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/release").join(name);
     if !path.exists() {
-        println!("\nno `target/release/{name}`: `cargo build --release --bins --examples` builds it");
+        println!("\nno `target/release/{name}`: `cargo xtask bench` builds it");
         return None;
     }
     path.canonicalize().ok()

@@ -1,7 +1,7 @@
 //! Many plugins: the time to list ten thousand, the cost of a server of a hundred until it answers and while it is idle,
 //! and the effect of one more plugin on a call of another.
 //!
-//! `cargo build --release --bins --examples`, then `cargo bench --bench all -- scale`. Targets: 10,000 plugins listed from the
+//! `cargo build --release --bin toolbay`, then `cargo bench --bench all -- scale`. Targets: 10,000 plugins listed from the
 //! cache within 300 ms and 150 MB; 100 plugins served with 50 ms of CPU time and 60 MB; the 10,001st changes a call's
 //! time by less than 2 %. Most of the ten thousand are links to a hundred files. A long run also uses ten thousand
 //! copies.
