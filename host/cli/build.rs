@@ -43,7 +43,6 @@ fn main() -> io::Result<()> {
     let here = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").ok_or_else(missing)?);
     let root = sources(&here)?;
     name_commit(&here);
-    println!("cargo:rustc-link-arg-bins=-Wl,--icf=all");
     let mut source = String::new();
     for (name, folder, parts) in SDKS {
         let folder = root.join(folder);

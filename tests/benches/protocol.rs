@@ -1,8 +1,8 @@
 //! A call through MCP: one echo in a fresh sandboxed instance, beside a server with only the MCP library and a
 //! native echo. Over stdio and over HTTP, one call at a time and 64 in flight.
 //!
-//! `cargo build --release --bin toolbay --example bare`, then `cargo bench --bench all -- protocol`. Targets: p50 at most 1.2 times
-//! the bare server's, 64 in flight at least 0.9 (stdio) or 0.6 (HTTP) times as many; a list of 1000 tools at
+//! `cargo build --release --bin toolbay --example bare`, then `cargo bench --bench all -- protocol`. Targets: p50 at most
+//! 1.2 times the bare server's, 64 in flight at least 0.9 (stdio) or 0.6 (HTTP) times as many; a list of 1000 tools at
 //! most twice the time to write it once.
 
 use std::io::{BufRead, BufReader, Read, Write};

@@ -22,8 +22,8 @@ pub(crate) enum Check {
 pub(crate) fn run(workspace: &Path, check: Check) -> Result<()> {
     let names = published(workspace)?;
     let mut package = cargo::cargo(workspace);
-    // The files of the checkout, also while they are edited.
-    package.args(["package", "--locked", "--allow-dirty"]);
+    // The files of the checkout, also while they are edited. The build has downloaded what the lock file names.
+    package.args(["package", "--locked", "--offline", "--allow-dirty"]);
     for name in &names {
         package.args(["--package", name]);
     }

@@ -29,7 +29,6 @@ pub(crate) const TEST: &[Step] = &[
     step("tidy", &[], 2, tidy::run),
     step("dependencies", &[], 5, tools::dependencies),
     step("links", &[], 5, tools::links),
-    step("packages", &[], 10, |workspace| packages::run(workspace, packages::Check::Files)),
     step("tests", BUILT, 40, tests::run),
     step("languages", BUILT, 20, languages::run),
     step("tutorials", BUILT, 20, tutorials::run),
@@ -40,6 +39,7 @@ pub(crate) const TEST: &[Step] = &[
     step("browser", BUILT, 10, |workspace| browser::run(workspace, false)),
     step("registries", BUILT, 10, registries::run),
     step("metrics", BUILT, 10, metrics::run),
+    step("packages", BUILT, 10, |workspace| packages::run(workspace, packages::Check::Files)),
     step("bindings", BUILT, 10, |workspace| shell(cargo(workspace).args(["test", "--package", "bindings"]))),
     step("vendors", BUILT, 10, vendors::run),
 ];

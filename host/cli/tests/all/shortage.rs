@@ -142,18 +142,18 @@ fn a_server_that_can_start_no_thread_says_so_and_runs_calls_once_it_can() {
         HostFolder::new("[plugins.files.grant]\nfs_read = [\"$workspace\"]\nfs_write = [\"$workspace\"]\n")
             .with_plugin("files", guest_artifacts::PLUGIN_FILES);
     // The limit counts all threads of a user, and does not hold for root.
-    let user = format!("os.getuid() or os.setuid({})", 100_000 + std::process::id());
+    let other = 100_000 + std::process::id();
+    let user = format!("os.getuid() or os.setuid({other})");
     let preparation = format!(
         "for root, folders, files in os.walk(os.environ['HOME']):\n    \
-             for name in ['.', *files]: os.lchown(os.path.join(root, name), os.getuid() or {}, -1)\n\
+             for name in ['.', *files]: os.lchown(os.path.join(root, name), os.getuid() or {other}, -1)\n\
          {user}\n\
          def threads(id):\n    \
              try: return len(os.listdir(f'/proc/{{id}}/task')) if os.stat(f'/proc/{{id}}').st_uid == os.getuid() else 0\n    \
              except OSError: return 0\n\
          own = sum(map(threads, os.listdir('/proc')))\n\
          most = resource.getrlimit(resource.RLIMIT_NPROC)[1]\n\
-         resource.setrlimit(resource.RLIMIT_NPROC, (own + 60, most))",
-        100_000 + std::process::id()
+         resource.setrlimit(resource.RLIMIT_NPROC, (own + 60, most))"
     );
     let mut command = prepared(&folder, &preparation, &["serve"]);
     command.env("TOOLBAY_CACHE", folder.path("cache")).stdin(Stdio::piped());

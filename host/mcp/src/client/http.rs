@@ -1,6 +1,7 @@
 //! A server behind a URL, over Streamable HTTP in both eras. Each request is one POST. The response is the body or an
 //! event of a stream. A stream that is interrupted is resumed if the server sent an event id (revision 2025-11-25).
 
+mod content;
 mod session;
 
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use toolbay_policy::quantity;
 use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_policy::text::one_line;
 
+use self::content::{BodyContent, EventContent, answers, reading_steps};
 pub(super) use self::session::LostSessions;
 use self::session::{RefusalSign, SessionProbe, session_id};
 use super::bounds::{
@@ -28,10 +30,9 @@ use super::inbox::{BufferLimitError, FloodError, Inbox, ResponseBufferUsage};
 use super::link::{LinkError, LinkRequest, quote};
 use super::oauth::{Authenticator, Challenge, SecretText};
 use crate::protocol::bounds::MAX_MESSAGE_BYTES;
-use crate::protocol::message::{self, RawRequest, ResponseId, RpcMessage, RpcResult};
+use crate::protocol::message::{self, RawRequest, RpcMessage, RpcResult};
 use crate::protocol::repair::RepairedResponse;
 use crate::protocol::sse::SseParser;
-use crate::protocol::unreadable::{self, UnreadableResponse};
 
 /// Longest Content-Type in a message, in characters.
 const MAX_SHOWN_TYPE: usize = 100;
@@ -68,74 +69,6 @@ struct HttpSessionState {
     session: Option<String>,
     version: Option<String>,
     modern: bool,
-}
-
-/// What the body of a response is for the request with an id.
-enum BodyContent {
-    Response(RpcResult),
-    Repaired(RepairedResponse),
-    /// JSON that does not have the response, or cannot be read: what is wrong, and how it begins.
-    Unreadable(String),
-    /// How it begins.
-    NoJson(String),
-}
-
-impl BodyContent {
-    /// Reads a body. Some servers send JSON under another media type.
-    fn read(id: u64, body: &[u8], is_declared: bool) -> Self {
-        let messages = message::parse_messages(body);
-        let text = message::without_byte_order_mark(body).trim_ascii_start();
-        if !is_declared && messages.is_none() && !text.starts_with(b"{") {
-            return Self::NoJson(quote(body));
-        }
-        let Some(messages) = messages else {
-            return match RepairedResponse::find(body).filter(|repaired| repaired.id == id) {
-                Some(repaired) => Self::Repaired(repaired),
-                None => Self::Unreadable(format!("{}{}", unreadable::describe(body), quote(body))),
-            };
-        };
-        let mut problem = String::new();
-        for message in messages {
-            match message {
-                RpcMessage::Response { id: of, result } if answers(id, &of, &result) => {
-                    return Self::Response(result);
-                }
-                RpcMessage::Response { id: of, .. } => problem = format!("its id is {of}, not {id}"),
-                RpcMessage::Request(_) | RpcMessage::Notification { .. } => {}
-            }
-        }
-        Self::Unreadable(format!("{problem}{}", quote(body)))
-    }
-}
-
-/// What an event of a stream is.
-enum EventContent {
-    Messages(Vec<RpcMessage>),
-    /// The response to the request of the stream.
-    Repaired(RepairedResponse),
-    /// The event, and the response that it seems to be.
-    Unreadable(Vec<u8>, Option<UnreadableResponse>),
-}
-
-impl EventContent {
-    /// Reads an event of the stream of a request, if it is one.
-    fn read(id: Option<u64>, event: Vec<u8>) -> Self {
-        if let Some(messages) = message::parse_messages(&event) {
-            return Self::Messages(messages);
-        }
-        if let Some(id) = id
-            && let Some(repaired) = RepairedResponse::find(&event).filter(|repaired| repaired.id == id)
-        {
-            return Self::Repaired(repaired);
-        }
-        let found = UnreadableResponse::find(&event).or_else(|| UnreadableResponse::find_anywhere(&event));
-        Self::Unreadable(event, found)
-    }
-}
-
-/// About how many steps it takes to read a text.
-fn steps(text: &[u8]) -> u64 {
-    text.len() as u64
 }
 
 /// How an event stream ended.
@@ -333,7 +266,7 @@ impl HttpLink {
         let kind = response.header("content-type").map(|kind| one_line(kind, MAX_SHOWN_TYPE));
         let body = collect(response.body, most, self.inbox.track_response_buffer()).await?;
         let is_json = kind.as_deref().is_some_and(is_json);
-        let steps = steps(&body);
+        let steps = reading_steps(&body);
         let response = match run_apart(steps, move || BodyContent::read(id, &body, is_json)).await {
             BodyContent::Response(result) => Ok(result),
             BodyContent::Repaired(repaired) => return Ok(self.accept_repaired(repaired)),
@@ -436,7 +369,7 @@ impl HttpLink {
         event: Vec<u8>,
     ) -> Result<Option<RpcResult>, LinkError> {
         let ended = |flood: FloodError| self.close_flooded(&flood);
-        let messages = match run_apart(steps(&event), move || EventContent::read(id, event)).await {
+        let messages = match run_apart(reading_steps(&event), move || EventContent::read(id, event)).await {
             EventContent::Messages(messages) => messages,
             EventContent::Repaired(repaired) => return Ok(Some(self.accept_repaired(repaired))),
             EventContent::Unreadable(event, found) => {
@@ -614,12 +547,6 @@ fn is_json(kind: &str) -> bool {
 
 fn is_event_stream(response: &ConnectorResponse) -> bool {
     response.header("content-type").is_some_and(|kind| media_type(kind) == "text/event-stream")
-}
-
-/// Whether a response belongs to the request whose HTTP response carries it. An error with an id that no request has is
-/// that of a request that the server could not read: none, `0`, `"server-error"`.
-fn answers(id: u64, of: &ResponseId, result: &RpcResult) -> bool {
-    of.number() == Some(id) || (result.is_err() && of.number().is_none_or(|number| number == 0))
 }
 
 /// Reads a body of at most `most` bytes.

@@ -386,8 +386,8 @@ fn trap_words(trap: Option<&Trap>) -> &'static str {
 /// | handles of guests | a text (`handle_table.rs`) |
 /// | instances, memories, tables | a text (`StoreOpaque::bump_resource_counts`) |
 ///
-/// Every other error is told by its type. Words that change cost only the name of the limit: the fault is a trap then, which
-/// the tests of hostile guests notice.
+/// All other errors have types. If a release of wasmtime changes one of these texts, the fault becomes a trap that names no
+/// limit, and the tests of hostile guests fail.
 fn limit_by_words(error: &wasmtime::Error) -> Option<Limit> {
     let cause = error.root_cause().to_string();
     if cause.contains("fuel allocated for hostcalls has been exhausted") {
