@@ -35,7 +35,7 @@ pub(crate) fn environment(venv: &Path, wanted: &str) -> Result<PathBuf> {
         return Ok(own);
     }
     let uv = uv(&venv.with_file_name("venv-uv"))?;
-    let words = ["venv", "--quiet", "--clear", "--no-python-downloads", "--python", "python3"];
+    let words = ["venv", "--quiet", "--clear", "--force", "--no-python-downloads", "--python", "python3"];
     shell(Command::new(&uv).args(words).arg(venv))?;
     let list = venv.join("wanted.txt");
     std::fs::write(&list, wanted)?;
