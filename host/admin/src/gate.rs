@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use toolbay_core::audit::edits::describe_edits;
 use toolbay_core::audit::{RequestRecord, cut};
 use toolbay_policy::admin::{AdminAddress, AdminPolicy, MetricsAccess};
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::quantity::show_duration;
-use toolbay_policy::text::one_line;
 
 use crate::attempts::AttemptLimiter;
 use crate::control::ServerControl;

@@ -21,10 +21,10 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
+use toolbay_policy::hidden_chars;
 use toolbay_policy::limits::Usage;
 use toolbay_policy::name;
 use toolbay_policy::refusal::{MAX_HINT_BYTES, MAX_HINTS};
-use toolbay_policy::text;
 
 use crate::call::approval::Approver;
 use crate::call::compute::{ComputePool, ComputeQueue, INLINE_STEPS};
@@ -475,8 +475,10 @@ impl CallContext {
         let (call_id, tool) = (Arc::clone(&self.call_id), Arc::clone(&self.tool));
         // Redacted before it is cut: a cut could leave half a secret.
         let message = self.redactor.redact_prefix(message, MAX_PROGRESS).0;
-        let message =
-            untrusted::neutralize(&text::escape_hidden(&message)).chars().take(MAX_PROGRESS).collect();
+        let message = untrusted::neutralize(&hidden_chars::escape_hidden(&message))
+            .chars()
+            .take(MAX_PROGRESS)
+            .collect();
         let percent = percent.filter(|percent| percent.is_finite()).map(|percent| percent.clamp(0.0, 100.0));
         let event = ProgressEvent { call_id, tool, message, percent, audience };
         if catch_unwind(AssertUnwindSafe(|| sink.progress(event))).is_err() {

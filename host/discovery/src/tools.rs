@@ -13,10 +13,10 @@ use toolbay_core::registry::{Bundle, ToolEntry};
 use toolbay_core::tool::content::{ErrorCode, ToolError, ToolOutput};
 use toolbay_core::tool::schema::Schema;
 use toolbay_core::tool::{ToolDef, ToolSource, ToolTraits};
+use toolbay_policy::excerpt::{first_sentence, one_line};
 use toolbay_policy::limits::Usage;
 use toolbay_policy::name::{QualifiedName, ToolName};
 use toolbay_policy::similar::TypedName;
-use toolbay_policy::text::{first_sentence, one_line};
 
 use super::{ToolHit, search};
 use crate::search::Index;

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 
 use crate::document::OpenApiDocument;
 use crate::examples;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::time::Instant;
 
 use serde_json::{Map, Value};
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 
 use crate::budget::{ParseBudget, TEXT_STEP};
 use crate::document_notes::DocumentNote;

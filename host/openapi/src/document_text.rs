@@ -15,7 +15,7 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, Se
 use serde_json::{Map, Value};
 use serde_saphyr::{DuplicateKeyPolicy, NonFiniteFloatPolicy};
 use toolbay_core::tool::json;
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 
 use crate::document::DocumentError;
 use crate::document_notes::{DocumentNote, DocumentNotes};

@@ -9,10 +9,10 @@ use toolbay_core::tool::schema::{self, Schema, SchemaReader};
 use toolbay_core::tool::{ToolDef, ToolSource, ToolTraits};
 use toolbay_policy::capability::net::NetRule;
 use toolbay_policy::capability::{Capability, CapabilityKind};
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::name::{PluginId, QualifiedName, ToolName};
 use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_policy::rule::GrantRule as _;
-use toolbay_policy::text::one_line;
 
 use crate::body::BodyEncoder;
 use crate::document::OpenApiDocument;

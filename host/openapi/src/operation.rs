@@ -7,9 +7,9 @@ use serde_json::Value;
 use toolbay_core::tool::ToolDef;
 use toolbay_core::tool::definition_text::Redact;
 use toolbay_policy::capability::net::NetRule;
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::name::PluginId;
 use toolbay_policy::refusal::PolicyRefusal;
-use toolbay_policy::text::one_line;
 
 use crate::document::{DocumentError, OpenApiDocument};
 use crate::importer::{ImportTotals, OperationImporter};

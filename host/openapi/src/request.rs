@@ -119,7 +119,7 @@ impl RequestPlan {
             let name = percent_encoding::percent_decode_str(name).decode_utf8_lossy();
             let named = *name != parameter.name;
             if named && self.reserved.iter().any(|one| one.collides(parameter.place, &name)) {
-                let shown = toolbay_policy::text::one_line(&name, 60);
+                let shown = toolbay_policy::excerpt::one_line(&name, 60);
                 return Err(invalid_argument(
                     parameter,
                     &format!("contains `{shown}`, which is reserved for credentials"),

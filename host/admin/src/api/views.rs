@@ -12,7 +12,7 @@ use toolbay::PluginInfo;
 use toolbay_core::audit::{AuditRecord, MAX_TEXT};
 use toolbay_core::call::refusal::RefusalReason;
 use toolbay_core::tool::ToolSource;
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 
 use super::events;
 use super::{ApiError, ApiResult};

@@ -10,7 +10,7 @@ use rustix::fs::OFlags;
 use tokio::sync::Mutex;
 use toolbay::{ApprovalReply, ApprovalRequest, Approver};
 use toolbay_core::call::invoke::BoxFuture;
-use toolbay_policy::text::escape_hidden;
+use toolbay_policy::hidden_chars::escape_hidden;
 
 /// The controlling terminal. stdin and stdout may be pipes.
 const TERMINAL: &str = "/dev/tty";

@@ -9,8 +9,8 @@
 //!
 //! Inside the mark, each token becomes [`STRIPPED`]. The bracket of each tag that resembles the mark, in any case,
 //! spacing or alphabet, becomes `&lt;`. Tags, joiners and variation selectors without a function are escaped
-//! ([`text::escape_smuggled`]), since they can encode hidden text. All other text is unchanged. Text with the same mark
-//! is not marked twice; a mark with other names is treated as text.
+//! ([`hidden_chars::escape_smuggled`]), since they can encode hidden text. All other text is unchanged. Text with the
+//! same mark is not marked twice; a mark with other names is treated as text.
 
 mod fold;
 mod tokens;
@@ -18,7 +18,7 @@ mod tokens;
 use std::borrow::Cow;
 
 use toolbay_policy::output::Truncation;
-use toolbay_policy::text;
+use toolbay_policy::{excerpt, hidden_chars};
 
 use crate::output::budget;
 
@@ -70,7 +70,7 @@ impl UntrustedMark {
     /// escaped.
     #[must_use]
     pub fn neutral_body<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        match text::escape_smuggled(self.strip_mark(text)) {
+        match hidden_chars::escape_smuggled(self.strip_mark(text)) {
             Cow::Borrowed(text) => neutralize(text),
             Cow::Owned(text) => Cow::Owned(neutralize(&text).into_owned()),
         }
@@ -108,7 +108,7 @@ impl UntrustedMark {
 /// The text as it stands inside of a mark: neutralized, with hidden text escaped.
 #[must_use]
 pub fn neutral_text(text: &str) -> Cow<'_, str> {
-    match text::escape_smuggled(text) {
+    match hidden_chars::escape_smuggled(text) {
         Cow::Borrowed(text) => neutralize(text),
         Cow::Owned(text) => Cow::Owned(neutralize(&text).into_owned()),
     }
@@ -141,7 +141,7 @@ pub fn neutralize(text: &str) -> Cow<'_, str> {
 }
 
 fn attribute_value(value: &str) -> String {
-    let value = text::one_line(&neutralize(value), MAX_ATTRIBUTE);
+    let value = excerpt::one_line(&neutralize(value), MAX_ATTRIBUTE);
     let (mut out, mut used) = (String::new(), 0);
     for c in value.chars() {
         let escaped = match fold::fold(c) {

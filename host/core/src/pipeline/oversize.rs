@@ -7,9 +7,9 @@
 //! | metadata | nothing |
 
 use serde_json::value::RawValue;
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::limits::LimitHit;
 use toolbay_policy::quantity;
-use toolbay_policy::text::one_line;
 
 use super::resolve::ResolvedTool;
 use super::result_memory::{data_bytes, result_bytes_setting};

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 
 use super::entry::ToolEntry;
 

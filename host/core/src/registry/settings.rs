@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 
 use super::entry::ToolEntry;
 

@@ -9,7 +9,7 @@ use super::settings::{self, MetadataOverride, RegistrySettings, Switches};
 
 /// The error for an unknown tool, namespace or tag.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no {what} `{}`", toolbay_policy::text::one_line(name, 100))]
+#[error("there is no {what} `{}`", toolbay_policy::excerpt::one_line(name, 100))]
 pub struct UnknownNameError {
     /// The kind of name: `tool`, `namespace` or `tag`.
     pub what: &'static str,

@@ -14,10 +14,10 @@ pub use self::filter::Filter;
 pub use crate::registry::ToolEntry;
 
 use toolbay_policy::Profile;
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::name::NAME_SEPARATOR;
 use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_policy::similar::{TypedName, did_you_mean};
-use toolbay_policy::text::one_line;
 
 pub(crate) use self::filter::ToolDenial;
 use self::filter::ToolOrigin;

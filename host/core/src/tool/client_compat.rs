@@ -20,7 +20,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 
 use crate::tool::ToolDef;
 use crate::tool::schema;

@@ -1,6 +1,6 @@
 //! Sanitizes the untrusted texts in tool definitions: descriptions, titles and texts of schemas, from plugins, MCP
 //! servers and OpenAPI documents. A model reads these texts next to the operator's instructions. So the host removes
-//! values of secrets, invisible characters ([`toolbay_policy::text::hidden_chars`]) and chat template tokens, and
+//! values of secrets, invisible characters ([`toolbay_policy::hidden_chars::hidden_chars`]) and chat template tokens, and
 //! limits the length.
 //!
 //! | text | treatment |
@@ -13,7 +13,8 @@
 use std::borrow::Cow;
 
 use serde_json::{Map, Value};
-use toolbay_policy::text::{first_hidden, hidden_chars, one_line, remove_hidden};
+use toolbay_policy::excerpt::one_line;
+use toolbay_policy::hidden_chars::{first_hidden, hidden_chars, remove_hidden};
 
 use crate::output::untrusted;
 

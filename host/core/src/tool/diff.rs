@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
-use toolbay_policy::text::escape_hidden;
+use toolbay_policy::hidden_chars::escape_hidden;
 
 use crate::tool::ToolDef;
 

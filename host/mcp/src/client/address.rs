@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use toolbay_core::output::untrusted;
-use toolbay_policy::text::first_hidden;
+use toolbay_policy::hidden_chars::first_hidden;
 
 /// Prefix of all addresses; the server's name follows.
 const PREFIX: &str = "toolbay://mcp/";

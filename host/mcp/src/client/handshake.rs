@@ -24,8 +24,8 @@ use serde_json::value::RawValue;
 use serde_json::{Map, json};
 use toolbay_core::call::server_connector::ServerConnector;
 use toolbay_core::tool::definition_text;
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::mcp_server::ProtocolEra;
-use toolbay_policy::text::one_line;
 
 use super::bounds::{DISCOVER_TIMEOUT, MAX_LABEL, MAX_VERSIONS, NOTIFY_TIMEOUT};
 use super::inbox::Inbox;

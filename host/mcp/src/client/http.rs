@@ -13,10 +13,10 @@ use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
 use toolbay_core::call::compute::run_apart;
 use toolbay_core::call::server_connector::{BodyStream, ConnectorRequest, ConnectorResponse};
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::mcp_server::HttpServerConfig;
 use toolbay_policy::quantity;
 use toolbay_policy::refusal::PolicyRefusal;
-use toolbay_policy::text::one_line;
 
 pub(super) use self::session::LostSessions;
 use self::session::{RefusalSign, SessionProbe, session_id};

@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 use tokio::sync::{Notify, Semaphore};
 use toolbay_core::call::server_connector::ServerConnector;
 use toolbay_core::call::{CallContext, ProgressAudience};
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::name::PluginId;
 use toolbay_policy::quantity;
-use toolbay_policy::text::one_line;
 
 use super::bounds::{
     FLOOD_WINDOW, HUNG_AFTER, MAX_INVALID_MESSAGES, MAX_LOG_LINE, MAX_LOG_LINES, MAX_NOTED_ID,

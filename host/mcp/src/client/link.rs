@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use toolbay_core::call::CallContext;
 use toolbay_core::call::server_connector::ConnectorError;
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::refusal::PolicyRefusal;
-use toolbay_policy::text::one_line;
 
 use super::http::HttpLink;
 use super::stdio::StdioLink;

@@ -8,8 +8,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, json};
 use tokio::time::Instant;
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::quantity;
-use toolbay_policy::text::one_line;
 
 use super::bounds::{
     DISCOVER_TIMEOUT, MAX_CURSOR, MAX_LIST_BYTES, MAX_PAGES, MAX_PROBLEMS, MAX_RESOURCES, MAX_TOOLS,

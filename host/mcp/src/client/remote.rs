@@ -8,11 +8,11 @@ use toolbay_core::call::fault::{Fault, FaultKind};
 use toolbay_core::call::invoke::{BoxFuture, Failure, Invoke, ToolOutcome};
 use toolbay_core::call::{AdmittedCall, CallContext};
 use toolbay_core::tool::content::{ErrorCode, ErrorDetails, ToolError, ToolOutput};
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::limits::LimitHit;
 use toolbay_policy::limits::Usage;
 use toolbay_policy::quantity;
 use toolbay_policy::refusal::PolicyRefusal;
-use toolbay_policy::text::one_line;
 
 use super::bounds::MAX_ROUNDS;
 use super::elicit;

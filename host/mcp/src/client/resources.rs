@@ -19,11 +19,12 @@ use toolbay_core::tool::definition_text;
 use toolbay_core::tool::schema::Schema;
 use toolbay_core::tool::tags;
 use toolbay_core::tool::{ToolDef, ToolSource, ToolTraits};
+use toolbay_policy::excerpt::one_line;
+use toolbay_policy::hidden_chars::remove_hidden;
 use toolbay_policy::mcp_server::McpServer;
 use toolbay_policy::name::QualifiedName;
 use toolbay_policy::output::Truncation;
 use toolbay_policy::quantity;
-use toolbay_policy::text::{one_line, remove_hidden};
 
 use super::address::ResourceAddress;
 use super::bounds::{

@@ -511,7 +511,7 @@ fn log_line(line: &mut Vec<u8>, shared: &Arc<StdioState>) {
         return;
     }
     shared.inbox.log("stderr", &text);
-    let clean = toolbay_policy::text::one_line(&shared.inbox.connector.redact(&text), MAX_LOG_LINE);
+    let clean = toolbay_policy::excerpt::one_line(&shared.inbox.connector.redact(&text), MAX_LOG_LINE);
     shared.stderr_tail.lock().push(clean);
 }
 

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use toolbay_core::call::dialog::{Dialog, DialogRequestKind};
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 
 use crate::client::ResourceAddress;
 use crate::protocol::bounds::MAX_SHOWN_NAME;

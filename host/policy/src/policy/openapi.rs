@@ -25,6 +25,7 @@ use crate::capability::Capability;
 use crate::capability::attachment::{AttachmentAccess, AttachmentRule};
 use crate::capability::net::NetRule;
 use crate::capability::secret;
+use crate::excerpt::one_line;
 use crate::limits::table::{LimitFlag, LimitRow, LimitTable as _};
 use crate::limits::{self, CallLimits, CallLimitsPatch};
 use crate::name::{NAME_SEPARATOR, PluginId, QualifiedName, ToolName};
@@ -33,7 +34,6 @@ use crate::permission::{self, Action};
 use crate::quantity::unit::{OptionalQuantity, Timeout};
 use crate::route::OutboundRoute;
 use crate::schema::ToolKey;
-use crate::text::one_line;
 
 /// Longest name of a section, in characters. It prefixes all tool names, and some clients accept only 45 characters
 /// in total.

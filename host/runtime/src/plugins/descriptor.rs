@@ -19,8 +19,9 @@ use toolbay_core::tool::prompts_and_resources::PromptsAndResourcesDocument;
 use toolbay_core::tool::schema::{Schema, SchemaReader};
 use toolbay_core::tool::{Keywords, ToolDef, ToolSource, ToolTraits};
 use toolbay_policy::capability::{Capability, CapabilityKind};
+use toolbay_policy::excerpt::one_line;
+use toolbay_policy::hidden_chars::first_hidden;
 use toolbay_policy::name::{PluginId, QualifiedName, ToolName};
-use toolbay_policy::text::{first_hidden, one_line};
 
 use crate::engine::AsyncSupport;
 use crate::engine::bindings::about::exports::toolbay::plugin::about::PluginInfo;

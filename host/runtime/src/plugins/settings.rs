@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use toolbay_core::tool::schema::Schema;
 use toolbay_policy::Policy;
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::name::PluginId;
 use toolbay_policy::refusal::PolicyRefusal;
-use toolbay_policy::text::one_line;
 
 use crate::error::LoadError;
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::mem;
 use std::sync::Arc;
 
-use toolbay_policy::text;
+use toolbay_policy::hidden_chars;
 
 use crate::call::CallContext;
 use crate::call::compute::INLINE_STEPS;
@@ -113,7 +113,7 @@ impl<'a> OutputShaper<'a> {
         };
         if failed {
             self.compute(text, |text, _| {
-                if let Cow::Owned(shown) = text::escape_hidden(text) {
+                if let Cow::Owned(shown) = hidden_chars::escape_hidden(text) {
                     *text = shown;
                 }
             })
@@ -308,7 +308,7 @@ impl<'a> OutputShaper<'a> {
 
     /// Cleans a label: escapes invisible characters, and neutralizes untrusted text.
     fn clean(&self, text: &mut String) {
-        if let Cow::Owned(shown) = text::escape_hidden(text) {
+        if let Cow::Owned(shown) = hidden_chars::escape_hidden(text) {
             *text = shown;
         }
         if self.mark.is_some()

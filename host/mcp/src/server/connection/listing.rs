@@ -7,7 +7,7 @@ use std::time::Duration;
 use rmcp::model::{CacheScope, ErrorData, PaginatedRequestParams, ResourceContents};
 use serde::Serialize;
 use serde_json::json;
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 
 use super::{McpConnection, to_millis};
 use crate::client::ResourceAddress;

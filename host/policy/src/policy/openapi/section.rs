@@ -17,6 +17,7 @@ use super::{
 use crate::capability::list::RuleList;
 use crate::capability::net::NetRule;
 use crate::capability::secret;
+use crate::excerpt::one_line;
 use crate::limits::table::{self, LimitFlag};
 use crate::limits::{CallLimits, CallLimitsPatch};
 use crate::name::{PluginId, ToolName};
@@ -27,7 +28,6 @@ use crate::policy::problem::{PolicyProblem, nest_under};
 use crate::quantity::unit::{OptionalQuantity, Time};
 use crate::route::OutboundRoute;
 use crate::schema::ToolKey;
-use crate::text::one_line;
 
 /// Most sections of a policy.
 pub(super) const MAX_SECTIONS: usize = 100;

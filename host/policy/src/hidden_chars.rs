@@ -1,8 +1,8 @@
-//! Third-party text for people and models: output of guests and servers, documents, file names.
+//! Hidden characters in third-party text: output of guests and servers, documents, file names.
 //!
-//! This module alone decides which characters are hidden: characters that control the display or are invisible. They
-//! are escaped or refused. A text then cannot forge a line, move the cursor, or tell a model something that people do
-//! not see.
+//! This module alone decides which characters are hidden: characters that control the display or are invisible. Before
+//! a person or a model reads the text, they are escaped, removed or refused. A text then cannot forge a line, move the
+//! cursor, or tell a model something that people do not see.
 //!
 //! | characters | hidden |
 //! |---|---|
@@ -152,15 +152,10 @@ pub fn escape_json(c: char, out: &mut String) {
     out.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")));
 }
 
-/// Formats a text as one line of at most `most` characters, with hidden characters escaped.
+/// Escapes hidden characters, line breaks and tabs included.
 #[must_use]
-pub fn one_line(text: &str, most: usize) -> String {
-    let end = text.char_indices().nth(most).map_or(text.len(), |(at, _)| at);
-    let mut out = replace_hidden(text.get(..end).unwrap_or_default(), |_, _| true, push_escaped).into_owned();
-    if end < text.len() {
-        out.push('…');
-    }
-    out
+pub(crate) fn escape_all_hidden(text: &str) -> Cow<'_, str> {
+    replace_hidden(text, |_, _| true, push_escaped)
 }
 
 /// Escapes hidden characters for terminals and models. Line breaks and tabs are kept.
@@ -196,23 +191,9 @@ pub fn escape_hidden_json(json: &str) -> Cow<'_, str> {
     replace_hidden(json, |_, c| !matches!(c, '\n' | '\t' | '\r'), escape_json)
 }
 
-/// Returns the first sentence of a description, from its first line.
-#[must_use]
-pub fn first_sentence(text: &str) -> &str {
-    let line = text.trim_start().lines().next().unwrap_or_default();
-    line.find(". ").and_then(|end| line.get(..=end)).unwrap_or(line).trim_end()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_text_cannot_forge_a_line() {
-        assert_eq!(one_line("a\n\x1b[31mb\u{202e}", 100), "a\\n\\u{1b}[31mb\\u{202e}");
-        assert_eq!(one_line("äöü", 2), "äö…");
-        assert_eq!(one_line("👩\u{200d}💻", 9), "👩\u{200d}💻", "an emoji joiner is kept");
-    }
 
     #[test]
     fn a_text_cannot_control_the_terminal() {
@@ -273,18 +254,5 @@ mod tests {
             escape_smuggled("a\u{e0041}\u{200b}\u{feff}\x1b[0m"),
             "a\\u{e0041}\u{200b}\u{feff}\x1b[0m"
         );
-    }
-
-    #[test]
-    fn a_description_is_cut_to_its_first_sentence() {
-        for (text, sentence) in [
-            ("Read a file from disk. Supports much.", "Read a file from disk."),
-            ("No end", "No end"),
-            ("\n A.\nB", "A."),
-            ("Version 1.2 of it. More", "Version 1.2 of it."),
-            ("", ""),
-        ] {
-            assert_eq!(first_sentence(text), sentence, "{text:?}");
-        }
     }
 }
