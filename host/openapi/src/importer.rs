@@ -11,6 +11,7 @@ use toolbay_policy::capability::net::NetRule;
 use toolbay_policy::capability::{Capability, CapabilityKind};
 use toolbay_policy::excerpt::one_line;
 use toolbay_policy::name::{PluginId, QualifiedName, ToolName};
+use toolbay_policy::name_list::list_all_names;
 use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_policy::rule::GrantRule as _;
 
@@ -370,12 +371,10 @@ fn remove_unplaced(template: &PathTemplate, parameters: &mut Vec<(Parameter, Val
         let is_piece = |piece: &PathPiece| matches!(piece, PathPiece::Parameter(name) if *name == one.name);
         one.place != ParameterLocation::Path || template.pieces.iter().any(is_piece)
     };
-    let unplaced: Vec<String> = parameters
-        .iter()
-        .filter(|(one, _)| !is_placed(one))
-        .map(|(one, _)| format!("`{}`", one.name))
-        .collect();
+    let unplaced = list_all_names(
+        parameters.iter().map(|(one, _)| one).filter(|one| !is_placed(one)).map(|one| &one.name),
+    );
     parameters.retain(|(one, _)| is_placed(one));
-    let shown = one_line(&unplaced.join(", "), 200);
+    let shown = one_line(&unplaced, 200);
     (!unplaced.is_empty()).then(|| format!("its path has no place for {shown}, which is left out"))
 }

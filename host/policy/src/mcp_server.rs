@@ -275,7 +275,3 @@ impl McpServer {
         of_tools.chain(of_all).collect()
     }
 }
-
-#[cfg(test)]
-#[path = "mcp_server_tests.rs"]
-mod tests;

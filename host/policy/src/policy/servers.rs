@@ -481,3 +481,7 @@ impl Policy {
         Ok(())
     }
 }
+
+#[cfg(test)]
+#[path = "servers_tests.rs"]
+mod tests;

@@ -1,8 +1,5 @@
-use std::path::Path;
-
 use super::*;
 use crate::permission::{PermissionSubject, SourceLabel};
-use crate::policy::Policy;
 
 fn parse(text: &str) -> Result<Policy, String> {
     Policy::parse(&format!("version = 1\n{text}"), Path::new("/w"), None).map_err(|e| e.to_string())
