@@ -25,13 +25,13 @@ use toolbay_policy::hidden_chars;
 use toolbay_policy::limits::LimitHit;
 use toolbay_policy::limits::Usage;
 
+use crate::approval::Decision;
 use crate::audit::refusals::RefusalCount;
 use crate::call::CapabilityUse;
-use crate::call::approval::Decision;
-use crate::call::refusal::RefusalReason;
 use crate::call::trace::{CallTrace, TraceParent};
 use crate::output::redact::Redactor;
 use crate::tool::canonical::Digest;
+use crate::tool::refusal::RefusalReason;
 use crate::tool::{PluginOrigin, ToolSource};
 
 /// Longest recorded text of a caller, in characters. Ids are shorter.

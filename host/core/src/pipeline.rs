@@ -41,11 +41,10 @@ use self::batch::{BatchContext, CallGroup, consume_call_share};
 pub use self::result::{CallResult, PolicyHints, Shaping, cost_usd, outcome};
 use self::result_memory::ResultMemory;
 use self::schedule::BatchScheduler;
+use crate::approval::Approver;
 use crate::audit::AuditSink;
 use crate::audit::call_log::CallLog;
-use crate::call::approval::Approver;
 use crate::call::compute::ComputePool;
-use crate::call::fault::Fault;
 use crate::call::idempotency::{CallKeys, MemoryCallKeys};
 use crate::call::shared::{LostContact, SharedState, SharedStatus};
 use crate::call::trace::Tracer;
@@ -60,6 +59,7 @@ use crate::registry::view::View;
 use crate::session::Session;
 use crate::session::output_store::OutputStore;
 use crate::tool::ToolDef;
+use crate::tool::fault::Fault;
 
 /// Most calls of one batch in progress at the same time: four times the host's default concurrency. The other calls
 /// wait as plain requests, which take little memory.
@@ -407,3 +407,7 @@ mod shared_tests;
 #[cfg(test)]
 #[path = "pipeline/idempotency_tests.rs"]
 mod idempotency_tests;
+
+#[cfg(test)]
+#[path = "pipeline/native_tests.rs"]
+mod native_tests;

@@ -20,6 +20,8 @@ mod source;
 mod source_state;
 mod status;
 mod switch;
+#[cfg(test)]
+pub(crate) mod testing;
 mod update;
 pub mod view;
 

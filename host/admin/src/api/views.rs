@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use toolbay::PluginInfo;
 use toolbay_core::audit::{AuditRecord, MAX_TEXT};
-use toolbay_core::call::refusal::RefusalReason;
 use toolbay_core::tool::ToolSource;
+use toolbay_core::tool::refusal::RefusalReason;
 use toolbay_policy::excerpt::one_line;
 
 use super::events;

@@ -131,7 +131,7 @@ async fn read_line(terminal: &mut File) -> std::io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use toolbay_core::call::approval::{ApprovalCaller, ArgumentsPreview};
+    use toolbay_core::approval::{ApprovalCaller, ArgumentsPreview};
 
     #[test]
     fn a_question_escapes_invisible_characters() {

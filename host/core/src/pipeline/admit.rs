@@ -16,14 +16,14 @@ use super::resolve::ResolvedTool;
 use super::ruling::Ruling;
 use super::shared;
 use super::validate::ValidatedCall;
+use crate::approval::{ApprovalCaller, ApprovalReply, ApprovalRequest, Approver, ArgumentsPreview};
 use crate::audit;
-use crate::call::approval::{ApprovalCaller, ApprovalReply, ApprovalRequest, Approver, ArgumentsPreview};
-use crate::call::fault::{Fault, FaultKind};
-use crate::call::refusal::{Refusal, RefusalReason};
 use crate::call::{AdmittedCall, CallContext};
 use crate::registry::event::HostEvent;
 use crate::session::StandingApproval;
 use crate::tool::content::ToolOutput;
+use crate::tool::fault::{Fault, FaultKind};
+use crate::tool::refusal::{Refusal, RefusalReason};
 
 /// Longest comment of a person who refused a call, in characters.
 const MAX_ANSWER: usize = 300;

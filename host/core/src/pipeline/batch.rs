@@ -19,15 +19,15 @@ use super::shared;
 use super::validate::validate;
 use super::{CallPolicy, PipelineParts};
 use crate::call::dialog::INPUT_REQUIRED;
-use crate::call::fault::Fault;
 use crate::call::invoke::Failure;
-use crate::call::refusal::{Refusal, RefusalReason};
 use crate::call::trace::{CallTrace, Tracer};
 use crate::call::{ToolCall, TurnContext};
 use crate::output::budget;
 use crate::registry::view::View;
 use crate::session::TurnCount;
 use crate::tool::content::ToolOutput;
+use crate::tool::fault::Fault;
+use crate::tool::refusal::{Refusal, RefusalReason};
 
 /// Units that a call consumes of the 128 that tokio gives a task before it must yield. Other tasks run after sixteen
 /// calls, about 100 µs.

@@ -6,11 +6,11 @@ use super::result_memory;
 use super::validate::check_schema;
 use crate::call::CallContext;
 use crate::call::compute::INLINE_STEPS;
-use crate::call::fault::{Fault, FaultKind};
 use crate::call::invoke::Failure;
 use crate::output::redact::Redactor;
 use crate::tool::ToolDef;
 use crate::tool::content::ToolOutput;
+use crate::tool::fault::{Fault, FaultKind};
 use crate::tool::json;
 
 /// Steps to parse a byte of structured data.

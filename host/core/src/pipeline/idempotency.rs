@@ -6,14 +6,14 @@ use std::time::Duration;
 use super::batch::BatchContext;
 use super::resolve::ResolvedTool;
 use crate::call::CallContext;
-use crate::call::fault::{Fault, FaultKind};
 use crate::call::idempotency::{
     CallEnd, CallKey, CallKeys, KeyState, MAX_KEY_BYTES, MAX_RESULT_BYTES, RecordedResult,
 };
 use crate::call::invoke::Failure;
-use crate::call::refusal::{Refusal, RefusalReason};
 use crate::tool::canonical::Digest;
 use crate::tool::content::{ToolError, ToolOutput};
+use crate::tool::fault::{Fault, FaultKind};
+use crate::tool::refusal::{Refusal, RefusalReason};
 
 /// When to ask again for the result of a call that runs.
 const RETRY: Duration = Duration::from_secs(1);

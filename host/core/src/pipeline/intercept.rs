@@ -19,13 +19,13 @@ use super::check::{check_output, redact_result};
 use super::record::AuditGuard;
 use super::resolve::ResolvedTool;
 use super::validate::validate_changed;
-use crate::call::fault::{Fault, FaultKind};
 use crate::call::invoke::{BoxFuture, Failure};
-use crate::call::refusal::RefusalReason;
 use crate::call::{AdmittedCall, CallContext};
 use crate::output::redact::Redactor;
 use crate::tool::ToolDef;
 use crate::tool::content::{ToolError, ToolOutput, ToolResult};
+use crate::tool::fault::{Fault, FaultKind};
+use crate::tool::refusal::RefusalReason;
 
 /// The decision of an interceptor about a call before it runs.
 #[derive(Debug)]

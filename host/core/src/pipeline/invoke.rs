@@ -16,13 +16,13 @@ use super::resolve::ResolvedTool;
 use super::result::cost_of;
 use super::result_memory::CallMemory;
 use super::shared;
-use crate::call::fault::{Fault, FaultKind};
 use crate::call::invoke::{Failure, ToolOutcome};
 use crate::call::{AdmittedCall, Identity};
 use crate::output::rules::OutputRules;
 use crate::session::ResultKey;
 use crate::tool::canonical::Digest;
 use crate::tool::content::ToolOutput;
+use crate::tool::fault::{Fault, FaultKind};
 
 /// A call with the result of its tool.
 pub(super) struct InvokedCall {

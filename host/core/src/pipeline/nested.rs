@@ -16,11 +16,11 @@ use crate::call::invoke::BoxFuture;
 use crate::call::invoke::nested::{
     CallableTool, InvokeGrant, MAX_CHARS, NestedBatch, NestedResult, ResultHandler, ToolCaller,
 };
-use crate::call::refusal::{Refusal, RefusalReason};
 use crate::call::shared::CallRights;
 use crate::call::trace::CallTrace;
 use crate::call::{CallContext, ToolCall, TurnContext};
 use crate::registry::view::ToolEntry;
+use crate::tool::refusal::{Refusal, RefusalReason};
 use crate::tool::toolcall_reason;
 
 /// A call that makes nested calls.

@@ -16,17 +16,17 @@ use super::result::{CallResult, PolicyHints, outcome};
 use super::shape::ShapedOutput;
 use super::shared;
 use super::validate::CallDigests;
+use crate::approval::Decision;
 use crate::audit::call_log::CallEntry;
 use crate::audit::{self, AuditRecord, CallStart, StartId};
-use crate::call::approval::Decision;
-use crate::call::fault::{Fault, FaultKind};
 use crate::call::invoke::Failure;
-use crate::call::refusal::Refusal;
 use crate::call::{BeginHook, CallContext};
 use crate::output::redact::Redactor;
 use crate::registry::event::HostEvent;
 use crate::registry::view::{FoundTool, ToolEntry};
 use crate::tool::ToolSource;
+use crate::tool::fault::{Fault, FaultKind};
+use crate::tool::refusal::Refusal;
 
 /// A call that is not recorded yet, with the facts from its stages. If the call is dropped because the caller went
 /// away, the guard still records it, since the call may have had effects.

@@ -8,9 +8,9 @@ use super::batch::{BatchContext, EarlyResult};
 use super::record::AuditGuard;
 use crate::call::CallContext;
 use crate::call::invoke::ForwardTarget;
-use crate::call::refusal::Refusal;
 use crate::registry::view::{FoundTool, ToolDenial, ToolEntry};
 use crate::tool::ToolSource;
+use crate::tool::refusal::Refusal;
 
 /// The target of a call: a tool of the view, or an unknown name.
 pub(super) struct CallTarget<'b> {

@@ -15,7 +15,6 @@ use toolbay_policy::limits::{DEFAULT_RESULT_BYTES, HostLimits};
 
 use super::batch::BatchContext;
 use crate::call::CallContext;
-use crate::call::fault::{Fault, FaultKind};
 use crate::call::invoke::Failure;
 use crate::pipeline::memory::{MemoryBudget, MemoryReservation};
 use crate::registry::view::ToolEntry;
@@ -23,6 +22,7 @@ use crate::tool::ToolSource;
 use crate::tool::content::{
     BlockBody, ContentBlock, EmbeddedResource, ErrorDetails, ResourceBody, ToolOutput,
 };
+use crate::tool::fault::{Fault, FaultKind};
 
 /// Bytes that every call reserves: more than most results have.
 const BASE_RESERVATION: u64 = 32 << 10;

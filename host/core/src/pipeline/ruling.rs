@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::batch::BatchContext;
 use super::resolve::ResolvedTool;
 use super::validate::ValidatedCall;
-use crate::call::approval::Decision;
+use crate::approval::Decision;
 use crate::tool::{ToolDef, ToolSource};
 
 /// The outcome of the policy's rules, or of the profile's rules if they are stricter.

@@ -10,8 +10,8 @@ use tokio::time::Instant;
 use super::resolve::CallTarget;
 use crate::audit;
 use crate::call::CallContext;
-use crate::call::refusal::{Refusal, RefusalReason};
 use crate::tool::ToolSource;
+use crate::tool::refusal::{Refusal, RefusalReason};
 
 /// The calls in progress of a pipeline, and whether the operator stopped all calls.
 #[derive(Debug, Default)]

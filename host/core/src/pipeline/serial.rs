@@ -14,7 +14,7 @@ use toolbay_policy::limits::HostLimits;
 use toolbay_policy::limits::LimitHit;
 use toolbay_policy::quantity;
 
-use crate::call::fault::{Fault, FaultKind};
+use crate::tool::fault::{Fault, FaultKind};
 
 /// The time after which a call that found its queue full should be retried.
 const RETRY_AFTER: Duration = Duration::from_secs(1);

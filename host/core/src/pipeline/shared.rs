@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use super::batch::BatchContext;
 use crate::call::CallContext;
-use crate::call::fault::{Fault, FaultKind};
 use crate::call::invoke::Failure;
-use crate::call::refusal::{Refusal, RefusalReason};
 use crate::call::shared::{CallRights, Lease, LeaseError, SharedState};
 use crate::registry::view::ToolEntry;
 use crate::session::{Session, StandingApproval};
 use crate::tool::content::ToolOutput;
+use crate::tool::fault::{Fault, FaultKind};
+use crate::tool::refusal::{Refusal, RefusalReason};
 
 /// Refuses a call while this host has no contact with the others.
 pub(super) fn check_contact(shared: &SharedState) -> Result<(), Refusal> {

@@ -10,12 +10,12 @@ use super::record::AuditGuard;
 use super::resolve::ResolvedTool;
 use crate::call::CallContext;
 use crate::call::compute::INLINE_STEPS;
-use crate::call::fault::Fault;
-use crate::call::refusal::{Refusal, RefusalReason};
 use crate::registry::view::ToolEntry;
 use crate::tool::ToolSource;
 use crate::tool::canonical::{self, Digest};
+use crate::tool::fault::Fault;
 use crate::tool::json;
+use crate::tool::refusal::{Refusal, RefusalReason};
 use crate::tool::schema::{Mismatch, Schema};
 use crate::tool::toolcall_reason;
 

@@ -239,8 +239,8 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
+    use crate::registry::testing::native_tool;
     use crate::registry::view::{Filter, View};
-    use crate::testing::native_tool;
 
     /// Returns the result that its text selects.
     #[derive(Debug, Default)]

@@ -16,7 +16,7 @@ use toolbay_policy::output::OutputSettings;
 use toolbay_policy::refusal::PolicyRefusal;
 
 use crate::call::invoke::Invoke;
-use crate::output::reduce::Reduce;
+use crate::call::reduce::Reduce;
 use crate::registry::availability::{AvailabilityCheck, CheckResult};
 use crate::registry::settings::MetadataOverride;
 use crate::tool::prompts_and_resources::PromptsAndResources;

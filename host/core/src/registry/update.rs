@@ -244,7 +244,7 @@ mod tests {
 
     use super::*;
     use crate::registry::event::Events;
-    use crate::testing::{install, native_tool, plugin_tool, reducer};
+    use crate::registry::testing::{install, native_tool, plugin_tool, reducer};
 
     fn id(text: &str) -> PluginId {
         PluginId::new(text).unwrap()

@@ -21,10 +21,10 @@ use toolbay_policy::similar::{TypedName, did_you_mean};
 
 pub(crate) use self::filter::ToolDenial;
 use self::filter::ToolOrigin;
-use crate::call::refusal::{Refusal, RefusalReason};
 use crate::registry::{AbsentSource, Bundle, Catalog, Collision, OnCollision, ReducerEntry, ToolListing};
 use crate::tool::content::ToolError;
 use crate::tool::prompts_and_resources::PromptsAndResources;
+use crate::tool::refusal::{Refusal, RefusalReason};
 
 /// Longest name that a refusal repeats, in characters.
 const MAX_NAME: usize = 100;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
-use toolbay_core::call::fault::{Fault, FaultKind};
 use toolbay_core::call::invoke::{BoxFuture, Failure, Invoke, ToolOutcome};
 use toolbay_core::call::{AdmittedCall, CallContext};
 use toolbay_core::tool::content::{ErrorCode, ErrorDetails, ToolError, ToolOutput};
+use toolbay_core::tool::fault::{Fault, FaultKind};
 use toolbay_policy::excerpt::one_line;
 use toolbay_policy::limits::LimitHit;
 use toolbay_policy::limits::Usage;

@@ -12,8 +12,9 @@ use serde_json::value::RawValue;
 use serde_json::{Map, json};
 use tokio::time::Instant;
 use toolbay_core::call::server_connector::ServerConnector;
+use toolbay_core::neutral_text;
 use toolbay_core::output::base64;
-use toolbay_core::output::untrusted::{self, UntrustedMark};
+use toolbay_core::output::untrusted::UntrustedMark;
 use toolbay_core::tool::content::{self, BlockBody, ContentBlock, ResourceLink};
 use toolbay_core::tool::definition_text;
 use toolbay_core::tool::schema::Schema;
@@ -370,7 +371,7 @@ fn convert_contents(
         let visible = connector.redact(&visible);
         match marked {
             true => mark.fit(&visible, usize::MAX, Truncation::Head, visible.chars().count(), ""),
-            false => untrusted::neutralize(&visible).into_owned(),
+            false => neutral_text::neutralize(&visible).into_owned(),
         }
     };
     let part = |raw: &&RawValue| {

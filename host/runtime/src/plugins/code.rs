@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use toolbay_core::call::AdmittedCall;
-use toolbay_core::call::fault::{Fault, FaultKind};
+use toolbay_core::tool::fault::{Fault, FaultKind};
 use toolbay_policy::excerpt::one_line;
 use toolbay_policy::limits::CallLimits;
 use toolbay_policy::name::PluginId;

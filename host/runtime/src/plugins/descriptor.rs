@@ -12,7 +12,7 @@ pub(crate) use cache::DescriptorCache;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use toolbay_core::output::untrusted;
+use toolbay_core::neutral_text;
 use toolbay_core::tool::definition_text;
 use toolbay_core::tool::json;
 use toolbay_core::tool::prompts_and_resources::PromptsAndResourcesDocument;
@@ -340,7 +340,7 @@ fn checked_text(what: &str, value: String, most: usize) -> Result<String, LoadEr
             u32::from(c)
         )));
     }
-    Ok(match untrusted::neutralize(&value) {
+    Ok(match neutral_text::neutralize(&value) {
         Cow::Borrowed(_) => value,
         Cow::Owned(neutral) => neutral,
     })

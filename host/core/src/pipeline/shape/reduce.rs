@@ -5,10 +5,10 @@ use std::pin::pin;
 use futures_util::future::{Either, select};
 
 use crate::call::CallContext;
-use crate::call::fault::{Fault, FaultKind};
-use crate::output::reduce::ReduceContext;
+use crate::call::reduce::ReduceContext;
 use crate::registry::ReducerEntry;
 use crate::tool::content::{BlockBody, ContentBlock, ResourceBody, ToolOutput, ToolResult};
+use crate::tool::fault::{Fault, FaultKind};
 
 /// A result after its reducer ran.
 pub(super) struct ReducerResult {

@@ -8,20 +8,21 @@ use toolbay_policy::output::OutputSettings;
 use toolbay_policy::output::Truncation;
 
 use crate::audit::MemoryAudit;
-use crate::call::fault::{Fault, FaultKind};
 use crate::call::invoke::{BoxFuture, Failure, Invoke, ToolOutcome};
+use crate::call::testing::FixedReducer;
 use crate::call::{AdmittedCall, CallContext, ToolCall, TurnContext};
-use crate::output::untrusted::STRIPPED;
+use crate::neutral_text::STRIPPED;
 use crate::pipeline::{CallResult, Pipeline, outcome};
 use crate::registry::read_output;
+use crate::registry::testing::{plugin_tool, reducer};
 use crate::registry::view::{Filter, View};
 use crate::registry::{Bundle, ReducerEntry, Registry, ToolEntry};
 use crate::session::Session;
 use crate::session::output_store::{
     MemoryOutputStore, OutputId, OutputQuota, OutputStore, SaveError, SavedOutput, SavedText,
 };
-use crate::testing::{FixedReducer, plugin_tool, reducer};
 use crate::tool::content::{Blob, BlockBody, ContentBlock, ErrorCode, ResourceLink, ToolError, ToolOutput};
+use crate::tool::fault::{Fault, FaultKind};
 
 /// A tool with a fixed result.
 #[derive(Debug, Clone)]
@@ -410,8 +411,10 @@ async fn encoded_data_is_removed_on_request_and_saved() {
 #[tokio::test]
 async fn the_callers_reason_is_removed_from_the_arguments_and_recorded() {
     let mut fixture = fixture(ok("x"), OutputSettings::default(), vec![]);
-    let entry =
-        ToolEntry { invoker: Arc::new(crate::testing::ScriptedTool::default()), ..plugin_tool("q", "t") };
+    let entry = ToolEntry {
+        invoker: Arc::new(crate::call::testing::ScriptedTool::default()),
+        ..plugin_tool("q", "t")
+    };
     let strict = r#"{"type":"object","properties":{"n":{"type":"integer"}},"additionalProperties":false}"#;
     let mut def = (*entry.def).clone();
     def.input_schema = crate::tool::schema::Schema::input(strict).unwrap();

@@ -8,18 +8,19 @@ use toolbay_policy::hidden_chars;
 
 use crate::call::CallContext;
 use crate::call::compute::INLINE_STEPS;
-use crate::call::fault::Fault;
 use crate::call::invoke::Failure;
+use crate::neutral_text;
 use crate::output::budget;
 use crate::output::encoded_data;
 use crate::output::rules::OutputRules;
-use crate::output::untrusted::{self, UntrustedMark};
+use crate::output::untrusted::UntrustedMark;
 use crate::pipeline::batch::BatchContext;
 use crate::registry::read_output;
 use crate::registry::view::View;
 use crate::session::output_store::{OutputStore, SavedOutput, SavedText};
 use crate::tool::ToolSource;
 use crate::tool::content::{BlockBody, ContentBlock, EmbeddedResource, ResourceLink, ToolOutput};
+use crate::tool::fault::Fault;
 
 /// Longest subject of an error, in characters.
 const MAX_SUBJECT: usize = 1000;
@@ -312,7 +313,7 @@ impl<'a> OutputShaper<'a> {
             *text = shown;
         }
         if self.mark.is_some()
-            && let Cow::Owned(neutral) = untrusted::neutralize(text)
+            && let Cow::Owned(neutral) = neutral_text::neutralize(text)
         {
             *text = neutral;
         }
@@ -346,7 +347,7 @@ fn chars_if_over(
     let fits = budget.checked_sub(around + note_chars).is_some_and(|room| {
         budget::char_count_if_over(body, room).is_none()
             // A marked text can be longer.
-            && (mark.is_none() || budget::char_count_if_over(&untrusted::neutral_text(body), room).is_none())
+            && (mark.is_none() || budget::char_count_if_over(&neutral_text::neutral_text(body), room).is_none())
     });
     (!fits).then(|| text.chars().count())
 }

@@ -1,7 +1,7 @@
 //! Folding of characters: look-alikes of relevant characters become those, and invisible characters are dropped.
 
 /// The character that this one looks like; `None` if it is invisible.
-pub(super) fn fold(c: char) -> Option<char> {
+pub(crate) fn fold(c: char) -> Option<char> {
     if c.is_ascii() && !c.is_ascii_control() {
         return Some(c);
     }

@@ -144,7 +144,7 @@ pub enum ApprovalReply {
 ///
 /// ```
 /// use futures_util::future::BoxFuture;
-/// use toolbay_core::call::approval::{ApprovalReply, ApprovalRequest, Approver};
+/// use toolbay_core::approval::{ApprovalReply, ApprovalRequest, Approver};
 ///
 /// #[derive(Debug)]
 /// struct OfficeHours;

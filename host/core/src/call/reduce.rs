@@ -3,9 +3,9 @@
 use std::fmt;
 
 use crate::call::compute::ComputeQueue;
-use crate::call::fault::Fault;
 use crate::call::invoke::BoxFuture;
 use crate::tool::content::ToolResult;
+use crate::tool::fault::Fault;
 
 /// The context of a reduction (`reducers.wit`, `reduce-context`).
 #[derive(Debug, Clone, Copy)]
