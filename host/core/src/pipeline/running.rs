@@ -7,7 +7,6 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::resolve::CallTarget;
 use crate::audit;
 use crate::call::CallContext;
 use crate::tool::ToolSource;
@@ -67,8 +66,13 @@ impl RunningCalls {
     ///
     /// # Errors
     /// The operator stopped all calls.
-    pub(super) fn add(&self, target: &CallTarget<'_>, start: Instant) -> Result<usize, Refusal> {
-        let (ctx, source) = (Arc::clone(&target.ctx), target.source().cloned());
+    pub(super) fn add(
+        &self,
+        ctx: &Arc<CallContext>,
+        source: Option<&Arc<ToolSource>>,
+        start: Instant,
+    ) -> Result<usize, Refusal> {
+        let (ctx, source) = (Arc::clone(ctx), source.cloned());
         let mut state = self.state.lock();
         if let Some(reason) = &state.stopped {
             let text = format!("Stopped: the operator stopped all calls: {reason}");

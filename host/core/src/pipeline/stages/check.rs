@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::result_memory;
 use super::validate::check_schema;
 use crate::call::CallContext;
 use crate::call::compute::INLINE_STEPS;
 use crate::call::invoke::Failure;
 use crate::output::redact::Redactor;
+use crate::pipeline::context::result_memory;
 use crate::tool::ToolDef;
 use crate::tool::content::ToolOutput;
 use crate::tool::fault::{Fault, FaultKind};

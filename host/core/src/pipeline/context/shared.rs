@@ -13,7 +13,7 @@ use crate::tool::fault::{Fault, FaultKind};
 use crate::tool::refusal::{Refusal, RefusalReason};
 
 /// Refuses a call while this host has no contact with the others.
-pub(super) fn check_contact(shared: &SharedState) -> Result<(), Refusal> {
+pub(crate) fn check_contact(shared: &SharedState) -> Result<(), Refusal> {
     shared.heartbeat.check().map_err(|lost| {
         Refusal::new(RefusalReason::NoContact, format!("Stopped: {lost}"))
             .with_subject("no_contact")
@@ -22,7 +22,7 @@ pub(super) fn check_contact(shared: &SharedState) -> Result<(), Refusal> {
 }
 
 /// Takes the call from the budget of its session, if the session has a name: a session without one stays on this host.
-pub(super) async fn charge(shared: &SharedState, batch: &BatchContext) -> Result<(), Refusal> {
+pub(crate) async fn charge(shared: &SharedState, batch: &BatchContext) -> Result<(), Refusal> {
     let session = &batch.turn.session;
     let Some(account) = session.account() else { return Ok(()) };
     let Some(limits) = session.shared_budget(&batch.call_policy.session) else { return Ok(()) };
@@ -31,7 +31,7 @@ pub(super) async fn charge(shared: &SharedState, batch: &BatchContext) -> Result
 }
 
 /// Returns a call to its budget that was taken and did not run.
-pub(super) fn return_call(shared: &SharedState, batch: &BatchContext) {
+pub(crate) fn return_call(shared: &SharedState, batch: &BatchContext) {
     let session = &batch.turn.session;
     if let Some(account) = session.account()
         && session.shared_budget(&batch.call_policy.session).is_some()
@@ -41,7 +41,7 @@ pub(super) fn return_call(shared: &SharedState, batch: &BatchContext) {
 }
 
 /// Whether the session has a standing approval. One of another host is remembered here.
-pub(super) async fn is_approved(batch: &BatchContext, approval: &StandingApproval) -> bool {
+pub(crate) async fn is_approved(batch: &BatchContext, approval: &StandingApproval) -> bool {
     let session = &batch.turn.session;
     if session.is_approved(approval) {
         return true;
@@ -55,7 +55,7 @@ pub(super) async fn is_approved(batch: &BatchContext, approval: &StandingApprova
 }
 
 /// Adds a standing approval to the session, on all hosts if it has a name.
-pub(super) async fn add_approval(batch: &BatchContext, approval: StandingApproval) {
+pub(crate) async fn add_approval(batch: &BatchContext, approval: StandingApproval) {
     let session = &batch.turn.session;
     if let Some((shared, account)) = batch.pipeline.shared_state_of(session) {
         shared.approvals.add(account, approval.digest()).await;
@@ -64,14 +64,14 @@ pub(super) async fn add_approval(batch: &BatchContext, approval: StandingApprova
 }
 
 /// Adds the cost of a call to its session.
-pub(super) fn add_cost(shared: &SharedState, session: &Session, cost_usd: f64) {
+pub(crate) fn add_cost(shared: &SharedState, session: &Session, cost_usd: f64) {
     if let Some(account) = session.account() {
         shared.ledger.add_cost(account, cost_usd);
     }
 }
 
 /// A lease that is released when the call has ended.
-pub(super) struct HeldLease(Arc<dyn Lease>);
+pub(crate) struct HeldLease(Arc<dyn Lease>);
 
 impl Drop for HeldLease {
     fn drop(&mut self) {
@@ -81,7 +81,7 @@ impl Drop for HeldLease {
 
 /// Waits for the lease of the serial queue, if the tool has one, and gives the call its rights: those of its caller, and
 /// its own lease.
-pub(super) async fn acquire_rights(
+pub(crate) async fn acquire_rights(
     shared: &SharedState,
     batch: &BatchContext,
     entry: &ToolEntry,
@@ -114,7 +114,7 @@ fn lease_fault(error: &LeaseError) -> Fault {
 }
 
 /// The result of a call that had rights. A call that failed and has lost them may have had its effects.
-pub(super) fn judge_result(
+pub(crate) fn judge_result(
     rights: &CallRights,
     ctx: &CallContext,
     result: Result<ToolOutput, Failure>,

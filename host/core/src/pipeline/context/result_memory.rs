@@ -13,7 +13,6 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use toolbay_policy::limits::{DEFAULT_RESULT_BYTES, HostLimits};
 
-use super::batch::BatchContext;
 use crate::call::CallContext;
 use crate::call::invoke::Failure;
 use crate::pipeline::memory::{MemoryBudget, MemoryReservation};
@@ -36,7 +35,7 @@ const BLOCK_OVERHEAD: u64 = 128;
 
 /// The memory of a host's results. Clones share it.
 #[derive(Debug, Clone)]
-pub(super) struct ResultMemory {
+pub(crate) struct ResultMemory {
     budget: MemoryBudget,
     /// Results that wait for memory.
     pending: MemoryBudget,
@@ -70,7 +69,7 @@ impl Drop for RunningCallGuard {
 }
 
 impl ResultMemory {
-    pub(super) fn new(limits: &HostLimits) -> Self {
+    pub(crate) fn new(limits: &HostLimits) -> Self {
         let bytes = limits.result_memory.unwrap_or(DEFAULT_BUDGET);
         Self {
             budget: MemoryBudget::new("result_memory", bytes),
@@ -81,11 +80,11 @@ impl ResultMemory {
         }
     }
 
-    pub(super) fn budget(&self) -> &MemoryBudget {
+    pub(crate) fn budget(&self) -> &MemoryBudget {
         &self.budget
     }
 
-    pub(super) fn outbox_limits(&self) -> (u64, Duration) {
+    pub(crate) fn outbox_limits(&self) -> (u64, Duration) {
         (self.outbox, self.patience)
     }
 
@@ -118,19 +117,19 @@ impl ResultMemory {
 
 /// The memory that one call holds for its result.
 #[derive(Debug, Default)]
-pub(super) struct CallMemory(Option<ResultReservation>);
+pub(crate) struct CallMemory(Option<ResultReservation>);
 
 impl CallMemory {
     /// Reserves memory for the expected result of the tool.
-    pub(super) async fn reserve(
+    pub(crate) async fn reserve(
         &mut self,
-        batch: &BatchContext,
+        results: &ResultMemory,
         entry: &ToolEntry,
         ctx: &CallContext,
+        is_nested: bool,
     ) -> Result<(), Fault> {
         // A calling tool takes its results at once, and their size is bounded.
-        let more = if batch.parent.is_some() { 0 } else { entry.expected_total_bytes() };
-        let results = &batch.pipeline.results;
+        let more = if is_nested { 0 } else { entry.expected_total_bytes() };
         let bytes = BASE_RESERVATION.saturating_add(more).min(results.budget.limit() / LARGEST_SHARE);
         self.0 = match results.try_reserve(bytes) {
             Some(reserved) => Some(reserved),
@@ -141,9 +140,9 @@ impl CallMemory {
     }
 
     /// Counts a result. Refuses a result that exceeds the memory that is left.
-    pub(super) async fn count(
+    pub(crate) async fn count(
         &mut self,
-        batch: &BatchContext,
+        results: &ResultMemory,
         entry: &ToolEntry,
         answer: &Result<ToolOutput, Failure>,
     ) -> Result<(), Fault> {
@@ -159,7 +158,6 @@ impl CallMemory {
             }
             Err(failure) => failure_bytes(failure),
         };
-        let results = &batch.pipeline.results;
         if self.try_hold(results, bytes) {
             return Ok(());
         }
@@ -168,7 +166,7 @@ impl CallMemory {
     }
 
     /// Corrects the reservation to the size of the shaped result, and releases the spare capacity of cut texts.
-    pub(super) fn settle(self, result: &mut Result<ToolOutput, Failure>) -> Option<MemoryReservation> {
+    pub(crate) fn settle(self, result: &mut Result<ToolOutput, Failure>) -> Option<MemoryReservation> {
         if let Ok(output) = result {
             shrink(&mut output.value);
             output.content.iter_mut().filter_map(ContentBlock::text_mut).for_each(shrink);
@@ -209,7 +207,7 @@ fn shrink(text: &mut String) {
 }
 
 /// Bytes of a result with all its parts.
-pub(super) fn bytes_of(result: &Result<ToolOutput, Failure>) -> u64 {
+pub(crate) fn bytes_of(result: &Result<ToolOutput, Failure>) -> u64 {
     match result {
         Ok(output) => beside_text(output).saturating_add(text_bytes(output)),
         Err(failure) => failure_bytes(failure),
@@ -255,7 +253,7 @@ fn beside_text(output: &ToolOutput) -> u64 {
 }
 
 /// Bytes of a block apart from its texts.
-pub(super) fn data_bytes(block: &ContentBlock) -> u64 {
+pub(crate) fn data_bytes(block: &ContentBlock) -> u64 {
     let data = match &block.body {
         BlockBody::Image(blob) | BlockBody::Audio(blob) => blob.data.len(),
         BlockBody::Embedded(EmbeddedResource { body: ResourceBody::Blob(data), .. }) => data.len(),
@@ -265,7 +263,7 @@ pub(super) fn data_bytes(block: &ContentBlock) -> u64 {
 }
 
 /// Where the policy sets `result_bytes` for a tool.
-pub(super) fn result_bytes_setting(entry: &ToolEntry) -> String {
+pub(crate) fn result_bytes_setting(entry: &ToolEntry) -> String {
     match &*entry.def.source {
         ToolSource::Plugin { id, .. } => format!("[plugins.{id}.limits] result_bytes = …"),
         ToolSource::Mcp { server, .. } => format!("[mcp.{server}] max_result_bytes = …"),

@@ -6,26 +6,26 @@ use std::time::Duration;
 use tokio::time::Instant;
 use toolbay_policy::output::SchemaMismatch;
 
-use super::batch::EarlyResult;
 use super::check::{check_output, redact_result};
 use super::idempotency::{self, KeyedCall};
-use super::nested::NestedCalls;
-use super::oversize;
-use super::record::{AuditGuard, RunFacts};
+use super::nested::{MakeCaller, NestedCalls};
 use super::resolve::ResolvedTool;
-use super::result::cost_of;
-use super::result_memory::CallMemory;
-use super::shared;
+use super::{interception, oversize};
 use crate::call::invoke::{Failure, ToolOutcome};
 use crate::call::{AdmittedCall, Identity};
 use crate::output::rules::OutputRules;
+use crate::pipeline::context::early_result::EarlyResult;
+use crate::pipeline::context::guard::{AuditGuard, RunFacts};
+use crate::pipeline::context::result_memory::CallMemory;
+use crate::pipeline::context::shared;
+use crate::pipeline::result::cost_of;
 use crate::session::ResultKey;
 use crate::tool::canonical::Digest;
 use crate::tool::content::ToolOutput;
 use crate::tool::fault::{Fault, FaultKind};
 
 /// A call with the result of its tool.
-pub(super) struct InvokedCall {
+pub(crate) struct InvokedCall {
     pub(super) call: AdmittedCall,
     /// The result, checked against the output schema and without the values of secrets.
     pub(super) result: Result<ToolOutput, Failure>,
@@ -36,10 +36,11 @@ pub(super) struct InvokedCall {
 }
 
 /// Runs the tool or finds the result elsewhere. From here on, the call may have had effects.
-pub(super) async fn invoke(
+pub(crate) async fn invoke(
     guard: &mut AuditGuard<'_>,
     tool: ResolvedTool<'_>,
     call: AdmittedCall,
+    make_caller: MakeCaller,
 ) -> Result<InvokedCall, EarlyResult> {
     guard.run = Some(RunFacts::default());
     if let Some(trace) = &tool.ctx.trace {
@@ -50,10 +51,10 @@ pub(super) async fn invoke(
     let (call, answer) = if interceptors.is_empty() {
         (call, None)
     } else {
-        Box::pin(interceptors.before(guard, tool, call)).await?
+        Box::pin(interception::before(interceptors, guard, tool, call)).await?
     };
     let nested = NestedCalls::for_tool(tool);
-    let mut invocation = Invocation { guard, tool, nested, memory: CallMemory::default() };
+    let mut invocation = Invocation { guard, tool, nested, make_caller, memory: CallMemory::default() };
     let mut result = match answer {
         Some(answer) => invocation.accept(answer.map_err(Failure::from)).await,
         None => invocation.answer(&call).await,
@@ -69,7 +70,7 @@ pub(super) async fn invoke(
         }
     }
     if !interceptors.is_empty() {
-        result = Box::pin(interceptors.after(&guard.redactor, tool, &call, result)).await;
+        result = Box::pin(interception::after(interceptors, &guard.redactor, tool, &call, result)).await;
     }
     Ok(InvokedCall { call, result, rules, memory })
 }
@@ -79,6 +80,7 @@ struct Invocation<'g, 'b> {
     guard: &'g mut AuditGuard<'b>,
     tool: ResolvedTool<'g>,
     nested: Option<NestedCalls>,
+    make_caller: MakeCaller,
     memory: CallMemory,
 }
 
@@ -100,7 +102,7 @@ impl Invocation<'_, '_> {
             self.guard.update_run(|run| run.cached = Some(age));
             self.check(&mut output).await?;
             let output = Ok(output);
-            self.memory.count(batch, self.tool.entry(), &output).await?;
+            self.memory.count(&batch.pipeline.results, self.tool.entry(), &output).await?;
             return output;
         }
         let result = self.run(call).await;
@@ -130,7 +132,7 @@ impl Invocation<'_, '_> {
                     self.check(output).await?;
                 }
                 let result = result.map_err(Failure::from);
-                self.memory.count(batch, self.tool.entry(), &result).await?;
+                self.memory.count(&batch.pipeline.results, self.tool.entry(), &result).await?;
                 result
             }
         }
@@ -147,7 +149,7 @@ impl Invocation<'_, '_> {
             None => oversize::fit(&mut answer, self.tool),
         };
         // Memory first: a result that does not fit is not processed.
-        self.memory.count(self.guard.batch, self.tool.entry(), &answer).await?;
+        self.memory.count(&self.guard.batch.pipeline.results, self.tool.entry(), &answer).await?;
         // Most tools have no output schema, and many hosts no secret: these calls make no future for either.
         let is_checked = !moved && self.tool.entry().def.output_schema.is_some();
         if let (true, Ok(output)) = (is_checked, &mut answer)
@@ -192,7 +194,7 @@ impl Invocation<'_, '_> {
                 Some(shared) => Box::pin(shared::acquire_rights(shared, batch, entry, ctx)).await?,
                 None => None,
             };
-            self.memory.reserve(batch, entry, ctx).await?;
+            self.memory.reserve(&batch.pipeline.results, entry, ctx, batch.parent.is_some()).await?;
             Ok::<_, Failure>((lease, permit))
         };
         let turn = turn.await;
@@ -202,8 +204,11 @@ impl Invocation<'_, '_> {
         if !entry.invoker.calls_begin() {
             ctx.begin().map_err(|problem| Failure::from_audit_error(&problem))?;
         }
-        let invoked = match self.nested.as_ref().map(|nested| nested.caller(batch, ctx)) {
-            Some(caller) => entry.invoker.invoke_with(call, ctx, caller),
+        let invoked = match &self.nested {
+            Some(nested) => {
+                let caller = (self.make_caller)(nested.parent(batch, ctx), batch);
+                entry.invoker.invoke_with(call, ctx, caller)
+            }
             None => entry.invoker.invoke(call, ctx),
         };
         let ToolOutcome { result, usage } = invoked.await;

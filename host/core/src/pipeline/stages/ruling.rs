@@ -7,10 +7,10 @@ use toolbay_policy::quantity;
 
 use serde_json::Value;
 
-use super::batch::BatchContext;
 use super::resolve::ResolvedTool;
 use super::validate::ValidatedCall;
 use crate::approval::Decision;
+use crate::pipeline::context::batch::BatchContext;
 use crate::tool::{ToolDef, ToolSource};
 
 /// The outcome of the policy's rules, or of the profile's rules if they are stricter.

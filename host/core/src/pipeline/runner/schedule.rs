@@ -7,6 +7,7 @@
 //!
 //! Workers write to two shared counters only: each group of calls has its own slot.
 
+use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
@@ -18,17 +19,31 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
 
-use super::BATCH_TASKS;
-use super::batch::{BatchContext, CallGroup, consume_call_share};
-use super::result::CallResult;
+use crate::call::ToolCall;
+use crate::pipeline::result::CallResult;
+use crate::registry::view::View;
+
+/// Most calls of one batch in progress at the same time: four times the host's default concurrency. The other calls
+/// wait as plain requests, which take little memory.
+pub const BATCH_TASKS: usize = 256;
+
+/// Units that a call consumes of the 128 that tokio gives a task before it must yield. Other tasks run after sixteen
+/// calls, about 100 µs.
+const CALL_SHARE: usize = 8;
 
 /// How long the caller spins at the end of its batch before it sleeps. The last call of another worker usually ends
 /// within microseconds, and waking a task takes longer.
 const SPIN: Duration = Duration::from_micros(20);
 
+/// Runs one call of a batch.
+pub(super) trait RunCall: Send + Sync + 'static {
+    /// Runs one call to its end.
+    fn run_call(&self, call: ToolCall) -> impl Future<Output = CallResult> + Send;
+}
+
 /// A running batch, shared by its workers.
-pub(super) struct BatchScheduler {
-    context: BatchContext,
+pub(super) struct BatchScheduler<C> {
+    context: C,
     groups: Vec<Mutex<Option<CallGroup>>>,
     /// The index of the next group to run.
     next: AtomicUsize,
@@ -71,10 +86,10 @@ impl ResultSink for mpsc::Sender<(usize, CallResult)> {
     }
 }
 
-impl BatchScheduler {
+impl<C: RunCall> BatchScheduler<C> {
     /// Runs the calls of a turn and returns their results in the order of the calls. Dropping the future cancels every
     /// call.
-    pub(super) async fn run(context: BatchContext, groups: Vec<CallGroup>) -> Vec<CallResult> {
+    pub(super) async fn run(context: C, groups: Vec<CallGroup>) -> Vec<CallResult> {
         let calls: usize = groups.iter().map(|group| 1 + group.rest.len()).sum();
         let at_once = Handle::current().metrics().num_workers().min(groups.len());
         let results: ResultSlots = (0..calls).map(|_| Mutex::default()).collect();
@@ -97,7 +112,7 @@ impl BatchScheduler {
     /// Runs nested calls, at most `at_once` at the same time, and passes on each result as its call ends. At most one
     /// result is buffered, since all of them together could be large. Dropping the future cancels every call.
     pub(super) async fn run_nested(
-        context: BatchContext,
+        context: C,
         groups: Vec<CallGroup>,
         at_once: usize,
         mut take: impl FnMut(usize, CallResult),
@@ -112,7 +127,7 @@ impl BatchScheduler {
         }
     }
 
-    fn new(context: BatchContext, groups: Vec<CallGroup>, most_workers: usize) -> Arc<Self> {
+    fn new(context: C, groups: Vec<CallGroup>, most_workers: usize) -> Arc<Self> {
         Arc::new(Self {
             context,
             remaining: AtomicUsize::new(groups.len()),
@@ -172,10 +187,6 @@ impl BatchScheduler {
         }
     }
 
-    fn is_done(&self) -> bool {
-        self.remaining.load(Ordering::Acquire) == 0
-    }
-
     /// Spins for up to [`SPIN`]. Returns whether all groups have ended.
     fn spin_until_done(&self) -> bool {
         let start = Instant::now();
@@ -186,10 +197,16 @@ impl BatchScheduler {
     }
 }
 
-/// Counts a group as ended when it is dropped, even if its worker panics.
-struct GroupGuard<'a>(&'a BatchScheduler);
+impl<C> BatchScheduler<C> {
+    fn is_done(&self) -> bool {
+        self.remaining.load(Ordering::Acquire) == 0
+    }
+}
 
-impl Drop for GroupGuard<'_> {
+/// Counts a group as ended when it is dropped, even if its worker panics.
+struct GroupGuard<'a, C>(&'a BatchScheduler<C>);
+
+impl<C> Drop for GroupGuard<'_, C> {
     fn drop(&mut self) {
         if self.0.remaining.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.0.done.notify_one();
@@ -198,9 +215,9 @@ impl Drop for GroupGuard<'_> {
 }
 
 /// Aborts the workers if the future of the batch is dropped early.
-struct AbortOnDrop<'a>(&'a BatchScheduler);
+struct AbortOnDrop<'a, C>(&'a BatchScheduler<C>);
 
-impl Drop for AbortOnDrop<'_> {
+impl<C> Drop for AbortOnDrop<'_, C> {
     fn drop(&mut self) {
         if self.0.is_done() {
             return;
@@ -211,5 +228,37 @@ impl Drop for AbortOnDrop<'_> {
         drop(workers);
         handles.iter().for_each(AbortHandle::abort);
         self.0.groups.iter().for_each(|group| drop(group.lock().take()));
+    }
+}
+
+/// Consumes cooperative budget, so that the task yields regularly. Without it, a caller with many calls that never wait
+/// would block all other tasks of its thread and delay the runtime's timers.
+pub(super) async fn consume_call_share() {
+    for _ in 0..CALL_SHARE {
+        tokio::task::coop::consume_budget().await;
+    }
+}
+
+/// Calls that run one after the other: one call, or the calls of a batch that share a serial queue. Each call comes
+/// with its index in the batch.
+pub(super) struct CallGroup {
+    pub(super) first: (usize, ToolCall),
+    pub(super) rest: Vec<(usize, ToolCall)>,
+}
+
+impl CallGroup {
+    /// Groups calls by serial queue. The order within a group is that of the batch.
+    pub(super) fn group(view: &View, calls: Vec<ToolCall>) -> Vec<Self> {
+        let mut groups: Vec<Self> = Vec::with_capacity(calls.len());
+        let mut by_queue: HashMap<&Arc<str>, usize> = HashMap::new();
+        for (index, call) in calls.into_iter().enumerate() {
+            let queue = view.get(&call.tool).and_then(|entry| entry.call.serial.as_ref());
+            let group = queue.map(|queue| *by_queue.entry(queue).or_insert(groups.len()));
+            match group.and_then(|group| groups.get_mut(group)) {
+                Some(group) => group.rest.push((index, call)),
+                None => groups.push(Self { first: (index, call), rest: Vec::new() }),
+            }
+        }
+        groups
     }
 }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use serde_json::Value;
 use toolbay_policy::quantity;
 
-use super::batch::EarlyResult;
-use super::record::AuditGuard;
 use super::resolve::ResolvedTool;
 use crate::call::CallContext;
 use crate::call::compute::INLINE_STEPS;
+use crate::pipeline::context::early_result::EarlyResult;
+use crate::pipeline::context::guard::{AuditGuard, CallDigests};
 use crate::registry::view::ToolEntry;
 use crate::tool::ToolSource;
-use crate::tool::canonical::{self, Digest};
+use crate::tool::canonical;
 use crate::tool::fault::Fault;
 use crate::tool::json;
 use crate::tool::refusal::{Refusal, RefusalReason};
@@ -20,20 +20,13 @@ use crate::tool::schema::{Mismatch, Schema};
 use crate::tool::toolcall_reason;
 
 /// A call whose arguments match the schema of its tool.
-pub(super) struct ValidatedCall {
+pub(crate) struct ValidatedCall {
     pub(super) args: String,
     pub(super) parsed: Arc<Value>,
 }
 
-/// The digests of a call in canonical form ([`crate::tool::canonical`]).
-#[derive(Clone, Copy)]
-pub(super) struct CallDigests {
-    pub(super) call: Digest,
-    pub(super) args: Digest,
-}
-
 /// Gates 11 to 14: size, JSON, repetition, schema.
-pub(super) async fn validate(
+pub(crate) async fn validate(
     guard: &mut AuditGuard<'_>,
     tool: ResolvedTool<'_>,
     args: String,

@@ -12,8 +12,8 @@ use toolbay_policy::limits::LimitHit;
 use toolbay_policy::quantity;
 
 use super::resolve::ResolvedTool;
-use super::result_memory::{data_bytes, result_bytes_setting};
 use crate::call::invoke::Failure;
+use crate::pipeline::context::result_memory::{data_bytes, result_bytes_setting};
 use crate::tool::content::{BlockBody, ContentBlock, ErrorDetails, ToolOutput};
 
 /// Longest media type in a note, in characters.

@@ -14,7 +14,7 @@ use crate::output::budget;
 use crate::output::encoded_data;
 use crate::output::rules::OutputRules;
 use crate::output::untrusted::UntrustedMark;
-use crate::pipeline::batch::BatchContext;
+use crate::pipeline::context::batch::BatchContext;
 use crate::registry::read_output;
 use crate::registry::view::View;
 use crate::session::output_store::{OutputStore, SavedOutput, SavedText};

@@ -7,41 +7,25 @@ use toolbay_policy::output::Truncation;
 
 use self::reduce::{ReducerResult, reduce};
 use self::text::OutputShaper;
-use super::batch::EarlyResult;
 use super::check::redact_result;
 use super::invoke::InvokedCall;
-use super::record::AuditGuard;
-use super::refusals;
-use super::resolve::CallTarget;
-use super::result::Shaping;
-use super::result_memory::CallMemory;
 use crate::call::AdmittedCall;
 use crate::call::invoke::Failure;
 use crate::output::rules::OutputRules;
-use crate::pipeline::memory::MemoryReservation;
+use crate::pipeline::context::early_result::EarlyResult;
+use crate::pipeline::context::guard::AuditGuard;
+use crate::pipeline::context::refusals;
+use crate::pipeline::context::result_memory::CallMemory;
+use crate::pipeline::context::target::CallTarget;
+use crate::pipeline::result::{ShapedOutput, Shaping};
 use crate::tool::content::{BlockBody, ContentBlock, ToolOutput};
 
 /// The rules for texts of the host, and for outputs that go to a calling tool.
 const HOST_RULES: OutputRules =
     OutputRules { untrusted: false, truncate: Truncation::Head, strip_blobs: false, policy_hints: false };
 
-/// The output of a call, reduced, marked, cut and saved.
-pub(super) struct ShapedOutput {
-    pub(super) result: Result<ToolOutput, Failure>,
-    pub(super) shaping: Shaping,
-    /// The memory that the result holds.
-    pub(super) memory: Option<MemoryReservation>,
-}
-
-impl ShapedOutput {
-    /// The output of a failed call, without shaping.
-    pub(super) fn failed(failure: Failure) -> Self {
-        Self { result: Err(failure), shaping: Shaping::default(), memory: None }
-    }
-}
-
 /// Shapes the result of the tool, or the result that the host returns in its place.
-pub(super) async fn shape(
+pub(crate) async fn shape(
     guard: &mut AuditGuard<'_>,
     target: &CallTarget<'_>,
     outcome: Result<InvokedCall, EarlyResult>,
@@ -63,8 +47,8 @@ pub(super) async fn shape(
             }
         },
     };
-    refusals::append_raise_note(&mut result, &ctx.tool, target.source().map(|source| &**source));
-    let mut shaper = OutputShaper::new(batch, ctx, target.source().map(|source| &**source), rules, original);
+    refusals::append_raise_note(&mut result, &ctx.tool, target.source.map(|source| &**source));
+    let mut shaper = OutputShaper::new(batch, ctx, target.source.map(|source| &**source), rules, original);
     let shaped = shaper.shape(&mut result).await;
     let OutputShaper { mark, saved, reduction_undone, .. } = shaper;
     let cut_from_chars = shaped.unwrap_or_else(|cancelled| {

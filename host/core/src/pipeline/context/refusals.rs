@@ -8,7 +8,7 @@ use crate::tool::ToolSource;
 use crate::tool::content::{BlockBody, ContentBlock, ToolOutput};
 
 /// The hints for the operator: first that of the call's own failure, then those of refusals while it ran.
-pub(super) fn hints(result: &Result<ToolOutput, Failure>, ctx: &CallContext) -> Vec<String> {
+pub(crate) fn hints(result: &Result<ToolOutput, Failure>, ctx: &CallContext) -> Vec<String> {
     let own = match result {
         Err(Failure::Refused(error)) => error.hint.clone(),
         Err(Failure::Fault(fault)) => fault.hint().map(|hint| ctx.redactor().redact_owned(hint)),
@@ -25,7 +25,7 @@ pub(super) fn hints(result: &Result<ToolOutput, Failure>, ctx: &CallContext) -> 
 
 /// Appends to a fault of a limit that the operator can raise it, and the command that explains how: a program that brings
 /// its own tools may have no such command.
-pub(super) fn append_raise_note(
+pub(crate) fn append_raise_note(
     result: &mut Result<ToolOutput, Failure>,
     tool: &str,
     source: Option<&ToolSource>,
@@ -43,7 +43,7 @@ pub(super) fn append_raise_note(
 
 /// Appends the silent refusals. In an output they are a separate block, so that a JSON text stays JSON; in an error
 /// they follow the message. There are few of them, of one line each.
-pub(super) fn append_silent_refusals(result: &mut Result<ToolOutput, Failure>, ctx: &CallContext) {
+pub(crate) fn append_silent_refusals(result: &mut Result<ToolOutput, Failure>, ctx: &CallContext) {
     let texts = ctx.texts_to_append(result.is_err());
     if texts.is_empty() {
         return;

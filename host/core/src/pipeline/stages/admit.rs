@@ -10,15 +10,16 @@ use tokio::time::Instant;
 use toolbay_policy::permission::{Action, Permissions};
 use toolbay_policy::quantity;
 
-use super::batch::{BatchContext, EarlyResult};
-use super::record::AuditGuard;
 use super::resolve::ResolvedTool;
 use super::ruling::Ruling;
-use super::shared;
 use super::validate::ValidatedCall;
 use crate::approval::{ApprovalCaller, ApprovalReply, ApprovalRequest, Approver, ArgumentsPreview};
 use crate::audit;
 use crate::call::{AdmittedCall, CallContext};
+use crate::pipeline::context::batch::BatchContext;
+use crate::pipeline::context::early_result::EarlyResult;
+use crate::pipeline::context::guard::AuditGuard;
+use crate::pipeline::context::shared;
 use crate::registry::event::HostEvent;
 use crate::session::StandingApproval;
 use crate::tool::content::ToolOutput;
@@ -43,7 +44,7 @@ enum ApprovalState {
 
 /// Gates 15 and 16: the rules of the policy and the profile, and the end of a dry run. Only this function constructs an
 /// [`AdmittedCall`].
-pub(super) async fn admit(
+pub(crate) async fn admit(
     guard: &mut AuditGuard<'_>,
     tool: ResolvedTool<'_>,
     call: ValidatedCall,

@@ -1,4 +1,5 @@
-//! The last stage: the audit record of a call, its entry in the call log, and an event if it failed.
+//! The guard of a call: it collects facts from the stages. At the end it writes the audit record, the entry in the call
+//! log, and an event if the call failed.
 
 use std::borrow::Cow;
 use std::panic::AssertUnwindSafe;
@@ -10,48 +11,53 @@ use toolbay_policy::audit_policy::StartLines;
 use toolbay_policy::limits::Usage;
 
 use super::batch::BatchContext;
-use super::refusals;
-use super::resolve::CallTarget;
-use super::result::{CallResult, PolicyHints, outcome};
-use super::shape::ShapedOutput;
-use super::shared;
-use super::validate::CallDigests;
+use super::target::CallTarget;
+use super::{refusals, shared};
 use crate::approval::Decision;
 use crate::audit::call_log::CallEntry;
 use crate::audit::{self, AuditRecord, CallStart, StartId};
 use crate::call::invoke::Failure;
 use crate::call::{BeginHook, CallContext};
 use crate::output::redact::Redactor;
+use crate::pipeline::result::{CallResult, PolicyHints, ShapedOutput, outcome};
 use crate::registry::event::HostEvent;
 use crate::registry::view::{FoundTool, ToolEntry};
 use crate::tool::ToolSource;
+use crate::tool::canonical::Digest;
 use crate::tool::fault::{Fault, FaultKind};
 use crate::tool::refusal::Refusal;
 
 /// A call that is not recorded yet, with the facts from its stages. If the call is dropped because the caller went
 /// away, the guard still records it, since the call may have had effects.
-pub(super) struct AuditGuard<'b> {
-    pub(super) batch: &'b BatchContext,
-    pub(super) call_id: &'b Arc<str>,
+pub(crate) struct AuditGuard<'b> {
+    pub(crate) batch: &'b BatchContext,
+    pub(crate) call_id: &'b Arc<str>,
     /// The name that the caller used.
-    pub(super) requested_tool: String,
+    pub(crate) requested_tool: String,
     args_bytes: usize,
-    pub(super) start: Instant,
-    pub(super) redactor: Redactor,
+    pub(crate) start: Instant,
+    pub(crate) redactor: Redactor,
     target: Option<TargetFacts>,
     /// The slot among the calls in progress.
     running: Option<usize>,
-    pub(super) digests: Option<CallDigests>,
+    pub(crate) digests: Option<CallDigests>,
     /// The caller's reason for the call.
-    pub(super) reason: Option<Arc<str>>,
-    pub(super) permission: Option<Decision>,
+    pub(crate) reason: Option<Arc<str>>,
+    pub(crate) permission: Option<Decision>,
     /// The time in which the call waited for a person, its queue or memory.
-    pub(super) waited: Duration,
+    pub(crate) waited: Duration,
     /// The caller's idempotency key.
-    pub(super) idempotency_key: Option<Arc<str>>,
+    pub(crate) idempotency_key: Option<Arc<str>>,
     /// `None` until the call can have had effects.
-    pub(super) run: Option<RunFacts>,
+    pub(crate) run: Option<RunFacts>,
     finished: bool,
+}
+
+/// The digests of a call in canonical form ([`crate::tool::canonical`]).
+#[derive(Clone, Copy)]
+pub(crate) struct CallDigests {
+    pub(crate) call: Digest,
+    pub(crate) args: Digest,
 }
 
 /// Facts about the target of the call, known after the lookup.
@@ -68,22 +74,22 @@ struct TargetFacts {
 
 /// Facts about the run of the tool.
 #[derive(Default)]
-pub(super) struct RunFacts {
+pub(crate) struct RunFacts {
     /// `None` until the tool has ended.
-    pub(super) usage: Option<Usage>,
-    pub(super) cost_usd: Option<f64>,
+    pub(crate) usage: Option<Usage>,
+    pub(crate) cost_usd: Option<f64>,
     /// The age of the result, if it comes from the session's cache.
-    pub(super) cached: Option<Duration>,
+    pub(crate) cached: Option<Duration>,
     /// The outcome of the reducer.
-    pub(super) reducer: Option<&'static str>,
+    pub(crate) reducer: Option<&'static str>,
     /// The mark of an output that does not match its schema.
-    pub(super) mismatch: Option<String>,
+    pub(crate) mismatch: Option<String>,
     /// The id of the start line in the audit, if the call gets one.
     start_id: Option<StartId>,
 }
 
 impl<'b> AuditGuard<'b> {
-    pub(super) fn new(
+    pub(crate) fn new(
         batch: &'b BatchContext,
         call_id: &'b Arc<str>,
         requested_tool: String,
@@ -109,13 +115,13 @@ impl<'b> AuditGuard<'b> {
     }
 
     /// Records the target of the call.
-    pub(super) fn set_target(&mut self, target: &CallTarget<'_>, forwarded: bool) {
+    pub(crate) fn set_target(&mut self, target: &CallTarget<'_>, forwarded: bool) {
         let entry = target.found.map(FoundTool::entry);
         let settings = self.batch.call_policy.output;
         let settings = entry.map_or(settings, |entry| entry.call.output.or(settings));
         self.target = Some(TargetFacts {
             ctx: Arc::clone(&target.ctx),
-            source: target.source().cloned(),
+            source: target.source.cloned(),
             forwarded,
             is_hidden: target.is_hidden(),
             // The hint of such a refusal names the tool.
@@ -125,23 +131,23 @@ impl<'b> AuditGuard<'b> {
 
     /// Gate 1: adds the call to those in progress, unless the operator stopped all calls or the host lost the contact with
     /// the others.
-    pub(super) fn enter(&mut self, target: &CallTarget<'_>) -> Result<(), Refusal> {
+    pub(crate) fn enter(&mut self, target: &CallTarget<'_>) -> Result<(), Refusal> {
         if let Some(shared) = &self.batch.pipeline.shared {
             shared::check_contact(shared)?;
         }
-        self.running = Some(self.batch.pipeline.running.add(target, self.start)?);
+        self.running = Some(self.batch.pipeline.running.add(&target.ctx, target.source, self.start)?);
         Ok(())
     }
 
     /// Updates the facts about the run of the tool. It does nothing before the `invoke` stage.
-    pub(super) fn update_run(&mut self, note: impl FnOnce(&mut RunFacts)) {
+    pub(crate) fn update_run(&mut self, note: impl FnOnce(&mut RunFacts)) {
         if let Some(run) = &mut self.run {
             note(run);
         }
     }
 
     /// Records the call and returns its result.
-    pub(super) fn finish(mut self, output: ShapedOutput) -> CallResult {
+    pub(crate) fn finish(mut self, output: ShapedOutput) -> CallResult {
         let (duration_us, hints) = self.record(&output);
         let ShapedOutput { result, shaping, memory } = output;
         let target = self.target.take();
@@ -289,7 +295,7 @@ impl<'b> AuditGuard<'b> {
     }
 
     /// Arranges for the start line to be written before the tool runs, if the policy wants one.
-    pub(super) fn write_start(&mut self, entry: &ToolEntry, ctx: &Arc<CallContext>) {
+    pub(crate) fn write_start(&mut self, entry: &ToolEntry, ctx: &Arc<CallContext>) {
         let (policy, audit) = (&self.batch.call_policy.audit, &self.batch.pipeline.audit);
         let wanted = match policy.start_lines {
             StartLines::All => true,

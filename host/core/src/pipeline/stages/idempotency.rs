@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::batch::BatchContext;
 use super::resolve::ResolvedTool;
 use crate::call::CallContext;
 use crate::call::idempotency::{
     CallEnd, CallKey, CallKeys, KeyState, MAX_KEY_BYTES, MAX_RESULT_BYTES, RecordedResult,
 };
 use crate::call::invoke::Failure;
+use crate::pipeline::context::batch::BatchContext;
 use crate::tool::canonical::Digest;
 use crate::tool::content::{ToolError, ToolOutput};
 use crate::tool::fault::{Fault, FaultKind};
