@@ -8,9 +8,9 @@ use serde_json::value::RawValue;
 use toolbay_core::tool::content::{ErrorCode, ToolError};
 use toolbay_policy::capability::net::is_ambiguous;
 
-use crate::body::{BodyEncoder, encode_form};
+use crate::body::{BodyEncoder, ParameterContent, encode_form};
 use crate::exchange::ServiceRequest;
-use crate::parameter::{Parameter, ParameterContent, ParameterLocation, ReservedField};
+use crate::parameter::{Parameter, ParameterLocation, ReservedField};
 use crate::path_template::{FixedQuery, PathPiece};
 use crate::security::Credential;
 use crate::style;
