@@ -23,7 +23,7 @@ use crate::limits::{CallLimits, CallLimitsPatch};
 use crate::name::{PluginId, ToolName};
 use crate::output::{OutputSettings, Truncation};
 use crate::permission::Action;
-use crate::policy::file::normalize_sha256;
+use crate::policy::pin::normalize_sha256;
 use crate::policy::problem::{PolicyProblem, nest_under};
 use crate::quantity::unit::{OptionalQuantity, Time};
 use crate::route::OutboundRoute;
