@@ -14,7 +14,6 @@ use toolbay_core::tool::ToolSource;
 use toolbay_core::tool::refusal::RefusalReason;
 use toolbay_policy::excerpt::one_line;
 
-use super::events;
 use super::{ApiError, ApiResult};
 use crate::control::ServerControl;
 use crate::history::{CallFilter, FinishedCall, SessionTotals};
@@ -77,7 +76,6 @@ struct LogQuery {
 pub(super) fn router() -> Router<ServerControl> {
     Router::new()
         .route("/api/v1/log", get(log))
-        .route("/api/v1/events", get(events::events))
         .route("/api/v1/plugins", get(plugins))
         .route("/api/v1/tools", get(tools))
         .route("/api/v1/pending", get(pending))
