@@ -5,10 +5,8 @@
 //! becomes `&lt;`. Tags, joiners and variation selectors without a function can encode hidden text, so [`neutral_text`]
 //! escapes them ([`escape_smuggled`]). All other text is unchanged.
 
-mod fold;
+pub(crate) mod fold;
 mod tokens;
-
-pub(crate) use fold::fold;
 
 use std::borrow::Cow;
 

@@ -14,7 +14,8 @@ use std::borrow::Cow;
 use toolbay_policy::excerpt::one_line;
 use toolbay_policy::output::Truncation;
 
-use crate::neutral_text::{fold, neutral_text, neutralize};
+use crate::neutral_text::fold::fold;
+use crate::neutral_text::{neutral_text, neutralize};
 use crate::output::budget;
 
 /// Longest attribute of the mark, in characters.
