@@ -25,7 +25,8 @@ use super::bounds::{
     MAX_TOKEN_TRIES, NOTIFY_TIMEOUT, RESUME_DELAY,
 };
 use super::inbox::{BufferLimitError, FloodError, Inbox, ResponseBufferUsage};
-use super::link::{LinkError, LinkRequest, quote};
+use super::link_request::{LinkError, LinkRequest, quote};
+use super::negotiated::VERSION_HEADER;
 use super::oauth::{Authenticator, Challenge, SecretText};
 use crate::protocol::bounds::MAX_MESSAGE_BYTES;
 use crate::protocol::message::{self, RawRequest, ResponseId, RpcMessage, RpcResult};
@@ -37,8 +38,6 @@ use crate::protocol::unreadable::{self, UnreadableResponse};
 const MAX_SHOWN_TYPE: usize = 100;
 /// Header with the session id.
 const SESSION_HEADER: &str = "mcp-session-id";
-/// Header with the protocol version.
-pub(super) const VERSION_HEADER: &str = "mcp-protocol-version";
 
 /// A connection to a server behind a URL.
 #[derive(Debug)]

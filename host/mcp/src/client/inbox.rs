@@ -24,7 +24,7 @@ use super::bounds::{
     MAX_UNSOLICITED_BYTES, MAX_UNSOLICITED_MESSAGES, MIN_LINE_COST, MIN_PROGRESS_INTERVAL,
 };
 use super::elicit::{self, ElicitationHandler};
-use super::link::LinkClosure;
+use super::link_request::LinkClosure;
 use super::unusable_output::{OpenRequests, UnusableOutput};
 use crate::protocol::bounds::MAX_UNREDACTED_CHARS;
 use crate::protocol::message::{self, METHOD_NOT_FOUND, RawRequest, ResponseId, RpcError};

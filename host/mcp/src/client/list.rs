@@ -14,7 +14,7 @@ use toolbay_policy::quantity;
 use super::bounds::{
     DISCOVER_TIMEOUT, MAX_CURSOR, MAX_LIST_BYTES, MAX_PAGES, MAX_PROBLEMS, MAX_RESOURCES, MAX_TOOLS,
 };
-use super::link::LinkError;
+use super::link_request::LinkError;
 use super::session::{ClientSession, RequestExtra};
 use super::tools;
 use super::unusable_output::OutputNotes;

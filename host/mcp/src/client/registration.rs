@@ -11,7 +11,7 @@ use toolbay_policy::excerpt::one_line;
 use toolbay_policy::name::MCP_PREFIX;
 
 use super::bounds::{MAX_PROBLEMS, MAX_SCHEMA_VALUES};
-use super::link::LinkError;
+use super::link_request::LinkError;
 use super::list::{self, ServerList};
 use super::remote::RemoteTool;
 use super::session::ClientSession;

@@ -32,7 +32,8 @@ use super::bounds::{
     MAX_DESCRIPTION, MAX_LABEL, MAX_PROBLEMS, MAX_RESOURCE_BYTES, MAX_RESOURCE_ITEM, MAX_RESOURCE_PARTS,
     MAX_RESOURCES,
 };
-use super::link::{Link, LinkError};
+use super::link::Link;
+use super::link_request::LinkError;
 use super::list::{self, ListKind, ServerList};
 use super::result::block::read_annotations;
 use super::session::{ClientSession, RequestExtra};

@@ -26,7 +26,7 @@ use super::bounds::{
     OUTGOING_QUEUE,
 };
 use super::inbox::{FloodError, Inbox};
-use super::link::{LinkError, LinkRequest};
+use super::link_request::{LinkError, LinkRequest};
 use crate::protocol::bounds::MAX_MESSAGE_BYTES;
 use crate::protocol::message::{self, RawRequest, ResponseId, RpcMessage};
 use crate::protocol::repair::RepairedResponse;

@@ -1,6 +1,7 @@
 //! Converts tools, results and failures to their MCP representation.
 
 use std::sync::{Arc, LazyLock, OnceLock};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -499,4 +500,9 @@ fn to_mcp_annotations(hints: content::BlockAnnotations) -> Annotations {
 
 fn insert_meta<T: serde::Serialize + ?Sized>(meta: &mut MetaObject, key: &str, value: &T) {
     meta.insert(key.to_owned(), json!(value));
+}
+
+/// A time in milliseconds, as MCP writes it.
+pub(crate) fn to_millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
