@@ -11,7 +11,7 @@ use integration_tests::{TestHost, cache_dir, policy};
 use serde_json::{Value, json};
 use toolbay::core::audit::refusals::LISTED_PER_CLIENT;
 use toolbay::core::audit::{AuditEvent, AuditSink as _, GrantEvent};
-use toolbay::policy::text;
+use toolbay::policy::hidden_chars;
 use toolbay::{AuditReader, FileAudit, Filter, Host, PluginId, Retention, Session, ToolCall, TurnContext};
 
 const POLICY: &str =
@@ -62,7 +62,7 @@ async fn guest_text_cannot_forge_a_line_or_fill_the_disk() {
     assert_eq!((record.uses.len(), record.uses_not_kept), (64, 136), "each once, and the rest counted");
     let line = AuditEvent::Call(&record).to_json("t");
     assert!(line.len() <= 64 << 10 && line.matches('\n').count() == 1, "{} bytes", line.len());
-    assert!(!line.trim_end().contains(text::is_hidden));
+    assert!(!line.trim_end().contains(hidden_chars::is_hidden));
     let name = "\u{202e}\n".repeat(500);
     host.call(&name, json!({})).await;
     let record = host.audit.take().pop().unwrap();

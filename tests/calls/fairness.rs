@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use integration_tests::{NEIGHBOUR, SETTLED, TestHost, fault, hints, outcome, value};
 use serde_json::json;
-use toolbay::core::call::fault::FaultKind;
 use toolbay::core::tool::content::ErrorCode;
+use toolbay::core::tool::fault::FaultKind;
 use toolbay::{CallResult, Filter, ToolCall, TurnContext};
 
 use crate::sandbox::compile_bombs::soon;

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use integration_tests::{TestHost, another_build, fault, outcome, refusal, value};
 use serde_json::json;
-use toolbay::core::call::fault::FaultKind;
 use toolbay::core::call::invoke::{BoxFuture, Failure};
 use toolbay::core::call::{AdmittedCall, CallContext};
 use toolbay::core::registry::event::HostEvent;
 use toolbay::core::tool::content::{ToolOutput, ToolResult};
+use toolbay::core::tool::fault::FaultKind;
 use toolbay::policy::permission::Action;
 use toolbay::{
     ApprovalReply, ApprovalRequest, Approver, CallQuery, CallResult, Filter, Interceptor, InterceptorAction,

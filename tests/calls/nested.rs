@@ -7,9 +7,9 @@ use integration_tests::{
     NEIGHBOUR, SETTLED, TestHost, fault, hints, outcome, output, refusal, structured, value,
 };
 use serde_json::{Value, json};
-use toolbay::core::call::fault::FaultKind;
 use toolbay::core::session::Session;
 use toolbay::core::tool::content::{ErrorCode, ToolOutput};
+use toolbay::core::tool::fault::FaultKind;
 use toolbay::policy::session::SessionLimits;
 use toolbay::{Filter, Policy, ToolCall, TurnContext, native_tool};
 

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use integration_tests::{TestHost, fault, output, structured};
 use serde_json::{Value, json};
-use toolbay::core::call::fault::FaultKind;
 use toolbay::core::call::invoke::BoxFuture;
 use toolbay::core::session::attachment::{
     Attachment, AttachmentError, Attachments, MemoryAttachments, check_name,
 };
 use toolbay::core::tool::content::BlockBody;
+use toolbay::core::tool::fault::FaultKind;
 use toolbay::policy::capability::attachment::{AttachmentAccess, AttachmentRule};
 use toolbay::policy::rule::GrantRule;
 use toolbay::{CallResult, TurnContext};

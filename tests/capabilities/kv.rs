@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use integration_tests::{TestHost, fault, hints, refusal, structured};
 use serde_json::{Value, json};
 use toolbay::core::call::Identity;
-use toolbay::core::call::fault::FaultKind;
 use toolbay::core::session::kv::{Bucket, KvError, KvStore, Quota};
+use toolbay::core::tool::fault::FaultKind;
 use toolbay::policy::capability::kv::KvScope;
 use toolbay::{Filter, PluginId, RedbStore, Session, TurnContext};
 

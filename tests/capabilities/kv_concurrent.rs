@@ -7,9 +7,9 @@ use std::time::Duration;
 use integration_tests::{TestHost, fault, outcome, structured};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use toolbay::core::call::fault::FaultKind;
 use toolbay::core::call::invoke::BoxFuture;
 use toolbay::core::session::kv::{Bucket, KvError, KvStore, Quota};
+use toolbay::core::tool::fault::FaultKind;
 use toolbay::policy::capability::kv::KvScope;
 use toolbay::{Filter, PluginId, RedbStore, ToolCall, TurnContext};
 

@@ -7,7 +7,7 @@ use integration_tests::{TestHost, fault, outcome, structured};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio_util::sync::CancellationToken;
-use toolbay::core::call::fault::FaultKind;
+use toolbay::core::tool::fault::FaultKind;
 use toolbay::{Filter, Host, PluginId, ToolCall, TurnContext};
 
 use crate::loopback::{LoopbackReply, LoopbackServer, redirect, response, tls_config};

@@ -6,7 +6,7 @@ use integration_tests::{TestHost, fault, outcome, refusal, structured, words};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use toolbay::TurnContext;
-use toolbay::core::call::fault::FaultKind;
+use toolbay::core::tool::fault::FaultKind;
 
 use crate::loopback::{LoopbackReply, LoopbackServer, redirect, response};
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use integration_tests::{fault, in_a_process};
 use serde_json::json;
-use toolbay::core::call::fault::FaultKind;
+use toolbay::core::tool::fault::FaultKind;
 use toolbay::{Filter, ToolCall, TurnContext};
 
 use super::process_fixture::{POLICY, SOON, host, none_left, python, script, sh, wait_for, with_policy};

@@ -3,8 +3,8 @@
 
 use integration_tests::{fault, outcome, refusal, value, words};
 use serde_json::{Value, json};
-use toolbay::core::call::fault::FaultKind;
 use toolbay::core::tool::content::BlockBody;
+use toolbay::core::tool::fault::FaultKind;
 
 use super::bridge_http::{answer, body};
 use super::bridge_stdio::BridgeFixture;

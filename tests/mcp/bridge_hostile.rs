@@ -6,7 +6,7 @@ use std::time::Instant;
 use integration_tests::{RecordedProgress, fault, hints, refusal, value, words};
 use serde_json::json;
 use toolbay::TurnContext;
-use toolbay::core::call::fault::FaultKind;
+use toolbay::core::tool::fault::FaultKind;
 use toolbay_mcp::client::ServerState;
 
 use super::bridge_stdio::{BridgeFixture, SOON, good, section};

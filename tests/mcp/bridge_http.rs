@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use integration_tests::{fault, hints, outcome, refusal, words};
 use serde_json::{Value, json};
-use toolbay::core::call::fault::FaultKind;
 use toolbay::core::call::invoke::BoxFuture;
+use toolbay::core::tool::fault::FaultKind;
 use toolbay_mcp::client::{Elicitation, ElicitationHandler, ElicitationOutcome, ServerState};
 
 use super::bridge_stdio::{BridgeFixture, SOON};

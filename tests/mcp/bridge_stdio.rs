@@ -8,9 +8,9 @@ use integration_tests::{
     RecordedProgress, TestHost, fault, hints, outcome, output, policy, refusal, structured, value, words,
 };
 use serde_json::{Value, json};
-use toolbay::core::call::fault::FaultKind;
 use toolbay::core::call::invoke::BoxFuture;
 use toolbay::core::tool::content::BlockBody;
+use toolbay::core::tool::fault::FaultKind;
 use toolbay::{Filter, ToolCall, TurnContext};
 use toolbay_mcp::Bridge;
 use toolbay_mcp::client::{Elicitation, ElicitationHandler, ElicitationOutcome, ServerState, ServerStatus};

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio_util::sync::CancellationToken;
 use toolbay::TurnContext;
-use toolbay::core::call::fault::FaultKind;
 use toolbay::core::tool::content::ErrorCode;
+use toolbay::core::tool::fault::FaultKind;
 
 use super::services::{ReceivedBytes, host, secret};
 use crate::loopback::{LoopbackReply, LoopbackServer, redirect, response};

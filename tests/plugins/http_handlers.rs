@@ -6,8 +6,8 @@ use integration_tests::{TestHost, fault, refusal, structured, words as value};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use toolbay::PluginId;
-use toolbay::core::call::fault::FaultKind;
 use toolbay::core::tool::content::ErrorCode;
+use toolbay::core::tool::fault::FaultKind;
 
 const SOON: Duration = Duration::from_secs(25);
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use integration_tests::{TestHost, fault, outcome, output, refusal, structured, words as value};
 use serde_json::{Value, json};
-use toolbay::core::call::fault::FaultKind;
 use toolbay::core::tool::content::ErrorCode;
+use toolbay::core::tool::fault::FaultKind;
 use toolbay::{Filter, PluginId};
 
 const PAGE: &str = include_str!("../../docs/how-to/plain-components.md");

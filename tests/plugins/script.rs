@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use integration_tests::{TestHost, fault, outcome, refusal, structured, value};
 use serde_json::{Value, json};
 use toolbay::TurnContext;
-use toolbay::core::call::fault::FaultKind;
 use toolbay::core::tool::content::ErrorCode;
+use toolbay::core::tool::fault::FaultKind;
 
 use crate::sandbox::compile_bombs::soon;
 

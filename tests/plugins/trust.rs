@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use integration_tests::{RecordedProgress, TestHost, cache_dir, outcome, policy, refusal, value};
 use serde_json::{Value, json};
-use toolbay::policy::text;
+use toolbay::policy::hidden_chars;
 use toolbay::{Filter, Host, PluginId, TurnContext};
 
 /// `ignore` in tag characters, which models read and people do not see.
@@ -116,14 +116,14 @@ async fn schemas_carry_no_hidden_characters() {
     let entry = view.find("p__one").unwrap();
     let shown =
         format!("{}{}", entry.def.input_schema.value(), entry.def.output_schema.as_ref().unwrap().value());
-    assert_eq!(text::first_hidden(&shown), None, "{shown}");
+    assert_eq!(hidden_chars::first_hidden(&shown), None, "{shown}");
     assert!(!shown.contains("<|") && !shown.contains("x-more") && !shown.contains("\"enum\""), "{shown}");
     assert_eq!(entry.def.input_schema.value()["properties"]["a"]["pattern"], "^[^\\u0000\\u{e0041}]*$");
     assert_eq!(entry.def.input_schema.value()["title"], "t");
     // Hidden text is still checked.
     let refused = host.call("p__one", json!({"a": "other"})).await;
     assert_eq!(outcome(&refused), "input_invalid", "{refused:?}");
-    assert_eq!(text::first_hidden(&refusal(&refused).message), None);
+    assert_eq!(hidden_chars::first_hidden(&refusal(&refused).message), None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -139,7 +139,7 @@ async fn hidden_characters_are_refused_or_hidden() {
         host.host.load_bytes(id("p"), saying(&format!("one\tA tool.\t{schema}"))).await.unwrap();
         let shown = host.host.view(Filter::default());
         let shown = shown.definitions().next().unwrap().def.input_schema.value().to_string();
-        assert_eq!(text::first_hidden(&shown), None, "an unclean name costs its argument: {shown:?}");
+        assert_eq!(hidden_chars::first_hidden(&shown), None, "an unclean name costs its argument: {shown:?}");
     }
     for (lines, part) in [
         (format!("one\tA tool.{tags}"), "U+E0069"),
@@ -153,7 +153,7 @@ async fn hidden_characters_are_refused_or_hidden() {
         let host = TestHost::empty("");
         let error = host.host.load_bytes(id("p"), saying(&lines)).await.unwrap_err().to_string();
         assert!(error.contains(part), "{lines:?}: {error}");
-        assert_eq!(text::first_hidden(&error), None, "{error:?}");
+        assert_eq!(hidden_chars::first_hidden(&error), None, "{error:?}");
     }
 }
 
@@ -211,8 +211,8 @@ async fn errors_and_marked_results_hide_nothing() {
     let args = json!({"code": "execution-failed", "message": hidden, "subject": hidden});
     let refused = host.call("neighbour__error", args).await;
     let error = refusal(&refused);
-    assert_eq!(text::first_hidden(&error.message), None, "{error:?}");
-    assert_eq!(text::first_hidden(error.subject.as_deref().unwrap()), None, "{error:?}");
+    assert_eq!(hidden_chars::first_hidden(&error.message), None, "{error:?}");
+    assert_eq!(hidden_chars::first_hidden(error.subject.as_deref().unwrap()), None, "{error:?}");
     assert!(error.message.starts_with("a\\u{e0069}") && error.message.ends_with("b\nc"), "{error:?}");
     let marked = host.call("neighbour__untrusted", json!({"text": format!("x{} \u{200f}y", tags())})).await;
     assert!(value(&marked).contains("x\\u{e0069}") && value(&marked).contains("\u{200f}y"), "{marked:?}");
@@ -238,7 +238,7 @@ async fn progress_is_cleaned_and_stays_below_its_total() {
     let heard = heard.0.lock().unwrap();
     assert_eq!(heard.len(), 5);
     for event in heard.iter() {
-        assert_eq!(text::first_hidden(&event.message), None, "{event:?}");
+        assert_eq!(hidden_chars::first_hidden(&event.message), None, "{event:?}");
         assert!(event.message.starts_with("a\\u{e0069}") && !event.message.contains("<|"), "{event:?}");
         assert!(event.percent.is_none_or(|percent| (0.0..=100.0).contains(&percent)), "{event:?}");
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use integration_tests::{SETTLED, TestHost, fault, hints, outcome, refusal, structured, words as value};
 use serde_json::{Value, json};
-use toolbay::core::call::fault::FaultKind;
 use toolbay::core::tool::content::ErrorCode;
+use toolbay::core::tool::fault::FaultKind;
 use toolbay::{Filter, PluginId, TurnContext};
 
 use crate::loopback::{LoopbackServer, response};

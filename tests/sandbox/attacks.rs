@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use integration_tests::{TestHost, fault, outcome, policy, refusal, value};
 use serde_json::json;
-use toolbay::core::call::fault::FaultKind;
+use toolbay::core::tool::fault::FaultKind;
 use toolbay::{Filter, Host, PluginId, ToolCall, TurnContext};
 
 use super::compile_bombs::soon;

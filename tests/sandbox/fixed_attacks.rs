@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use integration_tests::{SETTLED, TestHost, in_a_process, outcome, output, value};
 use serde_json::{Value, json};
-use toolbay::core::call::fault::Fault;
 use toolbay::core::call::invoke::BoxFuture;
-use toolbay::core::output::reduce::{Reduce, ReduceContext};
+use toolbay::core::call::reduce::{Reduce, ReduceContext};
 use toolbay::core::registry::{Bundle, ReducerEntry};
 use toolbay::core::tool::content::{BlockBody, ContentBlock, ToolOutput, ToolResult};
+use toolbay::core::tool::fault::Fault;
 use toolbay::core::tool::schema::Schema;
 use toolbay::{Filter, PluginId, Policy, ToolCall, TurnContext};
 

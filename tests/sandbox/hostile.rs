@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use integration_tests::{NEIGHBOUR, SETTLED, TestHost, fault, hints, outcome, structured, value};
 use serde_json::{Value, json};
-use toolbay::core::call::fault::FaultKind;
+use toolbay::core::tool::fault::FaultKind;
 use toolbay::{Filter, ToolCall, TurnContext};
 
 const SOON: Duration = Duration::from_secs(20);

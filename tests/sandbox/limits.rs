@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use integration_tests::{RecordedProgress, TestHost, fault, hints, in_a_process, outcome, refusal};
 use serde_json::json;
-use toolbay::core::call::fault::FaultKind;
+use toolbay::core::tool::fault::FaultKind;
 use toolbay::{PluginId, TurnContext};
 
 use super::attacks::sections;

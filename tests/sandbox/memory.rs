@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use integration_tests::{TestHost, fault, hints, in_a_process, outcome, value};
 use serde_json::json;
-use toolbay::core::call::fault::FaultKind;
 use toolbay::core::call::invoke::Failure;
 use toolbay::core::session::Session;
 use toolbay::core::tool::content::{BlockBody, ContentBlock};
+use toolbay::core::tool::fault::FaultKind;
 use toolbay::{CallResult, Filter, ToolCall, TurnContext};
 
 use super::leaks::MemoryCheck;

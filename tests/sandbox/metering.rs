@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use integration_tests::{SETTLED, TestHost, fault, outcome, policy, value};
 use serde_json::{Value, json};
-use toolbay::core::call::fault::FaultKind;
+use toolbay::core::tool::fault::FaultKind;
 use toolbay::{Filter, Host, PluginId, ToolCall, TurnContext};
 
 const SOON: Duration = Duration::from_secs(20);

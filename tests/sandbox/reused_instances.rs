@@ -7,7 +7,7 @@ use std::time::Duration;
 use integration_tests::{RecordedProgress, SETTLED, TestHost, fault, outcome, refusal, value};
 use serde_json::json;
 use toolbay::core::call::Identity;
-use toolbay::core::call::fault::FaultKind;
+use toolbay::core::tool::fault::FaultKind;
 use toolbay::{CallResult, Filter, PluginId, Session, ToolCall, TurnContext};
 
 const ON: &str = "[plugins.reused]\nreuse = 5";

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use integration_tests::{TestHost, fault, outcome, structured, value};
 use serde_json::json;
-use toolbay::core::call::fault::FaultKind;
+use toolbay::core::tool::fault::FaultKind;
 use toolbay::{Filter, ToolCall, TurnContext};
 
 const SOON: Duration = Duration::from_secs(20);

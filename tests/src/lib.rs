@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use toolbay::core::audit::MemoryAudit;
-use toolbay::core::call::fault::Fault;
 use toolbay::core::call::invoke::Failure;
 use toolbay::core::call::{ProgressEvent, ProgressSink};
 use toolbay::core::pipeline;
 use toolbay::core::tool::content::{BlockBody, ToolError, ToolOutput};
+use toolbay::core::tool::fault::Fault;
 use toolbay::{CallResult, Filter, Host, HostBuilder, PluginId, Policy, ToolCall, TurnContext};
 
 /// A host with its own workspace folder and a captured audit.

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
 use toolbay::core::audit::LogAudit;
-use toolbay::core::call::fault::{Fault, FaultKind};
 use toolbay::core::call::invoke::{BoxFuture, Failure, Invoke, ToolOutcome};
 use toolbay::core::call::{AdmittedCall, CallContext};
 use toolbay::core::pipeline::Pipeline;
@@ -16,6 +15,7 @@ use toolbay::core::tool::content::{
     Blob, BlockBody, ContentBlock, EmbeddedResource, ErrorCode, ResourceBody, ResourceLink, ToolError,
     ToolOutput,
 };
+use toolbay::core::tool::fault::{Fault, FaultKind};
 use toolbay::core::tool::schema::Schema;
 use toolbay::core::tool::{ToolDef, ToolSource};
 use toolbay::policy::limits::Usage;

@@ -76,6 +76,7 @@ pub(crate) fn router(control: ServerControl) -> Router {
         .route("/api/v1/resume", post(resume))
         .route("/api/v1/reload", post(reload))
         .merge(views::router())
+        .route("/api/v1/events", get(events::events))
         .merge(decisions::router())
         .route("/metrics", get(metrics))
         .fallback(async || ApiError::new(StatusCode::NOT_FOUND, "unknown_route", "there is no such route"))

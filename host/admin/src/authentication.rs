@@ -1,15 +1,13 @@
 //! Authenticates the requests of the admin listener, and refuses others in the form that the client reads.
 
-use std::time::Duration;
-
 use axum::extract::{Request, State};
-use axum::http::header::{LOCATION, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::header::{LOCATION, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use crate::api::ApiError;
-use crate::gate::{AdminGate, Refusal, is_unsafe};
+use crate::gate::{AdminGate, Refusal, add_retry_after, is_unsafe};
 use crate::listener::PeerAddress;
 use crate::{page, paths};
 
@@ -66,11 +64,4 @@ fn refuse(
         response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
     response
-}
-
-/// Says when the client may try again.
-pub(crate) fn add_retry_after(response: &mut Response, wait: Option<Duration>) {
-    if let Some(wait) = wait {
-        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(wait.as_secs().max(1)));
-    }
 }

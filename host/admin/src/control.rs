@@ -6,12 +6,12 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use toolbay::{FileStopOrder, Host};
+use toolbay_core::approval::{ApprovalReply, Approver};
 use toolbay_core::audit::observer::AuditObserver;
 use toolbay_core::audit::{ActionRecord, MAX_REASON, cut};
-use toolbay_core::call::approval::{ApprovalReply, Approver};
 use toolbay_core::call::shared::SharedStatus;
 use toolbay_core::pipeline::running::RunningCall;
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 use toolbay_telemetry::Metrics;
 
 use crate::files::{GrantError, HeldPlugin, OperatorFiles};

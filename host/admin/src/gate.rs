@@ -6,14 +6,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
-use axum::http::{HeaderMap, HeaderName, Method, StatusCode};
+use axum::http::header::{AUTHORIZATION, HOST, ORIGIN, RETRY_AFTER};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use axum::response::Response;
 use parking_lot::Mutex;
 use toolbay_core::audit::edits::describe_edits;
 use toolbay_core::audit::{RequestRecord, cut};
 use toolbay_policy::admin::{AdminAddress, AdminPolicy, MetricsAccess};
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::quantity::show_duration;
-use toolbay_policy::text::one_line;
 
 use crate::attempts::AttemptLimiter;
 use crate::control::ServerControl;
@@ -240,4 +241,11 @@ pub(crate) fn is_unsafe(method: &Method) -> bool {
 
 fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     headers.get(name).and_then(|value| value.to_str().ok())
+}
+
+/// Says when the client may try again.
+pub(crate) fn add_retry_after(response: &mut Response, wait: Option<Duration>) {
+    if let Some(wait) = wait {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(wait.as_secs().max(1)));
+    }
 }

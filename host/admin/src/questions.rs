@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
-use toolbay_core::call::approval::{ApprovalCaller, ApprovalReply, ApprovalRequest, Approver, MAX_PREVIEW};
+use toolbay_core::approval::{ApprovalCaller, ApprovalReply, ApprovalRequest, Approver, MAX_PREVIEW};
 use toolbay_core::call::invoke::BoxFuture;
 
 /// Most questions at once. A further one is answered with no.
@@ -145,7 +145,7 @@ impl WaitingQuestion {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use toolbay_core::call::approval::ArgumentsPreview;
+    use toolbay_core::approval::ArgumentsPreview;
 
     fn request() -> ApprovalRequest {
         let args = serde_json::json!({"text": "x".repeat(10_000)});

@@ -285,5 +285,5 @@ fn check_lists(lists: &[String]) -> Result<()> {
 fn operator() -> String {
     let name = ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok()).unwrap_or_default();
     let uid = rustix::process::getuid().as_raw();
-    toolbay_policy::text::one_line(format!("{name} (uid {uid})").trim(), 100)
+    toolbay_policy::excerpt::one_line(format!("{name} (uid {uid})").trim(), 100)
 }

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use toolbay_core::call::invoke::Failure;
 use toolbay_core::pipeline::{self, CallResult};
 use toolbay_core::tool::content::{BlockBody, ContentBlock, ResourceBody, ToolOutput};
-use toolbay_policy::text::{escape_hidden, escape_hidden_json};
+use toolbay_policy::hidden_chars::{escape_hidden, escape_hidden_json};
 
 use crate::output::findings::FileFindings;
 

@@ -21,17 +21,17 @@ use std::sync::{Arc, OnceLock};
 
 use serde::Serialize;
 use toolbay_policy::consent::Authority;
+use toolbay_policy::hidden_chars;
 use toolbay_policy::limits::LimitHit;
 use toolbay_policy::limits::Usage;
-use toolbay_policy::text;
 
+use crate::approval::Decision;
 use crate::audit::refusals::RefusalCount;
 use crate::call::CapabilityUse;
-use crate::call::approval::Decision;
-use crate::call::refusal::RefusalReason;
 use crate::call::trace::{CallTrace, TraceParent};
 use crate::output::redact::Redactor;
 use crate::tool::canonical::Digest;
+use crate::tool::refusal::RefusalReason;
 use crate::tool::{PluginOrigin, ToolSource};
 
 /// Longest recorded text of a caller, in characters. Ids are shorter.
@@ -373,11 +373,11 @@ impl AuditEvent<'_> {
 fn escape(mut line: String) -> String {
     // Most lines are ASCII. The only control character of ASCII that JSON leaves unescaped is DEL.
     let is_plain = line.is_ascii() && !line.contains('\x7f');
-    if !is_plain && line.contains(text::is_hidden) {
+    if !is_plain && line.contains(hidden_chars::is_hidden) {
         let mut out = String::with_capacity(line.len() + 64);
         for c in line.chars() {
-            if text::is_hidden(c) {
-                text::escape_json(c, &mut out);
+            if hidden_chars::is_hidden(c) {
+                hidden_chars::escape_json(c, &mut out);
             } else {
                 out.push(c);
             }
@@ -486,7 +486,7 @@ mod tests {
         let text = "a\nb\x1b[31m\u{2028}\u{202e}\u{feff}\u{e0041}\"\\é";
         let line = AuditEvent::Call(&record(text)).to_json("t");
         assert_eq!(line.matches('\n').count(), 1, "{line}");
-        assert!(!line.trim_end().contains(text::is_hidden), "{line}");
+        assert!(!line.trim_end().contains(hidden_chars::is_hidden), "{line}");
         let back: serde_json::Value = serde_json::from_str(&line).unwrap();
         assert_eq!(back["call_id"], text);
         assert_eq!((&back["kind"], &back["time"]), (&"call".into(), &"t".into()));

@@ -1,14 +1,14 @@
 //! Calls: the request of a caller, the context of its turn, and the state of a running call.
 
-pub mod approval;
 pub mod compute;
 pub mod dialog;
-pub mod fault;
 pub mod idempotency;
 pub mod invoke;
-pub mod refusal;
+pub mod reduce;
 pub mod server_connector;
 pub mod shared;
+#[cfg(test)]
+pub(crate) mod testing;
 pub mod trace;
 
 use std::fmt;
@@ -21,22 +21,22 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
+use toolbay_policy::hidden_chars;
 use toolbay_policy::limits::Usage;
 use toolbay_policy::name;
 use toolbay_policy::refusal::{MAX_HINT_BYTES, MAX_HINTS};
-use toolbay_policy::text;
 
-use crate::call::approval::Approver;
+use crate::approval::Approver;
 use crate::call::compute::{ComputePool, ComputeQueue, INLINE_STEPS};
 use crate::call::dialog::Dialog;
-use crate::call::fault::Fault;
 use crate::call::shared::CallRights;
 use crate::call::trace::{CallTrace, RequestTrace, TraceParent};
+use crate::neutral_text;
 use crate::output::redact::Redactor;
-use crate::output::untrusted;
 use crate::session::Session;
 use crate::session::attachment::Attachments;
 use crate::tool::ToolDef;
+use crate::tool::fault::Fault;
 
 /// Default for [`TurnContext::budget_chars`].
 pub const DEFAULT_BUDGET_CHARS: usize = 80_000;
@@ -475,8 +475,10 @@ impl CallContext {
         let (call_id, tool) = (Arc::clone(&self.call_id), Arc::clone(&self.tool));
         // Redacted before it is cut: a cut could leave half a secret.
         let message = self.redactor.redact_prefix(message, MAX_PROGRESS).0;
-        let message =
-            untrusted::neutralize(&text::escape_hidden(&message)).chars().take(MAX_PROGRESS).collect();
+        let message = neutral_text::neutralize(&hidden_chars::escape_hidden(&message))
+            .chars()
+            .take(MAX_PROGRESS)
+            .collect();
         let percent = percent.filter(|percent| percent.is_finite()).map(|percent| percent.clamp(0.0, 100.0));
         let event = ProgressEvent { call_id, tool, message, percent, audience };
         if catch_unwind(AssertUnwindSafe(|| sink.progress(event))).is_err() {

@@ -10,14 +10,13 @@
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
+pub mod approval;
 pub mod audit;
 pub mod call;
 pub mod http_challenge;
+pub mod neutral_text;
 pub mod output;
 pub mod pipeline;
 pub mod registry;
 pub mod session;
 pub mod tool;
-
-#[cfg(test)]
-mod testing;

@@ -1,123 +1,57 @@
 //! The stages of a call: `ResolvedTool` → `AdmittedCall` → `ToolOutcome` → `ShapedOutput` → `CallResult`.
 //!
 //! [`Pipeline::call_all`] returns one result for each call, in the order of the calls, even if a tool, a reducer or the
-//! host's own code fails. `batch` runs the stages. Each stage is a module with the one function that constructs its
-//! type: `resolve`, `validate`, `admit`, `invoke`, `shape`, `record`.
+//! host's own code fails. `runner` runs the stages, and the calls of a batch side by side. Each of the `stages` is a
+//! module with the one function that constructs its type: `resolve`, `validate`, `admit`, `invoke`, `shape`. `context`
+//! has what all of them need, with the guard that records each call.
 
-mod admit;
-mod batch;
-mod check;
-mod idempotency;
+mod context;
 pub mod intercept;
-mod invoke;
 pub mod memory;
-mod nested;
-mod oversize;
-mod record;
-mod refusals;
-mod resolve;
 mod result;
-mod result_memory;
-mod ruling;
+mod runner;
 pub mod running;
-mod schedule;
-mod serial;
-mod shape;
-mod shared;
-mod validate;
+mod stages;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use serde_json::Value;
-use toolbay_policy::audit_policy::AuditPolicy;
 use toolbay_policy::limits::HostLimits;
-use toolbay_policy::output::OutputSettings;
 use toolbay_policy::permission::{Action, Permissions};
-use toolbay_policy::session::SessionLimits;
 
-use self::batch::{BatchContext, CallGroup, consume_call_share};
+use self::context::batch::BatchContext;
+pub use self::context::parts::CallPolicy;
+use self::context::parts::PipelineParts;
+use self::context::result_memory::ResultMemory;
+use self::context::serial::SerialQueues;
+use self::intercept::Interceptors;
+use self::memory::MemoryBudget;
 pub use self::result::{CallResult, PolicyHints, Shaping, cost_usd, outcome};
-use self::result_memory::ResultMemory;
-use self::schedule::BatchScheduler;
+pub use self::runner::schedule::BATCH_TASKS;
+use self::running::RunningCalls;
+use crate::approval::Approver;
 use crate::audit::AuditSink;
 use crate::audit::call_log::CallLog;
-use crate::call::approval::Approver;
 use crate::call::compute::ComputePool;
-use crate::call::fault::Fault;
-use crate::call::idempotency::{CallKeys, MemoryCallKeys};
+use crate::call::idempotency::MemoryCallKeys;
 use crate::call::shared::{LostContact, SharedState, SharedStatus};
 use crate::call::trace::Tracer;
 use crate::call::{ToolCall, TurnContext};
 use crate::output::redact::Redactor;
-use crate::pipeline::intercept::Interceptors;
-use crate::pipeline::memory::MemoryBudget;
-use crate::pipeline::running::RunningCalls;
-use crate::pipeline::serial::SerialQueues;
 use crate::registry::event::Events;
 use crate::registry::view::View;
 use crate::session::Session;
 use crate::session::output_store::OutputStore;
 use crate::tool::ToolDef;
-
-/// Most calls of one batch in progress at the same time: four times the host's default concurrency. The other calls
-/// wait as plain requests, which take little memory.
-pub const BATCH_TASKS: usize = 256;
-
-/// The operator's policy for calls, apart from grants.
-#[derive(Debug, Clone, Default)]
-pub struct CallPolicy {
-    /// The permission rules.
-    pub permissions: Permissions,
-    /// The limits of a session.
-    pub session: SessionLimits,
-    /// The output settings for tools that do not set their own.
-    pub output: OutputSettings,
-    /// Whether calls require the audit, and which calls get a start line.
-    pub audit: AuditPolicy,
-    /// The number of the published epoch, if several hosts share the policy.
-    pub epoch: Option<u64>,
-    /// Whether a call with an idempotency key runs again if its tool is idempotent and the result of the first call is
-    /// not known.
-    pub reruns_idempotent: bool,
-}
+use crate::tool::fault::Fault;
 
 /// Runs batches of calls. It stores no state of a session. Clones share their state, except for what a `with_…` method
 /// replaced.
 #[derive(Debug, Clone)]
 pub struct Pipeline {
     parts: Arc<PipelineParts>,
-}
-
-/// The parts of a pipeline. Each batch holds them by one reference: a count for each part, changed by all threads,
-/// would slow down parallel calls.
-#[derive(Debug, Clone)]
-struct PipelineParts {
-    audit: Arc<dyn AuditSink>,
-    redactor: Arc<ArcSwap<Redactor>>,
-    call_policy: Arc<ArcSwap<CallPolicy>>,
-    approver: Option<Arc<dyn Approver>>,
-    interceptors: Arc<Interceptors>,
-    events: Events,
-    call_log: Arc<CallLog>,
-    running: Arc<RunningCalls>,
-    serial: SerialQueues,
-    results: ResultMemory,
-    /// Where long work on the data of others runs.
-    compute: ComputePool,
-    output_store: Option<Arc<dyn OutputStore>>,
-    tracer: Option<Arc<Tracer>>,
-    shared: Option<SharedState>,
-    /// The idempotency keys of sessions that belong to this host.
-    calls: Arc<dyn CallKeys>,
-}
-
-impl PipelineParts {
-    /// See [`Pipeline::shared_state_of`].
-    fn shared_state_of<'a>(&self, session: &'a Session) -> Option<(&SharedState, &'a str)> {
-        self.shared.as_ref().zip(session.account())
-    }
 }
 
 impl Pipeline {
@@ -332,24 +266,13 @@ impl Pipeline {
     /// with the same queue run one after the other. Requires a tokio runtime with timers. Dropping the future cancels
     /// every call.
     pub async fn call_all(&self, view: &View, calls: Vec<ToolCall>, turn: TurnContext) -> Vec<CallResult> {
-        let batch = self.batch(view, turn, calls.len());
-        if calls.len() > 1 {
-            let groups = CallGroup::group(view, calls);
-            // Boxed to keep the future of a single call small.
-            return Box::pin(BatchScheduler::run(batch, groups)).await;
-        }
-        let mut results = Vec::with_capacity(calls.len());
-        for call in calls {
-            consume_call_share().await;
-            results.push(batch.run_call(call).await);
-        }
-        results
+        runner::run_batch(self.batch(view, turn, calls.len()), calls).await
     }
 
     /// Refuses a call before its first gate, because its connection has reached a limit. The call is recorded like any
     /// other, and counts for no budget.
     pub fn refuse(&self, view: &View, call: ToolCall, turn: TurnContext, fault: Fault) -> CallResult {
-        self.batch(view, turn, 1).refuse_call(call, fault)
+        runner::refuse_call(&self.batch(view, turn, 1), call, fault)
     }
 
     fn batch(&self, view: &View, turn: TurnContext, size: usize) -> BatchContext {
@@ -407,3 +330,7 @@ mod shared_tests;
 #[cfg(test)]
 #[path = "pipeline/idempotency_tests.rs"]
 mod idempotency_tests;
+
+#[cfg(test)]
+#[path = "pipeline/native_tests.rs"]
+mod native_tests;

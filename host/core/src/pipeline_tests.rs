@@ -5,12 +5,13 @@ use toolbay_policy::output::SchemaMismatch;
 
 use super::*;
 use crate::audit::{AuditRecord, GrantRecord, MemoryAudit};
-use crate::call::fault::{Fault, FaultKind};
 use crate::call::invoke::Failure;
+use crate::call::testing::{FixedReducer, ScriptedTool};
+use crate::registry::testing::{plugin_tool, reducer};
 use crate::registry::view::{Filter, ToolEntry};
 use crate::registry::{Bundle, Registry};
-use crate::testing::{FixedReducer, ScriptedTool, plugin_tool, reducer};
 use crate::tool::content::{BlockBody, ContentBlock, ErrorCode, ToolError, ToolOutput};
+use crate::tool::fault::{Fault, FaultKind};
 use crate::tool::schema::Schema;
 
 struct PipelineFixture {

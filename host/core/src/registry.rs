@@ -5,21 +5,24 @@
 //! completely or not at all. Events follow in the order of the changes, with no lock held.
 
 mod availability;
+mod availability_check;
 mod catalog;
 mod draft;
 mod entry;
 pub mod event;
 mod event_queue;
-mod left_out;
 pub mod native;
 mod pending;
 pub mod read_output;
+mod reason;
 mod schema_losses;
 mod settings;
 mod source;
 mod source_state;
 mod status;
 mod switch;
+#[cfg(test)]
+pub(crate) mod testing;
 mod update;
 pub mod view;
 
@@ -28,20 +31,22 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-pub(crate) use self::availability::CheckFn;
-pub use self::availability::{AVAILABILITY_CHECK_TIMEOUT, AVAILABILITY_MAX_AGE, AvailabilityCheck};
-pub use self::catalog::Catalog;
+pub use self::availability::{AVAILABILITY_CHECK_TIMEOUT, AVAILABILITY_MAX_AGE};
+pub use self::availability_check::AvailabilityCheck;
+pub(crate) use self::availability_check::CheckFn;
 pub(crate) use self::catalog::ToolListing;
+pub use self::catalog::{Catalog, Profiles, ViewDefaults};
 pub use self::entry::{
-    Bundle, CallSettings, Collision, DerivedFields, OnCollision, ReducerEntry, ReducerHandle,
-    ToolAvailability, ToolEntry, ToolFlags,
+    Bundle, CallSettings, Collision, DerivedFields, MetadataOverride, OnCollision, ReducerEntry,
+    ReducerHandle, ToolAvailability, ToolEntry, ToolFlags,
 };
 pub use self::pending::PendingSource;
-pub use self::settings::{MAX_REASON, MetadataOverride, RegistrySettings, Switches};
+pub use self::reason::MAX_REASON;
+pub use self::settings::{RegistrySettings, Switches};
 pub use self::source_state::{AbsentSource, SourceState};
 pub use self::status::ToolStatus;
 pub use self::switch::{TagSelector, UnknownNameError};
-pub use self::update::{PluginUpdate, Profiles, UpdateChoice, UpdateOutcome, ViewDefaults};
+pub use self::update::{PluginUpdate, UpdateChoice, UpdateOutcome};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
@@ -260,7 +265,7 @@ impl Registry {
                 }
             }
             entry.run_immediate_check();
-            entry.derived.hook_reason = wanted.map(|reason| settings::normalize_reason(&reason));
+            entry.derived.hook_reason = wanted.map(|reason| reason::normalize_reason(&reason));
         }
     }
 

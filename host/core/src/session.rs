@@ -8,6 +8,7 @@ pub mod attachment_store;
 mod budget;
 mod cache;
 pub mod kv;
+pub mod ledger;
 pub mod output_store;
 
 use std::hash::{BuildHasher, Hasher};
@@ -20,7 +21,7 @@ pub(crate) use cache::ResultKey;
 use parking_lot::Mutex;
 use toolbay_policy::session::SessionLimits;
 
-use crate::call::approval::Approver;
+use crate::approval::Approver;
 use budget::SessionUsage;
 use cache::ResultCache;
 

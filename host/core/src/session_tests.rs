@@ -1,9 +1,9 @@
 use toolbay_policy::limits::table::LimitTable as _;
 
 use super::*;
-use crate::testing::plugin_tool;
 use crate::tool::canonical::Digest;
 use crate::tool::content::{ErrorCode, ToolError, ToolOutput};
+use crate::tool::testing::plugin_def;
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -146,7 +146,7 @@ fn key(call: &str) -> ResultKey {
 #[tokio::test(start_paused = true)]
 async fn a_cached_result_is_found_by_tool_caller_and_age() {
     let (session, policy, minute) = (Session::default(), unlimited(), Duration::from_secs(60));
-    let (tool, same_name) = (plugin_tool("p", "t").def, plugin_tool("p", "t").def);
+    let (tool, same_name) = (Arc::new(plugin_def("p", "t")), Arc::new(plugin_def("p", "t")));
     let output = ToolOutput { cost_usd: Some(1.0), ..ToolOutput::text("once") };
     session.cache_result(&policy, key("a"), &tool, &output);
     tokio::time::advance(Duration::from_secs(59)).await;
@@ -173,8 +173,8 @@ async fn a_cached_result_is_found_by_tool_caller_and_age() {
 #[test]
 fn a_standing_approval_covers_one_tool_and_one_rule() {
     let rule = toolbay_policy::permission::Permissions::preset("ask-network").unwrap();
-    let (old, mut new) = (plugin_tool("p", "t").def, plugin_tool("p", "t").def);
-    Arc::make_mut(&mut new).source = crate::tool::ToolSource::Builtin.into();
+    let (old, mut new) = (plugin_def("p", "t"), plugin_def("p", "t"));
+    new.source = crate::tool::ToolSource::Builtin.into();
     let session = Session::default();
     session.add_approval(StandingApproval::new(&old, Some(&rule), None));
     assert!(session.is_approved(&StandingApproval::new(&old, Some(&rule), None)));
@@ -182,12 +182,12 @@ fn a_standing_approval_covers_one_tool_and_one_rule() {
         StandingApproval::new(&old, None, None),
         StandingApproval::new(&old, Some(&rule), Some("reader")),
         StandingApproval::new(&new, Some(&rule), None),
-        StandingApproval::new(&plugin_tool("p", "u").def, Some(&rule), None),
+        StandingApproval::new(&plugin_def("p", "u"), Some(&rule), None),
     ] {
         assert!(!session.is_approved(&other), "{other:?}");
     }
     for n in 0..1000 {
-        session.add_approval(StandingApproval::new(&plugin_tool("p", &format!("t{n}")).def, None, None));
+        session.add_approval(StandingApproval::new(&plugin_def("p", &format!("t{n}")), None, None));
     }
     assert!(session.approvals.lock().len() <= 256);
 }
@@ -219,7 +219,7 @@ proptest! {
         puts in proptest::collection::vec((0..8_u8, 0..2000_usize), 0..40),
     ) {
         let policy = SessionLimits { cache_entries: entries, cache_bytes: bytes, ..SessionLimits::default() };
-        let (session, tool) = (Session::default(), plugin_tool("p", "t").def);
+        let (session, tool) = (Session::default(), Arc::new(plugin_def("p", "t")));
         let mut last = std::collections::HashMap::new();
         for (n, size) in puts {
             let name = n.to_string();

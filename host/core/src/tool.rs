@@ -5,11 +5,15 @@ pub mod client_compat;
 pub mod content;
 pub mod definition_text;
 pub mod diff;
+pub mod fault;
 pub mod json;
 pub mod manifest;
 pub mod prompts_and_resources;
+pub mod refusal;
 pub mod schema;
 pub mod tags;
+#[cfg(test)]
+pub(crate) mod testing;
 pub mod toolcall_reason;
 
 use std::collections::BTreeSet;
@@ -310,27 +314,27 @@ fn as_text<T: std::borrow::Borrow<str>, S: serde::Serializer>(text: &T, out: S) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{mcp_tool, native_tool, plugin_tool};
+    use crate::tool::testing::{mcp_def, native_def, plugin_def};
     use toolbay_policy::name::ToolName;
 
     #[test]
     fn a_name_is_split_into_namespace_and_bare_name() {
-        for (entry, namespace, bare) in [
-            (native_tool("now"), None, "now"),
-            (native_tool("math__add"), Some("math"), "add"),
-            (plugin_tool("p", "a"), Some("p"), "a"),
-            (plugin_tool("p", "a__b"), Some("p"), "a__b"),
-            (plugin_tool("p", "_a"), Some("p"), "_a"),
-            (mcp_tool("gh", "a__b"), Some("mcp__gh"), "a__b"),
+        for (def, namespace, bare) in [
+            (native_def("now"), None, "now"),
+            (native_def("math__add"), Some("math"), "add"),
+            (plugin_def("p", "a"), Some("p"), "a"),
+            (plugin_def("p", "a__b"), Some("p"), "a__b"),
+            (plugin_def("p", "_a"), Some("p"), "_a"),
+            (mcp_def("gh", "a__b"), Some("mcp__gh"), "a__b"),
         ] {
-            assert_eq!((entry.def.namespace(), entry.def.bare()), (namespace, bare), "{}", entry.def.name);
+            assert_eq!((def.namespace(), def.bare()), (namespace, bare), "{}", def.name);
         }
     }
 
     #[test]
     fn rules_and_lists_bind_to_the_full_name_of_a_renamed_tool() {
-        let mut tool = (*mcp_tool("gh", "find").def).clone();
-        let full = mcp_tool("gh", "search").def.name.clone();
+        let mut tool = mcp_def("gh", "find");
+        let full = mcp_def("gh", "search").name;
         tool.source_name = Some(Box::new(SourceName { own: "search".to_owned(), full }));
         assert_eq!(
             (tool.bare(), tool.own_name(), tool.full_name().as_str()),

@@ -17,7 +17,7 @@ pub use self::tools::{CALL, DESCRIBE, MAX_HITS, SEARCH, format_hits};
 
 use toolbay_core::registry::view::View;
 use toolbay_core::registry::{Catalog, OnCollision, ToolEntry};
-use toolbay_policy::text::first_sentence;
+use toolbay_policy::excerpt::first_sentence;
 
 use crate::search::{Index, IndexPart, QueryError, RankedTool, ToolDocument};
 

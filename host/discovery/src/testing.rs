@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use toolbay_core::call::fault::{Fault, FaultKind};
 use toolbay_core::call::invoke::{BoxFuture, Invoke, ToolOutcome};
 use toolbay_core::call::{AdmittedCall, CallContext};
 use toolbay_core::registry::ToolEntry;
 use toolbay_core::tool::content::ToolOutput;
+use toolbay_core::tool::fault::{Fault, FaultKind};
 use toolbay_core::tool::schema::Schema;
 use toolbay_core::tool::{ToolDef, ToolSource};
 use toolbay_policy::limits::Usage;

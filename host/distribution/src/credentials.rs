@@ -24,7 +24,7 @@ use serde::Deserialize;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::Command;
 use toolbay_core::call::invoke::BoxFuture;
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 use zeroize::Zeroize as _;
 
 use crate::reference::Reference;

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 
 /// The digest algorithm that is supported, with its separator.
 const PREFIX: &str = "sha256:";

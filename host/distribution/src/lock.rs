@@ -17,9 +17,10 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use toml::Spanned;
 use toolbay_core::tool::PluginOrigin;
+use toolbay_policy::excerpt::one_line;
+use toolbay_policy::hidden_chars::is_hidden;
 use toolbay_policy::name::PluginId;
 use toolbay_policy::quantity::show_duration;
-use toolbay_policy::text::{is_hidden, one_line};
 
 use crate::digest::BlobDigest;
 use crate::reference::Reference;

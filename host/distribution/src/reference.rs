@@ -10,8 +10,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::registry::RegistryHost;
-use toolbay_policy::text::one_line;
 
 use crate::digest::BlobDigest;
 

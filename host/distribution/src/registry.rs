@@ -20,9 +20,9 @@ use futures_util::StreamExt as _;
 use parking_lot::Mutex;
 use toolbay_core::call::server_connector::{ConnectorError, ConnectorResponse};
 use toolbay_core::http_challenge::HttpChallenge;
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::quantity::show_duration;
 use toolbay_policy::registry::RegistryPolicy;
-use toolbay_policy::text::one_line;
 use url::Url;
 
 use self::manifest::Manifest;

@@ -13,9 +13,9 @@
 //! |---|---|
 //! | `bridge` | the set of servers |
 //! | `supervisor`, `status` | connecting, reconnecting and the status of one server |
-//! | `handshake` | finding the era of a server, and the handshake in it |
+//! | `handshake`, `negotiated` | finding the era of a server, and the handshake in it |
 //! | `session` | the requests of a session |
-//! | `link`, `stdio`, `http` | sending and receiving messages |
+//! | `link`, `link_request`, `stdio`, `http` | sending and receiving messages |
 //! | `denied_path` | the policy line for a path that the sandbox denied |
 //! | `inbox`, `elicit` | unsolicited messages and requests of a server |
 //! | `unusable_output` | what came instead of an answer |
@@ -34,7 +34,9 @@ mod handshake;
 mod http;
 mod inbox;
 mod link;
+mod link_request;
 mod list;
+mod negotiated;
 mod oauth;
 mod registration;
 mod remote;

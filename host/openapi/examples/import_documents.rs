@@ -17,8 +17,8 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use serde_json::Value;
 use toolbay_core::tool::definition_text::no_redaction;
 use toolbay_openapi::{Import, ImportOptions, OpenApiDocument, import};
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::name::PluginId;
-use toolbay_policy::text::one_line;
 
 /// Documents by their file in `node_modules`, with the operations that were tools at first.
 const DOCUMENTS: [(&str, usize); 44] = [

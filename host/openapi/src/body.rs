@@ -7,11 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 
 use crate::document::OpenApiDocument;
 use crate::examples;
-use crate::parameter::ParameterContent;
 use crate::scalar::{is_absent, member_flag, scalar_text};
 use crate::schema::{MAX_DESCRIPTION, SchemaConverter, plain_text};
 use crate::style::{self, EscapeMode, ParameterStyle};
@@ -204,6 +203,15 @@ fn read_encodings(shape: &Map<String, Value>) -> BTreeMap<String, PropertyEncodi
     };
     let all = shape.get("encoding").and_then(Value::as_object).into_iter().flatten();
     all.map(|(name, encoding)| (name.clone(), one(encoding))).collect()
+}
+
+/// How the value of a parameter with `content` becomes a text (OpenAPI 3.1, Parameter Object, `content`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ParameterContent {
+    Json,
+    Form(BTreeMap<String, PropertyEncoding>),
+    /// The text of a scalar. Objects and lists have no such text and are written as JSON.
+    Text,
 }
 
 /// The form of a parameter with this media type. `shape` is its Media Type Object.

@@ -5,7 +5,7 @@
 //! on as they are.
 
 use encoding_rs::{DecoderResult, Encoding, UTF_8};
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 
 use crate::document_text::UTF_32_LE_MARK;
 

@@ -4,20 +4,15 @@ use std::borrow::Cow;
 use std::time::Instant;
 
 use serde_json::{Map, Value};
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 
 use crate::budget::{ParseBudget, TEXT_STEP};
 use crate::document_notes::DocumentNote;
-use crate::document_text::{self, DocumentContent, RespelledFloats};
+use crate::document_text::{self, DocumentContent, DocumentError, RespelledFloats};
 use crate::scalar::{member_text, scalar_text};
 
 /// The longest chain of references.
 const MAX_REFERENCES: usize = 16;
-
-/// The reasons why a text is not a document.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct DocumentError(pub(crate) String);
 
 /// The supported dialects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! What the text of a document loses as it is read, named for the operator.
 
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 
 /// The most losses that are named.
 const MAX_NOTES: usize = 10;

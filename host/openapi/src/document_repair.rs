@@ -121,7 +121,7 @@ impl Repair<'_> {
         let end = at + token.len().max(rest.chars().next().map_or(1, char::len_utf8));
         let is_word = matches!(token, "true" | "false" | "null");
         if !token.is_empty() && !is_word && serde_json::from_str::<serde_json::Number>(token).is_err() {
-            let shown = toolbay_policy::text::one_line(token, 40);
+            let shown = toolbay_policy::excerpt::one_line(token, 40);
             self.replace(
                 at..end,
                 "null",

@@ -15,9 +15,8 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, Se
 use serde_json::{Map, Value};
 use serde_saphyr::{DuplicateKeyPolicy, NonFiniteFloatPolicy};
 use toolbay_core::tool::json;
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 
-use crate::document::DocumentError;
 use crate::document_notes::{DocumentNote, DocumentNotes};
 use crate::document_repair::{repair_json, repair_yaml};
 
@@ -38,6 +37,11 @@ const MAX_SHOWN: usize = 200;
 const MAX_PROLOGUE: usize = 1024;
 /// The byte order mark of UTF-32, which begins like that of UTF-16.
 pub(crate) const UTF_32_LE_MARK: &[u8] = b"\xff\xfe\0\0";
+
+/// The reasons why a text is not a document.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct DocumentError(pub(crate) String);
 
 /// What the text of a document says.
 #[derive(Debug)]

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use toolbay_core::call::CallContext;
-use toolbay_core::call::fault::Fault;
 use toolbay_core::call::invoke::BoxFuture;
+use toolbay_core::tool::fault::Fault;
 
 use crate::security::Credential;
 

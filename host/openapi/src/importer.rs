@@ -1,6 +1,7 @@
 //! Imports one operation as a tool: its requirements, its requests, its description.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
@@ -9,23 +10,24 @@ use toolbay_core::tool::schema::{self, Schema, SchemaReader};
 use toolbay_core::tool::{ToolDef, ToolSource, ToolTraits};
 use toolbay_policy::capability::net::NetRule;
 use toolbay_policy::capability::{Capability, CapabilityKind};
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::name::{PluginId, QualifiedName, ToolName};
+use toolbay_policy::name_list::list_all_names;
 use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_policy::rule::GrantRule as _;
-use toolbay_policy::text::one_line;
 
 use crate::body::BodyEncoder;
 use crate::document::OpenApiDocument;
-use crate::operation::{ImportOptions, ImportedOperation};
 use crate::parameter::{self, OperationParameters, Parameter, ParameterLocation, ReservedField};
 use crate::path_items::DocumentOperation;
 use crate::path_template::{PathPiece, PathTemplate};
 use crate::request::RequestPlan;
+use crate::routes;
 use crate::scalar::scalar_text;
 use crate::schema::{SchemaConverter, SchemaTotals, plain_text};
+use crate::security::{self, Credential};
 use crate::server::{self, ChosenServer};
 use crate::style::{EscapeMode, ParameterStyle};
-use crate::{routes, security};
 
 /// The longest description, in characters.
 const MAX_DESCRIPTION: usize = 2000;
@@ -36,6 +38,68 @@ const MAX_SCHEMA_BYTES: usize = 32 << 20;
 /// The depths at which an argument schema is cut, in order. A schema that the host cannot take in full is still useful
 /// in part.
 const DEPTHS: [usize; 4] = [60, 8, 4, 2];
+
+/// The operator's options for a document.
+#[derive(Debug, Clone, Default)]
+pub struct ImportOptions {
+    /// The base of all URLs, instead of the document's servers.
+    pub server: Option<String>,
+    /// The URL of the document, the base of relative server URLs.
+    pub document_url: Option<String>,
+    /// The values of server variables.
+    pub variables: BTreeMap<String, String>,
+    /// The operations that become tools: `tag:NAME`, `op:ID`, `GET`, `/path/*`, `GET /path/*`; all if empty.
+    pub include: Vec<String>,
+    /// The operations that are excluded, in the same form.
+    pub exclude: Vec<String>,
+    /// The names of secrets by the names of the document's security schemes.
+    pub secrets: BTreeMap<String, String>,
+    /// Header fields of each request, which replace those of the operation.
+    pub headers: Vec<(String, String)>,
+    /// Secrets of each request.
+    pub credentials: Vec<Credential>,
+}
+
+/// An operation as a tool.
+#[derive(Debug, Clone)]
+pub struct ImportedOperation {
+    /// The tool. Its capabilities are its requests and their secrets.
+    pub def: ToolDef,
+    /// The reason why it is unavailable: a required secret is missing.
+    pub unavailable: Option<String>,
+    /// The target of its requests: method and origin.
+    pub net_rule: NetRule,
+    /// The secrets of its requests.
+    pub credentials: Vec<Credential>,
+    pub(crate) plan: RequestPlan,
+}
+
+impl ImportedOperation {
+    /// The prefix of all its URLs.
+    #[must_use]
+    pub fn base(&self) -> &str {
+        &self.plan.base
+    }
+
+    /// `GET /pets/{id}`, as in the document.
+    #[must_use]
+    pub fn method_and_path(&self) -> &str {
+        &self.plan.method_and_path
+    }
+
+    /// The same operation, with encoded slashes allowed in path values.
+    #[must_use]
+    pub fn with_encoded_slashes(mut self, allowed: bool) -> Self {
+        self.plan.encoded_slashes = allowed;
+        self
+    }
+
+    /// Whether its requests may have effects.
+    #[must_use]
+    pub fn may_change_data(&self) -> bool {
+        !self.def.traits.read_only
+    }
+}
 
 /// An operation and its location.
 pub(crate) struct OperationImporter<'a> {
@@ -370,12 +434,10 @@ fn remove_unplaced(template: &PathTemplate, parameters: &mut Vec<(Parameter, Val
         let is_piece = |piece: &PathPiece| matches!(piece, PathPiece::Parameter(name) if *name == one.name);
         one.place != ParameterLocation::Path || template.pieces.iter().any(is_piece)
     };
-    let unplaced: Vec<String> = parameters
-        .iter()
-        .filter(|(one, _)| !is_placed(one))
-        .map(|(one, _)| format!("`{}`", one.name))
-        .collect();
+    let unplaced = list_all_names(
+        parameters.iter().map(|(one, _)| one).filter(|one| !is_placed(one)).map(|one| &one.name),
+    );
     parameters.retain(|(one, _)| is_placed(one));
-    let shown = one_line(&unplaced.join(", "), 200);
+    let shown = one_line(&unplaced, 200);
     (!unplaced.is_empty()).then(|| format!("its path has no place for {shown}, which is left out"))
 }

@@ -49,12 +49,11 @@ mod server;
 mod style;
 mod tool;
 
-pub use document::{DocumentError, OpenApiDocument};
-pub use document_text::decode_utf_16;
+pub use document::OpenApiDocument;
+pub use document_text::{DocumentError, decode_utf_16};
 pub use exchange::{ExchangeError, HttpExchange, ServiceRequest, ServiceResponse};
-pub use operation::{
-    Import, ImportOptions, ImportProblem, ImportedOperation, UnmatchedOptions, import, unmatched_options,
-};
+pub use importer::{ImportOptions, ImportedOperation};
+pub use operation::{Import, ImportProblem, UnmatchedOptions, import, unmatched_options};
 pub use routes::Routes;
 pub use security::{Credential, Placement};
 pub use tool::tool_entry;

@@ -1,90 +1,25 @@
 //! The operations of a document as tools.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::Value;
-use toolbay_core::tool::ToolDef;
 use toolbay_core::tool::definition_text::Redact;
-use toolbay_policy::capability::net::NetRule;
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::name::PluginId;
 use toolbay_policy::refusal::PolicyRefusal;
-use toolbay_policy::text::one_line;
 
-use crate::document::{DocumentError, OpenApiDocument};
-use crate::importer::{ImportTotals, OperationImporter};
+use crate::document::OpenApiDocument;
+use crate::document_text::DocumentError;
+use crate::importer::{ImportOptions, ImportTotals, ImportedOperation, OperationImporter};
 use crate::name::{self, OperationIdentity};
 use crate::path_items::{self, DocumentOperation, SkippedOperation};
-use crate::request::RequestPlan;
 use crate::routes::Routes;
 use crate::scalar::scalar_text;
-use crate::security::{self, Credential};
+use crate::security;
 use crate::selection::OperationPattern;
 
 /// The most operations of one document that become tools or problems.
 const MAX_OPERATIONS: usize = 5000;
-
-/// The operator's options for a document.
-#[derive(Debug, Clone, Default)]
-pub struct ImportOptions {
-    /// The base of all URLs, instead of the document's servers.
-    pub server: Option<String>,
-    /// The URL of the document, the base of relative server URLs.
-    pub document_url: Option<String>,
-    /// The values of server variables.
-    pub variables: BTreeMap<String, String>,
-    /// The operations that become tools: `tag:NAME`, `op:ID`, `GET`, `/path/*`, `GET /path/*`; all if empty.
-    pub include: Vec<String>,
-    /// The operations that are excluded, in the same form.
-    pub exclude: Vec<String>,
-    /// The names of secrets by the names of the document's security schemes.
-    pub secrets: BTreeMap<String, String>,
-    /// Header fields of each request, which replace those of the operation.
-    pub headers: Vec<(String, String)>,
-    /// Secrets of each request.
-    pub credentials: Vec<Credential>,
-}
-
-/// An operation as a tool.
-#[derive(Debug, Clone)]
-pub struct ImportedOperation {
-    /// The tool. Its capabilities are its requests and their secrets.
-    pub def: ToolDef,
-    /// The reason why it is unavailable: a required secret is missing.
-    pub unavailable: Option<String>,
-    /// The target of its requests: method and origin.
-    pub net_rule: NetRule,
-    /// The secrets of its requests.
-    pub credentials: Vec<Credential>,
-    pub(crate) plan: RequestPlan,
-}
-
-impl ImportedOperation {
-    /// The prefix of all its URLs.
-    #[must_use]
-    pub fn base(&self) -> &str {
-        &self.plan.base
-    }
-
-    /// `GET /pets/{id}`, as in the document.
-    #[must_use]
-    pub fn method_and_path(&self) -> &str {
-        &self.plan.method_and_path
-    }
-
-    /// The same operation, with encoded slashes allowed in path values.
-    #[must_use]
-    pub fn with_encoded_slashes(mut self, allowed: bool) -> Self {
-        self.plan.encoded_slashes = allowed;
-        self
-    }
-
-    /// Whether its requests may have effects.
-    #[must_use]
-    pub fn may_change_data(&self) -> bool {
-        !self.def.traits.read_only
-    }
-}
 
 /// What an operation, or a part of it, lost.
 #[derive(Debug, Clone, PartialEq, Eq)]

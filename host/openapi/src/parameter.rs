@@ -1,11 +1,11 @@
 //! The parameters of an operation, each with its argument.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
 use serde_json::{Map, Value, json};
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 
-use crate::body::{self, PropertyEncoding};
+use crate::body::{self, ParameterContent};
 use crate::document::OpenApiDocument;
 use crate::examples;
 use crate::name;
@@ -122,15 +122,6 @@ pub(crate) struct Parameter {
     pub(crate) required: bool,
     /// The type of its values, if it is a scalar.
     pub(crate) scalar: Option<ScalarType>,
-}
-
-/// How the value of a parameter with `content` becomes a text (OpenAPI 3.1, Parameter Object, `content`).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum ParameterContent {
-    Json,
-    Form(BTreeMap<String, PropertyEncoding>),
-    /// The text of a scalar. Objects and lists have no such text and are written as JSON.
-    Text,
 }
 
 /// A type of scalars.
@@ -401,6 +392,8 @@ pub(crate) fn is_token(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::schema::SchemaTotals;
 

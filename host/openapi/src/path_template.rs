@@ -12,7 +12,7 @@
 use std::collections::HashSet;
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 
 /// What a path may not have as it is.
 const PATH: &AsciiSet =

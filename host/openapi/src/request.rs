@@ -8,9 +8,9 @@ use serde_json::value::RawValue;
 use toolbay_core::tool::content::{ErrorCode, ToolError};
 use toolbay_policy::capability::net::is_ambiguous;
 
-use crate::body::{BodyEncoder, encode_form};
+use crate::body::{BodyEncoder, ParameterContent, encode_form};
 use crate::exchange::ServiceRequest;
-use crate::parameter::{Parameter, ParameterContent, ParameterLocation, ReservedField};
+use crate::parameter::{Parameter, ParameterLocation, ReservedField};
 use crate::path_template::{FixedQuery, PathPiece};
 use crate::security::Credential;
 use crate::style;
@@ -119,7 +119,7 @@ impl RequestPlan {
             let name = percent_encoding::percent_decode_str(name).decode_utf8_lossy();
             let named = *name != parameter.name;
             if named && self.reserved.iter().any(|one| one.collides(parameter.place, &name)) {
-                let shown = toolbay_policy::text::one_line(&name, 60);
+                let shown = toolbay_policy::excerpt::one_line(&name, 60);
                 return Err(invalid_argument(
                     parameter,
                     &format!("contains `{shown}`, which is reserved for credentials"),

@@ -7,7 +7,7 @@ use toolbay_core::tool::content::{
 };
 use toolbay_core::tool::json;
 use toolbay_policy::capability::attachment;
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 
 use crate::charset::{DecodedText, EncodedText, is_json};
 use crate::exchange::ServiceResponse;

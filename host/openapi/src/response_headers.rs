@@ -4,7 +4,7 @@
 //! Nothing here is followed. A location is text of the service, so only its path and query are repeated, and a tool is
 //! named only if the location is exactly a request of it.
 
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 use url::Url;
 
 use crate::exchange::ServiceResponse;

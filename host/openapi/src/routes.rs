@@ -6,7 +6,8 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 use url::Url;
 
-use crate::parameter::{Parameter, ParameterContent, ParameterLocation, ScalarType};
+use crate::body::ParameterContent;
+use crate::parameter::{Parameter, ParameterLocation, ScalarType};
 use crate::path_template::PathPiece;
 use crate::request::RequestPlan;
 

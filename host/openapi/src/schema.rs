@@ -18,7 +18,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 
 use crate::document::OpenApiDocument;
 use crate::name;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 
 use crate::document::OpenApiDocument;
 use crate::parameter::{ParameterLocation, ReservedField, is_token};

@@ -34,7 +34,7 @@ impl OperationPattern {
             }
             _ => Err(format!(
                 "`{}` selects nothing: write `tag:NAME`, `op:ID`, `GET`, `/path/*` or `GET /path/*`",
-                toolbay_policy::text::one_line(line, 80)
+                toolbay_policy::excerpt::one_line(line, 80)
             )),
         }
     }

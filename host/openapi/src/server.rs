@@ -1,8 +1,8 @@
 //! The base URL of a service.
 
 use serde_json::{Map, Value};
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::refusal::PolicyRefusal;
-use toolbay_policy::text::one_line;
 use url::Url;
 
 use crate::scalar::scalar_text;

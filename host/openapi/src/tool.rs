@@ -10,7 +10,7 @@ use toolbay_core::tool::content::{BlockBody, ContentBlock, ErrorCode, ResourceLi
 use toolbay_policy::limits::Usage;
 
 use crate::exchange::{ExchangeError, HttpExchange};
-use crate::operation::ImportedOperation;
+use crate::importer::ImportedOperation;
 use crate::request::RequestPlan;
 use crate::response::{self, BinaryBody, DecodedResponse};
 use crate::routes::Routes;

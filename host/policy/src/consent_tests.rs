@@ -296,3 +296,39 @@ fn a_running_version_does_not_take_the_consent_for_a_waiting_one() {
     let more = decide(AskingVersion::Running, &granted("agent"));
     assert!(matches!(more, ConsentDecision::NeedsConsent(_)), "{more:?}");
 }
+
+#[test]
+fn an_update_that_names_a_host_is_compared_by_address_scope() {
+    let text = r#"
+        version = 1
+        [plugins.web.grant]
+        net = ["https://*", "https://wiki.corp.example"]
+        net_private = ["10.0.0.0/8"]
+        [plugins.all.grant]
+        net = ["https://*"]
+    "#;
+    let policy = Policy::parse(text, Path::new(W), None).unwrap();
+    let web = PluginId::new("web").unwrap();
+    let tool = ToolName::new("fetch").unwrap();
+    let net = |target: &str| Capability {
+        kind: CapabilityKind::Net,
+        target: target.to_owned(),
+        optional: true,
+        reason: None,
+    };
+    let of = |plugin: &PluginId, target: &str| {
+        Authority::from_policy(&policy, plugin, [(&tool, &[net(target)][..])].into_iter())
+    };
+    let before = of(&PluginId::new("all").unwrap(), "https://*");
+    let beyond = |target: &str, known: &Authority| of(&web, target).lines_not_in(known, Path::new(W));
+    let private = "fetch: net_private 10.0.0.0/8";
+    // One of all hosts with the same scope is covered by the consent.
+    assert_eq!(beyond("https://vault.corp", &before), [private]);
+    assert_eq!(
+        beyond("https://wiki.corp.example", &before),
+        ["fetch: net https://wiki.corp.example", private]
+    );
+    // An old record without the word `public` covers the host itself, which is the wider scope.
+    let old = of(&web, "https://wiki.corp.example");
+    assert_eq!(beyond("https://wiki.corp.example public", &old), [""; 0]);
+}

@@ -9,13 +9,13 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::capability::program::Program;
+use crate::excerpt::one_line;
 use crate::name::{PluginId, QualifiedName, ToolName};
 use crate::output::OutputSettings;
 use crate::permission::{Action, PermissionRule};
 use crate::quantity::unit::{Bytes, OptionalQuantity, Timeout, Unit as _};
 use crate::route::OutboundRoute;
 use crate::schema::ToolKey;
-use crate::text::one_line;
 use crate::wildcard::text_matches;
 
 /// Longest name of a server, in characters. A qualified name has 64 characters; the rest is for the tool.
@@ -275,7 +275,3 @@ impl McpServer {
         of_tools.chain(of_all).collect()
     }
 }
-
-#[cfg(test)]
-#[path = "mcp_server_tests.rs"]
-mod tests;

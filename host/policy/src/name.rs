@@ -17,7 +17,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use sha2::{Digest, Sha256};
 
-use crate::text;
+use crate::excerpt;
 
 /// Longest qualified name, in characters: OpenAI's and Claude Desktop's `^[a-zA-Z0-9_-]{1,64}$`.
 pub const MAX_QUALIFIED: usize = 64;
@@ -53,7 +53,7 @@ pub struct NameError {
 
 fn name_error(what: &'static str, name: &str, problem: &'static str) -> NameError {
     // A name may come from a guest, so it is escaped and cut.
-    NameError { what, name: text::one_line(name, MAX_QUALIFIED), problem }
+    NameError { what, name: excerpt::one_line(name, MAX_QUALIFIED), problem }
 }
 
 fn is_legal(name: &str) -> bool {

@@ -11,6 +11,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::name_list::list_all_names;
 use crate::unchecked::UncheckedArguments;
 use crate::wildcard::text_matches;
 
@@ -114,7 +115,7 @@ impl TryFrom<PermissionRuleSection> for PermissionRule {
         let names_something = tool.is_some() || tag.is_some() || source.is_some() || !args.is_empty();
         let rule = match (preset, action) {
             (Some(preset), None) if !names_something => Permissions::preset(&preset).ok_or_else(|| {
-                let known = PRESETS.map(|(name, ..)| format!("`{name}`")).join(", ");
+                let known = list_all_names(PRESETS.map(|(name, ..)| name));
                 format!("`preset`: there is no preset `{preset}`; use one of {known}")
             })?,
             (Some(_), _) => {

@@ -14,6 +14,7 @@ mod grant;
 mod long_names;
 mod names;
 mod openapi;
+mod pin;
 mod problem;
 mod registries;
 mod rules;
@@ -27,11 +28,10 @@ pub use advice::{AccessQuery, Advice, AdvisedList};
 pub use check::{MAX_FINDINGS, PolicyCheck, PolicyFinding, Severity};
 pub(crate) use explain::uncovered_lines;
 pub use explain::{LimitRow, ProposedLine};
-pub use grant::GrantDecision;
+pub use grant::{GrantDecision, Grants};
 pub use long_names::NamedTool;
 pub use openapi::{ApprovalMode, DocumentLocation, OpenApiService, OpenApiToolSettings, ServiceHeader};
 pub use openapi::{MAX_NAME as MAX_OPENAPI_NAME, MAX_QUALIFIED as MAX_OPENAPI_QUALIFIED};
-pub use rules::Grants;
 pub use warnings::{
     FileContent, KnownNames, KnownPlugin, KnownService, KnownTool, Machine, PathKind, PolicyReview,
     ProgramSection,

@@ -4,7 +4,7 @@
 //! granting more, so the hint is a separate field from the start. The command line, the audit and `explain` show
 //! hints. MCP shows them only if the policy sets `[results] policy_hints`.
 
-use crate::text::one_line;
+use crate::excerpt::one_line;
 
 /// Most hints kept for one call. Equal hints are kept once.
 pub const MAX_HINTS: usize = 16;

@@ -6,8 +6,8 @@ use std::fmt;
 use ipnet::IpNet;
 use url::{Host, Url};
 
+use crate::excerpt::one_line;
 use crate::route::OutboundRoute;
-use crate::text::one_line;
 
 /// Most registries in one policy.
 pub const MAX_REGISTRIES: usize = 64;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use url::Url;
 
-use crate::text::one_line;
+use crate::excerpt::one_line;
 
 /// Longest text of the policy in a message, in characters.
 const MAX_SHOWN: usize = 100;

@@ -11,6 +11,7 @@
 //! Together they take about a millisecond at worst.
 
 use crate::name;
+use crate::name_list::list_choices;
 
 /// Most characters of a name that are compared, after normalization.
 const MAX_CHARS: usize = 64;
@@ -166,10 +167,7 @@ fn shared<const N: usize>(one: &[u8; N], other: &[u8; N]) -> f64 {
 /// names.
 #[must_use]
 pub fn did_you_mean(names: &[&str]) -> Option<String> {
-    let quoted: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-    let (last, others) = quoted.split_last()?;
-    let names = if others.is_empty() { last.clone() } else { format!("{} or {last}", others.join(", ")) };
-    Some(format!("did you mean {names}?"))
+    list_choices(names).map(|names| format!("did you mean {names}?"))
 }
 
 /// Normalizes a name for comparison: lower case, without separators. For names whose length is bounded; [`TypedName`]

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::excerpt::one_line;
 use crate::registry::RegistryHost;
-use crate::text::one_line;
 
 /// Most rules in one policy.
 pub const MAX_TRUST_RULES: usize = 64;

@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 
 use crate::cut::{chars, clip, count};
-use crate::search::is_note;
+use crate::pointer::is_note;
 use crate::{ReducerInput, law};
 
 /// Shorter listings are unchanged.

@@ -37,6 +37,11 @@ pub(crate) fn is_in(line: &str) -> bool {
     line.len() > PHRASE.len() && line.contains(PHRASE)
 }
 
+/// Whether a line is no content: one in brackets, or with a pointer.
+pub(crate) fn is_note(line: &str) -> bool {
+    (line.starts_with('[') && line.trim_end().ends_with(']')) || is_in(line)
+}
+
 /// A place to cut at or before `at` that does not cut a pointer in two.
 pub(crate) fn before(text: &str, at: usize) -> usize {
     span_around(text, at).map_or(at, |(start, _)| start)

@@ -73,7 +73,7 @@ impl<'a> SearchMatches<'a> {
         let mut place: BTreeMap<&str, usize> = BTreeMap::new();
         let mut others = 0;
         for line in text.lines().filter(|line| !line.trim().is_empty()) {
-            if is_note(line) {
+            if pointer::is_note(line) {
                 found.notes.push(line);
             } else if let Some((path, number, text)) = split(line) {
                 found.matches += 1;
@@ -126,11 +126,6 @@ impl<'a> SearchMatches<'a> {
         }
         text
     }
-}
-
-/// Lines in brackets, and pointers to the whole output.
-pub(crate) fn is_note(line: &str) -> bool {
-    (line.starts_with('[') && line.trim_end().ends_with(']')) || pointer::is_in(line)
 }
 
 /// `path:line:text`, or `path:line:column:text`, whose text then begins with the column.

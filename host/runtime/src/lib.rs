@@ -105,9 +105,8 @@ pub use storage::regular::{open_regular, read_regular, read_regular_text};
 pub use storage::stop_order::{FileStopOrder, StopOrder};
 pub use tokio_util::sync::CancellationToken;
 pub use toolbay_core as core;
+pub use toolbay_core::approval::{ApprovalReply, ApprovalRequest, Approver, ArgumentsPreview};
 pub use toolbay_core::audit::call_log::{CallLog, CallQuery};
-pub use toolbay_core::call::approval::{ApprovalReply, ApprovalRequest, Approver, ArgumentsPreview};
-pub use toolbay_core::call::fault::{Fault, FaultKind};
 pub use toolbay_core::call::invoke::{BoxFuture, Failure};
 pub use toolbay_core::call::{
     CallContext, Identity, ProgressAudience, ProgressEvent, ProgressSink, ToolCall, TurnContext,
@@ -121,6 +120,7 @@ pub use toolbay_core::registry::view::{Filter, View};
 pub use toolbay_core::registry::{Bundle, OnCollision, ToolEntry};
 pub use toolbay_core::session::Session;
 pub use toolbay_core::tool::content::{ErrorCode, ToolError, ToolOutput};
+pub use toolbay_core::tool::fault::{Fault, FaultKind};
 pub use toolbay_discovery as discovery;
 pub use toolbay_distribution as distribution;
 pub use toolbay_macros::{data, tool, tools};

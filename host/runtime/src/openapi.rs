@@ -26,9 +26,9 @@ use toolbay_core::registry::{Bundle, PendingSource, SourceState};
 use toolbay_core::tool::ToolSource;
 use toolbay_openapi::ImportProblem;
 use toolbay_policy::capability::protected_paths::Protection;
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::name::{NAME_SEPARATOR, PluginId};
 use toolbay_policy::refusal::PolicyRefusal;
-use toolbay_policy::text::one_line;
 use toolbay_policy::{DocumentLocation, OpenApiService};
 
 use crate::capability::Services;

@@ -1,4 +1,4 @@
-//! Metrics that are read from the host at each scrape, and the counts of its events.
+//! Metrics that are read from the host at each scrape.
 
 use std::fmt;
 
@@ -7,29 +7,10 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-use toolbay::{Host, HostEvent, LoadError};
+use toolbay::{Host, LoadError};
 use toolbay_core::call::shared::SharedStatus;
 
-use crate::labels::{BuildLabels, PluginInfoLabels, ReloadLabels};
-use crate::metrics::Metrics;
-
-impl Metrics {
-    /// Counts the reloads of a host from now on. Call it once for each host.
-    pub fn count_reloads(&self, host: &Host) {
-        let reloads = self.reloads.clone();
-        host.events().listen(move |event| {
-            let result = match event {
-                HostEvent::Registered { .. }
-                | HostEvent::Replaced { .. }
-                | HostEvent::PolicyReloaded { .. } => "ok",
-                HostEvent::NotLoaded { .. } | HostEvent::PolicyRefused { .. } => "failed",
-                HostEvent::ConsentRequired { .. } => "held",
-                _ => return,
-            };
-            reloads.get_or_create_owned(&ReloadLabels { result }).inc();
-        });
-    }
-}
+use crate::labels::{BuildLabels, PluginInfoLabels};
 
 /// The gauges of a host.
 pub(crate) struct HostCollector(pub(crate) Host);

@@ -10,7 +10,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
-use toolbay::Host;
+use toolbay::{Host, HostEvent};
 use toolbay_core::audit::observer::AuditObserver;
 use toolbay_core::audit::{AuditRecord, RequestRecord};
 use toolbay_core::tool::ToolSource;
@@ -44,7 +44,7 @@ pub struct Metrics {
     refused_calls: Family<RefusedCallLabels, Counter>,
     permissions: Family<PermissionLabels, Counter>,
     limits: Family<LimitLabels, Counter>,
-    pub(crate) reloads: Family<ReloadLabels, Counter>,
+    reloads: Family<ReloadLabels, Counter>,
     rejected: Family<StatusLabels, Counter>,
     pub(crate) spans_lost: Counter,
 }
@@ -134,6 +134,22 @@ impl Metrics {
         registry.register("reloads", "Plugins and policies that were read again", self.reloads.clone());
         registry.register("http_rejected", "HTTP requests that were refused", self.rejected.clone());
         registry.register("spans_lost", "Spans that did not reach the collector", self.spans_lost.clone());
+    }
+
+    /// Counts the reloads of a host from now on. Call it once for each host.
+    pub fn count_reloads(&self, host: &Host) {
+        let reloads = self.reloads.clone();
+        host.events().listen(move |event| {
+            let result = match event {
+                HostEvent::Registered { .. }
+                | HostEvent::Replaced { .. }
+                | HostEvent::PolicyReloaded { .. } => "ok",
+                HostEvent::NotLoaded { .. } | HostEvent::PolicyRefused { .. } => "failed",
+                HostEvent::ConsentRequired { .. } => "held",
+                _ => return,
+            };
+            reloads.get_or_create_owned(&ReloadLabels { result }).inc();
+        });
     }
 
     /// The metrics with the gauges of a host, in the text format of OpenMetrics ([`CONTENT_TYPE`]), which Prometheus

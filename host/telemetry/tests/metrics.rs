@@ -7,19 +7,20 @@ use std::path::Path;
 use std::sync::Arc;
 
 use toolbay::{BoxFuture, CancellationToken, Filter, Host, Policy, ToolCall, TurnContext};
+use toolbay_core::approval::Decision;
 use toolbay_core::audit::observer::ObservedAudit;
 use toolbay_core::audit::{AuditRecord, AuditSink, MemoryAudit, RequestRecord};
 use toolbay_core::call::CapabilityUse;
-use toolbay_core::call::approval::Decision;
-use toolbay_core::call::fault::FaultKind;
 use toolbay_core::call::idempotency::MemoryCallKeys;
-use toolbay_core::call::refusal::RefusalReason;
 use toolbay_core::call::shared::memory::{MemoryApprovals, MemoryTaskStore};
 use toolbay_core::call::shared::{
-    Budget, Heartbeat, Lease, LeaseError, Leases, Ledger, LedgerError, LostContact, SharedState, SharedStatus,
+    Heartbeat, Lease, LeaseError, Leases, LostContact, SharedState, SharedStatus,
 };
 use toolbay_core::session::attachment_store::MemoryAttachmentStore;
+use toolbay_core::session::ledger::{Budget, Ledger, LedgerError};
 use toolbay_core::tool::ToolSource;
+use toolbay_core::tool::fault::FaultKind;
+use toolbay_core::tool::refusal::RefusalReason;
 use toolbay_policy::limits::LimitHit;
 use toolbay_policy::permission::Action;
 use toolbay_telemetry::{MAX_TOOLS, Metrics};

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use toolbay::CallResult;
-use toolbay::core::call::fault::Fault;
 use toolbay::core::call::invoke::Failure;
 use toolbay::core::pipeline;
 use toolbay::core::tool::content::{Blob, BlockBody, ContentBlock, ResourceBody, ToolError, ToolOutput};
+use toolbay::core::tool::fault::Fault;
 use toolbay::policy::limits::Usage;
 
 use crate::fail;

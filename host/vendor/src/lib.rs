@@ -60,7 +60,7 @@ impl FromStr for Vendor {
 
     fn from_str(text: &str) -> Result<Self, UnknownVendor> {
         let known = Self::ALL.into_iter().find(|vendor| vendor.as_str() == text);
-        known.ok_or_else(|| UnknownVendor(toolbay_policy::text::one_line(text, 40)))
+        known.ok_or_else(|| UnknownVendor(toolbay_policy::excerpt::one_line(text, 40)))
     }
 }
 

@@ -20,7 +20,7 @@ use toolbay::policy::capability::secret::SecretRule;
 use toolbay::policy::limits::table::LimitTable as _;
 use toolbay::policy::name::{QualifiedName, ToolName};
 use toolbay::policy::rule::{GrantRule, covers, intersect_lists};
-use toolbay::policy::{quantity, text};
+use toolbay::policy::{excerpt, quantity};
 use toolbay::{Host, PluginId, Policy};
 
 use crate::FuzzVerdict::{self, Refused, Taken};
@@ -185,7 +185,7 @@ fn quantities(input: &[u8]) -> Result<FuzzVerdict, String> {
 }
 
 fn one_line(input: &[u8]) -> Result<FuzzVerdict, String> {
-    let shown = text::one_line(&lossy(input), 100);
+    let shown = excerpt::one_line(&lossy(input), 100);
     must(!shown.chars().any(char::is_control), || format!("{shown:?}"))?;
     // An escaped character takes up to ten bytes.
     must(shown.chars().count() <= 1100, || format!("{} characters", shown.chars().count()))?;

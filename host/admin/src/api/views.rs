@@ -10,11 +10,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use toolbay::PluginInfo;
 use toolbay_core::audit::{AuditRecord, MAX_TEXT};
-use toolbay_core::call::refusal::RefusalReason;
 use toolbay_core::tool::ToolSource;
-use toolbay_policy::text::one_line;
+use toolbay_core::tool::refusal::RefusalReason;
+use toolbay_policy::excerpt::one_line;
 
-use super::events;
 use super::{ApiError, ApiResult};
 use crate::control::ServerControl;
 use crate::history::{CallFilter, FinishedCall, SessionTotals};
@@ -77,7 +76,6 @@ struct LogQuery {
 pub(super) fn router() -> Router<ServerControl> {
     Router::new()
         .route("/api/v1/log", get(log))
-        .route("/api/v1/events", get(events::events))
         .route("/api/v1/plugins", get(plugins))
         .route("/api/v1/tools", get(tools))
         .route("/api/v1/pending", get(pending))

@@ -7,8 +7,8 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
+use toolbay_core::approval::Decision;
 use toolbay_core::audit::AuditRecord;
-use toolbay_core::call::approval::Decision;
 use toolbay_core::tool::ToolSource;
 
 use super::calls::plugin_of;

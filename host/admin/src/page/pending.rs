@@ -9,7 +9,7 @@ use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
 
-use toolbay_core::call::approval::ApprovalCaller;
+use toolbay_core::approval::ApprovalCaller;
 
 use super::layout::{PageFrame, duration, fact, facts, path_part, plain, redirect};
 use crate::files::{HeldPlugin, ToolChanges, VersionChanges};

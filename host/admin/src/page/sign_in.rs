@@ -9,8 +9,7 @@ use maud::html;
 use serde::Deserialize;
 
 use super::layout::{bare, redirect};
-use crate::authentication::add_retry_after;
-use crate::gate::{AdminGate, Refusal};
+use crate::gate::{AdminGate, Refusal, add_retry_after};
 use crate::listener::PeerAddress;
 use crate::operator::Operator;
 use crate::paths;

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use tokio::sync::broadcast::error::RecvError;
 use toolbay::{Host, WatchOptions, WatchedFile};
 use toolbay_core::registry::event::HostEvent;
-use toolbay_policy::text::escape_hidden;
+use toolbay_policy::hidden_chars::escape_hidden;
 
 use super::build;
 use super::project::Project;

@@ -22,7 +22,7 @@ use toolbay::{Filter, Host, Policy, Session, ToolCall, TurnContext};
 use toolbay_core::call::invoke::Failure;
 use toolbay_core::pipeline::{self, CallResult};
 use toolbay_core::registry::ToolEntry;
-use toolbay_policy::text::escape_hidden;
+use toolbay_policy::hidden_chars::escape_hidden;
 
 use super::project::{BuiltComponent, Project};
 use crate::command::approval;

@@ -12,7 +12,7 @@ use toolbay_core::registry::ToolEntry;
 use toolbay_core::tool::ToolDef;
 use toolbay_core::tool::client_compat;
 use toolbay_policy::capability::{CapabilityKind, UndeclaredImport, imports_everything, undeclared_imports};
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::unusable_target;
 
 use crate::author::component::ComponentParts;

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use anyhow::Result;
 use serde_json::json;
 use toolbay_core::tool::PluginOrigin;
-use toolbay_policy::text::escape_hidden;
+use toolbay_policy::hidden_chars::escape_hidden;
 
 use crate::CommandStatus;
 use crate::command::args::{AddPluginArgs, SetupArgs};
@@ -58,7 +58,7 @@ fn report(asked: &AddPluginArgs, installed: &Installation) -> Result<()> {
     table.print_section()?;
     let mut table = TextTable::new(["TOOL", "DESCRIPTION"]).with_indent(INDENT).with_tag("tool");
     for entry in &tools {
-        let about = toolbay_policy::text::first_sentence(&entry.def.description);
+        let about = toolbay_policy::excerpt::first_sentence(&entry.def.description);
         table.push([Cell::styled(NAME, entry.def.name.as_str()), about.into()]);
     }
     table.print_section()?;

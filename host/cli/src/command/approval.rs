@@ -10,7 +10,7 @@ use rustix::fs::OFlags;
 use tokio::sync::Mutex;
 use toolbay::{ApprovalReply, ApprovalRequest, Approver};
 use toolbay_core::call::invoke::BoxFuture;
-use toolbay_policy::text::escape_hidden;
+use toolbay_policy::hidden_chars::escape_hidden;
 
 /// The controlling terminal. stdin and stdout may be pipes.
 const TERMINAL: &str = "/dev/tty";
@@ -131,7 +131,7 @@ async fn read_line(terminal: &mut File) -> std::io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use toolbay_core::call::approval::{ApprovalCaller, ArgumentsPreview};
+    use toolbay_core::approval::{ApprovalCaller, ArgumentsPreview};
 
     #[test]
     fn a_question_escapes_invisible_characters() {

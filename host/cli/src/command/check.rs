@@ -5,7 +5,7 @@ use std::io::Write;
 use anyhow::Result;
 use serde::Serialize;
 use toolbay::PluginInfo;
-use toolbay_policy::text::escape_hidden;
+use toolbay_policy::hidden_chars::escape_hidden;
 
 use crate::CommandStatus;
 use crate::author::lint;

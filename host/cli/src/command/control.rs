@@ -9,7 +9,7 @@ use serde_json::json;
 use toolbay_admin::client::{ControlError, ServerClient};
 use toolbay_core::audit::ActionRecord;
 use toolbay_core::pipeline::running::RunningCall;
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 
 use crate::command::args::{CallNumber, CancelArgs, SetupArgs, StopArgs};
 use crate::command::setup;

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use toolbay_core::registry::ToolEntry;
 use toolbay_core::tool::schema::without_null;
-use toolbay_policy::text::escape_hidden;
+use toolbay_policy::hidden_chars::escape_hidden;
 
 use crate::CommandStatus;
 use crate::command::args::SetupArgs;

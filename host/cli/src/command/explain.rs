@@ -4,7 +4,7 @@ use std::io::Write;
 
 use anyhow::Result;
 use toolbay::{CapabilityExplanation, Explanation, Host, SettingExplanation};
-use toolbay_policy::text::escape_hidden;
+use toolbay_policy::hidden_chars::escape_hidden;
 use toolbay_policy::{GrantKey, LimitRow};
 
 use crate::CommandStatus;

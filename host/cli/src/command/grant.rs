@@ -16,8 +16,8 @@ use toolbay::{Host, PluginId, PluginInfo, Policy};
 use toolbay_core::registry::ToolEntry;
 use toolbay_policy::GrantKey;
 use toolbay_policy::consent::{Authority, Consent};
+use toolbay_policy::hidden_chars::escape_hidden;
 use toolbay_policy::name::ToolName;
-use toolbay_policy::text::escape_hidden;
 
 use crate::CommandStatus;
 use crate::command::args::{DecisionArgs, PluginDecisionArgs, SetupArgs};

@@ -9,9 +9,10 @@ use toolbay_core::registry::ToolEntry;
 use toolbay_core::tool::prompts_and_resources::{PREFIX, PromptsAndResourcesDocument, Resource};
 use toolbay_core::tool::schema::without_null;
 use toolbay_policy::capability::Capability;
+use toolbay_policy::excerpt::first_sentence;
+use toolbay_policy::hidden_chars::escape_hidden;
 use toolbay_policy::name::ToolName;
 use toolbay_policy::refusal::PolicyRefusal;
-use toolbay_policy::text::{escape_hidden, first_sentence};
 use toolbay_policy::{GrantDecision, GrantKey};
 
 use crate::CommandStatus;

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use toolbay::{EntryInfo, PluginId, RedbStore};
 use toolbay_core::session::kv::{Bucket, KvError, KvStore};
 use toolbay_policy::capability::kv::KvScope;
+use toolbay_policy::hidden_chars::escape_hidden;
 use toolbay_policy::rule::GrantRule;
-use toolbay_policy::text::escape_hidden;
 
 use crate::command::args::{EntryArgs, KvCommand, SetupArgs};
 use crate::command::{known_plugins, named_path, setup};

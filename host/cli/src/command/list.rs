@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use toolbay::{Host, View};
 use toolbay_core::registry::ToolEntry;
 use toolbay_core::tool::ToolSource;
-use toolbay_policy::text::{first_sentence, one_line};
+use toolbay_policy::excerpt::{first_sentence, one_line};
 
 use crate::CommandStatus;
 use crate::command::args::SetupArgs;

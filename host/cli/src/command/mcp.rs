@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use toml_edit::{DocumentMut, Item};
 use toolbay_core::registry::ToolEntry;
 use toolbay_mcp::client::{ServerState, ServerStatus};
+use toolbay_policy::excerpt::{first_sentence, one_line};
 use toolbay_policy::mcp_server::{McpServer, ServerTransport};
-use toolbay_policy::text::{first_sentence, one_line};
 
 use crate::command::args::{McpCommand, SetupArgs};
 use crate::command::setup::{self, HostPurpose, PolicyFile};

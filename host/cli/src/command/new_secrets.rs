@@ -9,7 +9,7 @@
 
 use anyhow::{Result, anyhow};
 use toml_edit::{Array, DocumentMut, Item, Table, value};
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 
 use crate::command::policy_file;
 

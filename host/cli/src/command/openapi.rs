@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use toolbay::{DocumentState, OpenApiInfo};
 use toolbay_core::registry::ToolEntry;
-use toolbay_policy::text::escape_hidden;
+use toolbay_policy::hidden_chars::escape_hidden;
 
 use crate::CommandStatus;
 use crate::command::args::{DecisionArgs, DocumentArgs, OpenApiCommand, SetupArgs};

@@ -6,7 +6,8 @@ use anyhow::{Error, Result};
 use serde_json::json;
 use toolbay::core::session::output_store::query::{self, SearchPattern, TextQuery};
 use toolbay::core::session::output_store::{OutputId, OutputQuota, OutputStore, SavedOutput};
-use toolbay::policy::text::{escape_hidden, one_line};
+use toolbay::policy::excerpt::one_line;
+use toolbay::policy::hidden_chars::escape_hidden;
 use toolbay::{FileOutputStore, Session};
 
 use crate::command::args::{OutputArgs, SetupArgs};

@@ -4,7 +4,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use toolbay::View;
 use toolbay_core::tool::prompts_and_resources::{DocumentArgument, Prompt, Resource, ResourceTemplate};
-use toolbay_policy::text::first_sentence;
+use toolbay_policy::excerpt::first_sentence;
 
 use crate::CommandStatus;
 use crate::command::args::SetupArgs;

@@ -8,7 +8,7 @@ use serde_json::json;
 use toolbay::PluginId;
 use toolbay_core::audit::{GrantEvent, GrantRecord};
 use toolbay_policy::consent::{Authority, Consent, ConsentChange, ConsentStore};
-use toolbay_policy::text::escape_hidden;
+use toolbay_policy::hidden_chars::escape_hidden;
 
 use crate::command::args::{PluginDecisionArgs, SetupArgs};
 use crate::command::policy_file;

@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use serde_json::json;
 use toolbay::{Host, View};
 use toolbay_core::registry::{Catalog, TagSelector, ToolEntry, UnknownNameError};
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 use toolbay_vendor::{Definitions, Vendor, definitions};
 
 use crate::command::args::{SchemasArgs, SetupArgs};

@@ -1,8 +1,8 @@
 //! `toolbay search`: what `tool_search` finds for a model.
 
 use anyhow::{Error, Result};
-use toolbay_policy::text::first_sentence;
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::first_sentence;
+use toolbay_policy::excerpt::one_line;
 
 use crate::CommandStatus;
 use crate::command::args::SetupArgs;

@@ -10,9 +10,9 @@ use toolbay_core::registry::{ToolFlags, ToolStatus};
 use toolbay_core::tool::{PluginOrigin, ToolSource};
 use toolbay_mcp::client::{ServerState, ServerStatus};
 use toolbay_policy::Policy;
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::name::{self, ToolName};
 use toolbay_policy::quantity;
-use toolbay_policy::text::one_line;
 
 use crate::CommandStatus;
 use crate::command::args::SetupArgs;

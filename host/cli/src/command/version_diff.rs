@@ -9,7 +9,7 @@ use toolbay::{Host, PluginInfo};
 use toolbay_admin::files::{ToolChanges, VersionChanges};
 use toolbay_core::tool::ToolDef;
 use toolbay_core::tool::diff::{Difference, Impact, compare};
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 
 use crate::CommandStatus;
 use crate::output::table::{Cell, TextTable};

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::similar::{TypedName, did_you_mean};
-use toolbay_policy::text::one_line;
 
 use crate::output::findings::FileFindings;
 use crate::output::{print_error, print_findings, print_help, print_json};

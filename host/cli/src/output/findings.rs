@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 use serde_json::{Value, json};
 use toolbay::read_regular;
-use toolbay_policy::text::{escape_hidden, one_line};
+use toolbay_policy::excerpt::one_line;
+use toolbay_policy::hidden_chars::escape_hidden;
 use toolbay_policy::{PolicyError, PolicyFinding, Severity};
 
 use crate::output::format::count_noun;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use toolbay_policy::text::escape_hidden;
+use toolbay_policy::hidden_chars::escape_hidden;
 
 /// A count with its noun: `1 tool`, `2 tools`, `1,204 records`.
 pub(crate) fn count_noun(count: usize, one: &str, many: &str) -> String {

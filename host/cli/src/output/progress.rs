@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use toolbay::{LoadEvent, LoadListener};
 use toolbay_core::call::{ProgressAudience, ProgressEvent, ProgressSink};
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 
 use crate::output::format::{self, count_noun};
 use crate::output::table::cut;

@@ -12,7 +12,7 @@
 use std::io::{BufWriter, Write};
 
 use anstyle::Style;
-use toolbay_policy::text::escape_hidden;
+use toolbay_policy::hidden_chars::escape_hidden;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::output::{self, HEADING};

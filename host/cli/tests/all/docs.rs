@@ -17,8 +17,8 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use toolbay_core::call::fault::FaultKind;
 use toolbay_core::tool::content::ErrorCode;
+use toolbay_core::tool::fault::FaultKind;
 use toolbay_policy::limits::table::LimitTable as _;
 use toolbay_policy::limits::{CallLimits, HostLimits};
 use toolbay_policy::serve::ServeLimits;

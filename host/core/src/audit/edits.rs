@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use toolbay_policy::name_list::list_names;
+
 /// Most names of each kind that a text has.
 const MAX_NAMES: usize = 20;
 
@@ -20,10 +22,7 @@ pub fn describe_edits(before: &BTreeMap<String, String>, after: &BTreeMap<String
 }
 
 fn list(what: &str, names: &[&String]) -> Option<String> {
-    let shown: Vec<String> = names.iter().take(MAX_NAMES).map(|name| format!("`{name}`")).collect();
-    let rest = names.len().saturating_sub(shown.len());
-    let more = if rest > 0 { format!(" and {rest} more") } else { String::new() };
-    (!shown.is_empty()).then(|| format!("{what} {}{more}", shown.join(", ")))
+    (!names.is_empty()).then(|| format!("{what} {}", list_names(names, MAX_NAMES)))
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use toolbay_policy::quantity::show_duration;
 
-use crate::call::fault::{Fault, FaultKind};
+use crate::tool::fault::{Fault, FaultKind};
 
 /// The most steps of work that runs at once. A step takes about ten nanoseconds: half a millisecond in all.
 pub const INLINE_STEPS: u64 = 50_000;

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use toolbay_policy::limits::Usage;
 
 use self::nested::{InvokeGrant, ToolCaller};
-use crate::call::fault::{Fault, FaultKind};
-use crate::call::refusal::{Refusal, RefusalReason};
 use crate::call::{AdmittedCall, CallContext};
 use crate::tool::content::{ErrorCode, ToolError, ToolOutput};
+use crate::tool::fault::{Fault, FaultKind};
+use crate::tool::refusal::{Refusal, RefusalReason};
 
 /// The boxed future that ports return.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

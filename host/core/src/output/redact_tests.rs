@@ -101,7 +101,7 @@ fn a_value_is_found_although_a_later_cleaner_puts_it_together() {
         assert_eq!(clean, "before [secret KEY] behind", "{between:?}");
         let json = redactor.redact_json(raw(&json!({ "a": text }).to_string()));
         assert!(json.get().contains("before [secret KEY] behind"), "{between:?}: {json}");
-        let visible = toolbay_policy::text::remove_hidden(&clean);
+        let visible = toolbay_policy::hidden_chars::remove_hidden(&clean);
         assert!(!visible.contains(&spelling), "{between:?}");
     }
     let plain = "a\u{200b}b \x1b[31mred\x1b[0m \x1b]unclosed";

@@ -38,7 +38,7 @@ impl OutputRules {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::native_tool;
+    use crate::tool::testing::native_def;
 
     #[test]
     fn the_most_specific_setting_applies_and_other_servers_are_untrusted() {
@@ -48,7 +48,7 @@ mod tests {
             ..OutputSettings::default()
         };
         let narrow = OutputSettings { untrusted: Some(false), ..OutputSettings::default() };
-        let mut tool = (*native_tool("t").def).clone();
+        let mut tool = native_def("t");
         assert_eq!(
             OutputRules::for_tool(narrow.or(wide), &tool),
             OutputRules {

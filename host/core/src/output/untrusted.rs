@@ -1,5 +1,4 @@
-//! Marks untrusted text, so that a model can distinguish it from instructions, and neutralizes control tokens of chat
-//! templates and imitations of the mark in it.
+//! Marks untrusted text, so that a model can distinguish it from instructions.
 //!
 //! ```text
 //! <untrusted source="plugin:web" tool="web__fetch">
@@ -7,23 +6,18 @@
 //! </untrusted>
 //! ```
 //!
-//! Inside the mark, each token becomes [`STRIPPED`]. The bracket of each tag that resembles the mark, in any case,
-//! spacing or alphabet, becomes `&lt;`. Tags, joiners and variation selectors without a function are escaped
-//! ([`text::escape_smuggled`]), since they can encode hidden text. All other text is unchanged. Text with the same mark
-//! is not marked twice; a mark with other names is treated as text.
-
-mod fold;
-mod tokens;
+//! Inside the mark, the text is [neutral](crate::neutral_text): it cannot close the mark. Text with the same mark is not
+//! marked twice; a mark with other names is treated as text.
 
 use std::borrow::Cow;
 
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::output::Truncation;
-use toolbay_policy::text;
 
+use crate::neutral_text::fold::fold;
+use crate::neutral_text::{neutral_text, neutralize};
 use crate::output::budget;
 
-/// The replacement of a chat template token.
-pub const STRIPPED: &str = "[STRIPPED-TEMPLATE-TOKEN]";
 /// Longest attribute of the mark, in characters.
 pub const MAX_ATTRIBUTE: usize = 256;
 
@@ -70,10 +64,7 @@ impl UntrustedMark {
     /// escaped.
     #[must_use]
     pub fn neutral_body<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        match text::escape_smuggled(self.strip_mark(text)) {
-            Cow::Borrowed(text) => neutralize(text),
-            Cow::Owned(text) => Cow::Owned(neutralize(&text).into_owned()),
-        }
+        neutral_text(self.strip_mark(text))
     }
 
     /// The whole text, neutralized, inside the mark.
@@ -105,46 +96,11 @@ impl UntrustedMark {
     }
 }
 
-/// The text as it stands inside of a mark: neutralized, with hidden text escaped.
-#[must_use]
-pub fn neutral_text(text: &str) -> Cow<'_, str> {
-    match text::escape_smuggled(text) {
-        Cow::Borrowed(text) => neutralize(text),
-        Cow::Owned(text) => Cow::Owned(neutralize(&text).into_owned()),
-    }
-}
-
-/// Neutralizes control tokens and imitations of the mark in a text.
-#[must_use]
-pub fn neutralize(text: &str) -> Cow<'_, str> {
-    let mut out = String::new();
-    let (mut done, mut at) = (0, 0);
-    while let Some((start, first)) = tokens::next_candidate(text, at) {
-        let (length, instead) = match tokens::threat_at(text, start) {
-            None => {
-                at = start + first.len_utf8();
-                continue;
-            }
-            Some(tokens::Threat::Token(length)) => (length, STRIPPED),
-            Some(tokens::Threat::Bracket) => (first.len_utf8(), "&lt;"),
-        };
-        out.push_str(text.get(done..start).unwrap_or_default());
-        out.push_str(instead);
-        done = start + length;
-        at = done;
-    }
-    if done == 0 {
-        return Cow::Borrowed(text);
-    }
-    out.push_str(text.get(done..).unwrap_or_default());
-    Cow::Owned(out)
-}
-
 fn attribute_value(value: &str) -> String {
-    let value = text::one_line(&neutralize(value), MAX_ATTRIBUTE);
+    let value = one_line(&neutralize(value), MAX_ATTRIBUTE);
     let (mut out, mut used) = (String::new(), 0);
     for c in value.chars() {
-        let escaped = match fold::fold(c) {
+        let escaped = match fold(c) {
             Some('&') => "&amp;",
             Some('<') => "&lt;",
             Some('>') => "&gt;",

@@ -1,5 +1,7 @@
-use super::*;
 use proptest::prelude::*;
+
+use super::*;
+use crate::neutral_text::STRIPPED;
 
 fn mark() -> UntrustedMark {
     UntrustedMark::new("plugin:web", "web__fetch")
@@ -11,7 +13,7 @@ fn fitted(text: &str, budget: usize) -> String {
 
 /// The text as a careless reader sees it: lower case, without white space and invisible characters.
 fn read(text: &str) -> String {
-    text.chars().filter_map(fold::fold).filter(|c| !c.is_whitespace()).flat_map(char::to_lowercase).collect()
+    text.chars().filter_map(fold).filter(|c| !c.is_whitespace()).flat_map(char::to_lowercase).collect()
 }
 
 #[test]

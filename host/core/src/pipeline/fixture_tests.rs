@@ -9,15 +9,15 @@ use toolbay_policy::permission::Permissions;
 use toolbay_policy::session::SessionLimits;
 
 use super::{CallResult, Pipeline};
+use crate::approval::{ApprovalReply, ApprovalRequest, Approver};
 use crate::audit::MemoryAudit;
-use crate::call::approval::{ApprovalReply, ApprovalRequest, Approver};
 use crate::call::invoke::{BoxFuture, Failure, Invoke, ToolOutcome};
 use crate::call::{AdmittedCall, CallContext, ToolCall, TurnContext};
 use crate::pipeline::CallPolicy;
+use crate::registry::testing::plugin_tool;
 use crate::registry::view::{Filter, ToolEntry, View};
 use crate::registry::{Bundle, Registry};
 use crate::session::Session;
-use crate::testing::plugin_tool;
 use crate::tool::content::{ErrorCode, ToolError, ToolOutput};
 
 /// A tool that records its number of runs, its highest concurrency and its arguments.

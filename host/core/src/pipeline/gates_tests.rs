@@ -12,16 +12,16 @@ use toolbay_policy::{Policy, Profile};
 
 use super::fixture::{GateFixture, ScriptedApprover, calls, fixture, limited, ruled, text};
 use super::{BATCH_TASKS, CallPolicy, CallResult, cost_usd, outcome};
+use crate::approval::ApprovalReply;
 use crate::audit::call_log::{CallLog, CallQuery};
-use crate::call::approval::ApprovalReply;
-use crate::call::fault::FaultKind;
 use crate::call::invoke::Failure;
-use crate::call::refusal::RefusalReason;
 use crate::call::{Identity, ProgressEvent, ProgressSink, ToolCall, TurnContext};
 use crate::registry::event::HostEvent;
 use crate::registry::view::ToolEntry;
 use crate::session::Session;
 use crate::session::attachment::MemoryAttachments;
+use crate::tool::fault::FaultKind;
+use crate::tool::refusal::RefusalReason;
 
 pub(super) fn session() -> Arc<Session> {
     Arc::default()

@@ -6,11 +6,11 @@ use std::time::Duration;
 use super::CallPolicy;
 use super::fixture::{GateFixture, fixture, ruled, text};
 use super::gates_tests::fault;
-use crate::call::fault::FaultKind;
 use crate::call::invoke::Failure;
 use crate::call::{ToolCall, TurnContext};
 use crate::pipeline::CallResult;
 use crate::session::Session;
+use crate::tool::fault::FaultKind;
 
 async fn call(fixture: &GateFixture, session: &Arc<Session>, key: &str, args: &str) -> CallResult {
     let turn = TurnContext { session: Arc::clone(session), ..TurnContext::default() };

@@ -5,27 +5,15 @@
 //! after it is logged, and the result does not change.
 
 use std::fmt;
-use std::future::Future;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use futures_util::FutureExt;
 use serde_json::Value;
 use toolbay_policy::wildcard::text_matches;
 
-use super::admit::admit;
-use super::batch::EarlyResult;
-use super::check::{check_output, redact_result};
-use super::record::AuditGuard;
-use super::resolve::ResolvedTool;
-use super::validate::validate_changed;
-use crate::call::fault::{Fault, FaultKind};
 use crate::call::invoke::{BoxFuture, Failure};
-use crate::call::refusal::RefusalReason;
 use crate::call::{AdmittedCall, CallContext};
-use crate::output::redact::Redactor;
 use crate::tool::ToolDef;
-use crate::tool::content::{ToolError, ToolOutput, ToolResult};
+use crate::tool::content::{ToolOutput, ToolResult};
 
 /// The decision of an interceptor about a call before it runs.
 #[derive(Debug)]
@@ -126,90 +114,10 @@ impl Interceptors {
     }
 
     /// The interceptors for calls of a tool, from the outside in.
-    fn for_tool<'a>(
+    pub(super) fn for_tool<'a>(
         &'a self,
         tool: &'a ToolDef,
     ) -> impl DoubleEndedIterator<Item = &'a Arc<dyn Interceptor>> {
         self.0.iter().filter(|(scope, _)| scope.matches(tool)).map(|(_, interceptor)| interceptor)
-    }
-
-    /// Runs `before` of the interceptors, from the outside in, until one returns a result. Changed arguments are
-    /// validated and admitted again, since the approval was for other arguments.
-    pub(super) async fn before(
-        &self,
-        guard: &mut AuditGuard<'_>,
-        tool: ResolvedTool<'_>,
-        mut call: AdmittedCall,
-    ) -> Result<(AdmittedCall, Option<ToolResult>), EarlyResult> {
-        for interceptor in self.for_tool(&tool.entry().def) {
-            // In an async block, since the method itself may panic before it returns a future.
-            let before = run_contained(tool.ctx, async { interceptor.before(&call, tool.ctx).await }).await;
-            match before? {
-                InterceptorAction::Run => {}
-                InterceptorAction::Answer(answer) => {
-                    let reason = Some(RefusalReason::Interceptor);
-                    let answer = answer.map_err(|error| ToolError { refusal: reason, ..error });
-                    return Ok((call, Some(answer)));
-                }
-                InterceptorAction::Args(args) => {
-                    let changed = validate_changed(guard, tool, args.to_string()).await?;
-                    call = admit(guard, tool, changed).await?;
-                }
-            }
-        }
-        Ok((call, None))
-    }
-
-    /// Runs `after` of the interceptors, from the inside out.
-    pub(super) async fn after(
-        &self,
-        redactor: &Redactor,
-        tool: ResolvedTool<'_>,
-        call: &AdmittedCall,
-        mut result: Result<ToolOutput, Failure>,
-    ) -> Result<ToolOutput, Failure> {
-        let def = &tool.entry().def;
-        for interceptor in self.for_tool(def).rev() {
-            let after =
-                run_contained(tool.ctx, async { interceptor.after(call, tool.ctx, &result).await }).await;
-            let replaced = match after {
-                Ok(None) => continue,
-                Ok(Some(Ok(mut output))) => match check_output(tool.ctx, def, &mut output).await {
-                    Ok(None) => Ok(output),
-                    Ok(Some(mismatch)) => {
-                        report_failed(def, &mismatch.fault.message);
-                        continue;
-                    }
-                    Err(fault) => {
-                        report_failed(def, &fault.message);
-                        continue;
-                    }
-                },
-                Ok(Some(Err(error))) => Err(error.into()),
-                Err(early) => {
-                    let problem = early.into_result(&tool.ctx.tool).err().map(|failure| failure.to_string());
-                    report_failed(def, &problem.unwrap_or_default());
-                    continue;
-                }
-            };
-            result = redact_result(tool.ctx, redactor, replaced).await;
-        }
-        result
-    }
-}
-
-fn report_failed(tool: &ToolDef, problem: &str) {
-    tracing::error!(tool = %tool.name, problem, "an interceptor failed after a call; the result is unchanged");
-}
-
-/// Runs a method of an interceptor until it returns, panics or the call is cancelled. A bug in an interceptor must not
-/// affect other calls.
-async fn run_contained<T>(ctx: &CallContext, method: impl Future<Output = T>) -> Result<T, EarlyResult> {
-    tokio::select! {
-        biased;
-        () = ctx.cancel().cancelled() => Err(Fault::new(FaultKind::Cancelled, "the call was cancelled").into()),
-        done = AssertUnwindSafe(method).catch_unwind() => {
-            done.map_err(|_| EarlyResult::HostFailed("an interceptor panicked; see the log".to_owned()))
-        }
     }
 }

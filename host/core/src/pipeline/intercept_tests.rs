@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use super::fixture::{GateFixture, calls, fixture, ruled, text};
 use super::{CallPolicy, outcome};
-use crate::call::fault::FaultKind;
 use crate::call::invoke::{BoxFuture, Failure};
 use crate::call::{AdmittedCall, CallContext, TurnContext};
 use crate::pipeline::intercept::{Interceptor, InterceptorAction, InterceptorScope, Interceptors};
 use crate::session::Session;
 use crate::tool::content::{ErrorCode, ToolError, ToolOutput, ToolResult};
+use crate::tool::fault::FaultKind;
 
 /// An interceptor whose text selects its behaviour.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use toolbay_policy::limits::LimitHit;
 use toolbay_policy::quantity;
 
-use crate::call::fault::{Fault, FaultKind};
+use crate::tool::fault::{Fault, FaultKind};
 
 /// The time after which a refused caller should retry: most calls end within it.
 const RETRY: Duration = Duration::from_millis(500);

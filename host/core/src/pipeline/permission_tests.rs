@@ -8,15 +8,15 @@ use toolbay_policy::permission::{Action, MAX_ARGUMENT, Permissions};
 use super::fixture::{ScriptedApprover, calls, fixture, ruled, text};
 use super::gates_tests::{fault, profile, session};
 use super::{CallPolicy, outcome};
+use crate::approval::{ApprovalReply, ApprovalRequest, Approver};
 use crate::call::TurnContext;
-use crate::call::approval::{ApprovalReply, ApprovalRequest, Approver};
-use crate::call::fault::FaultKind;
 use crate::call::invoke::BoxFuture;
-use crate::call::refusal::RefusalReason;
 use crate::registry::event::HostEvent;
 use crate::registry::view::ToolEntry;
 use crate::session::Session;
 use crate::tool::ToolSource;
+use crate::tool::fault::FaultKind;
+use crate::tool::refusal::RefusalReason;
 
 pub(super) const ASK: &str = "[[rule]]\ntool = \"p__*\"\naction = \"ask\"\nreason = \"it writes\"";
 

@@ -9,9 +9,9 @@ use super::fixture::{GateFixture, calls, fixture, ruled, text};
 use super::gates_tests::{profile, session};
 use super::permission_tests::{ASK, SilentApprover};
 use super::{CallPolicy, CallResult};
-use crate::call::fault::FaultKind;
-use crate::call::refusal::RefusalReason;
 use crate::call::{ToolCall, TurnContext};
+use crate::tool::fault::FaultKind;
+use crate::tool::refusal::RefusalReason;
 
 #[tokio::test(start_paused = true)]
 async fn the_hint_has_the_lines_of_every_table_that_keeps_the_call_from_running() {

@@ -73,6 +73,21 @@ pub struct Shaping {
     pub mismatch: bool,
 }
 
+/// The output of a call, reduced, marked, cut and saved.
+pub(crate) struct ShapedOutput {
+    pub(crate) result: Result<ToolOutput, Failure>,
+    pub(crate) shaping: Shaping,
+    /// The memory that the result holds.
+    pub(crate) memory: Option<MemoryReservation>,
+}
+
+impl ShapedOutput {
+    /// The output of a failed call, without shaping.
+    pub(crate) fn failed(failure: Failure) -> Self {
+        Self { result: Err(failure), shaping: Shaping::default(), memory: None }
+    }
+}
+
 /// Policy lines for the operator ([`toolbay_policy::refusal`]). The texts of a result do not contain them.
 #[derive(Debug, Clone, Default)]
 pub struct PolicyHints {
@@ -121,7 +136,7 @@ impl CallResult {
 }
 
 /// The cost that the tool reported with its output or error, in US dollars.
-pub(super) fn cost_of(result: &Result<ToolOutput, Failure>) -> Option<f64> {
+pub(crate) fn cost_of(result: &Result<ToolOutput, Failure>) -> Option<f64> {
     match result {
         Ok(output) => output.cost_usd,
         Err(Failure::Refused(error)) => error.cost_usd,

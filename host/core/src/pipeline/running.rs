@@ -7,11 +7,10 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::resolve::CallTarget;
 use crate::audit;
 use crate::call::CallContext;
-use crate::call::refusal::{Refusal, RefusalReason};
 use crate::tool::ToolSource;
+use crate::tool::refusal::{Refusal, RefusalReason};
 
 /// The calls in progress of a pipeline, and whether the operator stopped all calls.
 #[derive(Debug, Default)]
@@ -67,8 +66,13 @@ impl RunningCalls {
     ///
     /// # Errors
     /// The operator stopped all calls.
-    pub(super) fn add(&self, target: &CallTarget<'_>, start: Instant) -> Result<usize, Refusal> {
-        let (ctx, source) = (Arc::clone(&target.ctx), target.source().cloned());
+    pub(super) fn add(
+        &self,
+        ctx: &Arc<CallContext>,
+        source: Option<&Arc<ToolSource>>,
+        start: Instant,
+    ) -> Result<usize, Refusal> {
+        let (ctx, source) = (Arc::clone(ctx), source.cloned());
         let mut state = self.state.lock();
         if let Some(reason) = &state.stopped {
             let text = format!("Stopped: the operator stopped all calls: {reason}");

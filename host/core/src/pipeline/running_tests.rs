@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::fixture::{fixture, ruled, text};
 use super::gates_tests::{fault, session};
 use super::permission_tests::{ASK, SilentApprover};
-use crate::call::fault::FaultKind;
 use crate::pipeline::running::RunningCall;
+use crate::tool::fault::FaultKind;
 
 #[tokio::test(start_paused = true)]
 async fn running_calls_are_listed_and_cancelled() {

@@ -12,16 +12,15 @@ use toolbay_policy::session::SessionLimits;
 use super::fixture::{GateFixture, fixture, limited, ruled, text};
 use super::gates_tests::fault;
 use super::permission_tests::ASK;
-use crate::call::approval::ApprovalReply;
-use crate::call::fault::FaultKind;
+use crate::approval::ApprovalReply;
 use crate::call::idempotency::MemoryCallKeys;
 use crate::call::shared::memory::{MemoryApprovals, MemoryTaskStore};
-use crate::call::shared::{
-    Budget, Heartbeat, Lease, LeaseError, Leases, Ledger, LedgerError, LostContact, SharedState, SharedStatus,
-};
+use crate::call::shared::{Heartbeat, Lease, LeaseError, Leases, LostContact, SharedState, SharedStatus};
 use crate::pipeline::fixture::ScriptedApprover;
 use crate::session::Session;
 use crate::session::attachment_store::MemoryAttachmentStore;
+use crate::session::ledger::{Budget, Ledger, LedgerError};
+use crate::tool::fault::FaultKind;
 
 /// Shared state under the control of a test.
 #[derive(Debug, Default)]

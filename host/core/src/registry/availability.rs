@@ -9,14 +9,12 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use tokio::time::timeout_at;
-use toolbay_policy::refusal::PolicyRefusal;
 
 use super::Registry;
+use super::availability_check::CheckResult;
 use super::catalog::Catalog;
 use super::draft::Draft;
 use super::entry::{Bundle, ToolEntry};
-use super::settings::normalize_reason;
-use crate::call::invoke::BoxFuture;
 use crate::registry::event::HostEvent;
 
 /// The age after which a check runs again.
@@ -26,53 +24,6 @@ pub const AVAILABILITY_CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Most checks that run at the same time.
 const MAX_CONCURRENT_CHECKS: usize = 16;
 const CHECK_PANICKED: &str = "its check panicked";
-
-/// The port that checks whether a tool is available.
-pub trait AvailabilityCheck: Send + Sync + std::fmt::Debug {
-    /// Returns the reason if the tool is unavailable. A check that panics or hangs makes the tool unavailable.
-    fn check(&self) -> BoxFuture<'_, Result<(), PolicyRefusal>>;
-
-    /// The result, if the check can return it without waiting. Such checks run when their tools are registered.
-    fn check_now(&self) -> Option<Result<(), PolicyRefusal>> {
-        None
-    }
-}
-
-/// A check from a function, which must not block.
-pub(crate) struct CheckFn<F>(pub(crate) F);
-
-impl<F> std::fmt::Debug for CheckFn<F> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("CheckFn")
-    }
-}
-
-impl<F: Fn() -> Result<(), String> + Send + Sync> AvailabilityCheck for CheckFn<F> {
-    fn check(&self) -> BoxFuture<'_, Result<(), PolicyRefusal>> {
-        Box::pin(async { Ok((self.0)()?) })
-    }
-
-    fn check_now(&self) -> Option<Result<(), PolicyRefusal>> {
-        Some((self.0)().map_err(PolicyRefusal::from))
-    }
-}
-
-/// The result of a check.
-#[derive(Debug, Clone)]
-pub(super) struct CheckResult {
-    /// `None` if the tool is available.
-    pub(super) reason: Option<Arc<PolicyRefusal>>,
-    at: Instant,
-}
-
-impl CheckResult {
-    fn new(said: Result<(), PolicyRefusal>) -> Self {
-        let short = |said: PolicyRefusal| {
-            Arc::new(PolicyRefusal { text: normalize_reason(&said.text).to_string(), ..said })
-        };
-        Self { reason: said.err().map(short), at: Instant::now() }
-    }
-}
 
 /// The time of the next check, and whether checks are running.
 #[derive(Debug)]
@@ -238,9 +189,13 @@ impl Draft {
 mod tests {
     use std::sync::Mutex;
 
+    use toolbay_policy::refusal::PolicyRefusal;
+
     use super::*;
+    use crate::call::invoke::BoxFuture;
+    use crate::registry::availability_check::{AvailabilityCheck, CheckFn};
+    use crate::registry::testing::native_tool;
     use crate::registry::view::{Filter, View};
-    use crate::testing::native_tool;
 
     /// Returns the result that its text selects.
     #[derive(Debug, Default)]

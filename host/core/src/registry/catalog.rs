@@ -5,19 +5,31 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use toolbay_policy::Profile;
+use toolbay_policy::refusal::PolicyRefusal;
+use toolbay_policy::{Profile, name};
 
 use super::entry::{Bundle, ReducerEntry, ToolEntry};
-use super::left_out::LeftOutTools;
 use super::settings::RegistrySettings;
-use super::source_state::AbsentSources;
-use super::update::ViewDefaults;
+use super::source_state::AbsentSource;
 
 /// The tools that a filter lists, computed once.
 pub(crate) type ToolListing = Arc<[Arc<ToolEntry>]>;
 
 /// Most listings that a catalog caches, one for each filter.
 const MAX_LISTINGS: usize = 16;
+
+/// The profiles of a policy by name.
+pub type Profiles = Arc<BTreeMap<Arc<str>, Arc<Profile>>>;
+
+/// What a policy says about all views.
+#[derive(Debug, Clone, Default)]
+pub struct ViewDefaults {
+    /// Its profiles.
+    pub profiles: Profiles,
+    /// Whether callers are asked for a reason ([`crate::tool::toolcall_reason`]), where neither the tool nor the view
+    /// says it.
+    pub toolcall_reason: bool,
+}
 
 /// One state of the registry. Tools are sorted by name.
 #[derive(Debug, Clone, Default)]
@@ -27,9 +39,10 @@ pub struct Catalog {
     pub(super) reducers: BTreeMap<String, Arc<ReducerEntry>>,
     pub(super) settings: Arc<RegistrySettings>,
     pub(super) view_defaults: ViewDefaults,
-    /// Names that are no tools, by the label of their source.
-    pub(super) left_out: BTreeMap<Arc<str>, LeftOutTools>,
-    pub(super) absent: AbsentSources,
+    /// Names that are no tools, each with the reason, by the label of their source.
+    pub(super) left_out: BTreeMap<Arc<str>, Arc<BTreeMap<String, PolicyRefusal>>>,
+    /// The sources without tools, by namespace.
+    pub(super) absent: BTreeMap<Arc<str>, AbsentSource>,
     listings: ListingCache,
     derived_values: DerivedValues,
 }
@@ -128,6 +141,23 @@ impl Catalog {
             tools: entries().map(|entry| entry.without_settings()).collect(),
             reducers: reducers.map(|reducer| ReducerEntry::clone(reducer)).collect(),
         }
+    }
+
+    /// The sources without tools, in the order of their namespaces.
+    pub fn absent_sources(&self) -> impl Iterator<Item = &AbsentSource> {
+        self.absent.values()
+    }
+
+    /// The source that a tool of this name would have, if that source has no tools.
+    pub(super) fn absent_source_of(&self, tool: &str) -> Option<&AbsentSource> {
+        let (namespace, _) = name::split_qualified(tool)?;
+        let source = self.absent.get(namespace)?;
+        self.in_namespace(namespace).next().is_none().then_some(source)
+    }
+
+    /// The source that leaves a name out, and the reason.
+    pub(super) fn left_out(&self, name: &str) -> Option<(&str, &PolicyRefusal)> {
+        self.left_out.iter().find_map(|(label, tools)| Some((&**label, tools.get(name)?)))
     }
 
     /// The revision, which grows with each change.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolbay_policy::limits::{CallLimits, DEFAULT_RESULT_BYTES};
 use toolbay_policy::name::{NameError, PluginId, QualifiedName, ToolName};
@@ -16,9 +16,8 @@ use toolbay_policy::output::OutputSettings;
 use toolbay_policy::refusal::PolicyRefusal;
 
 use crate::call::invoke::Invoke;
-use crate::output::reduce::Reduce;
-use crate::registry::availability::{AvailabilityCheck, CheckResult};
-use crate::registry::settings::MetadataOverride;
+use crate::call::reduce::Reduce;
+use crate::registry::availability_check::{AvailabilityCheck, CheckResult};
 use crate::tool::prompts_and_resources::PromptsAndResources;
 use crate::tool::tags::{self, Effects};
 use crate::tool::toolcall_reason;
@@ -122,6 +121,22 @@ impl Default for CallSettings {
             toolcall_reason: None,
         }
     }
+}
+
+/// Overrides for the metadata of a tool. Fields that are `None` or empty keep the source's value.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MetadataOverride {
+    /// The display name for people.
+    pub title: Option<String>,
+    /// The description that a model reads to decide whether to call the tool.
+    pub description: Option<String>,
+    /// Labels in addition to those of the source.
+    pub tags: Vec<String>,
+    /// Further words for search.
+    pub search_hint: Option<String>,
+    /// Whether the tool is left out of the default list.
+    pub deferred: Option<bool>,
 }
 
 /// Fields that the registry derives from a tool and its settings.

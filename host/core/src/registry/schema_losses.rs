@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 
 use super::entry::ToolEntry;
 
@@ -46,7 +46,7 @@ fn describe(tools: &[Arc<ToolEntry>]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::mcp_tool;
+    use crate::registry::testing::mcp_tool;
     use crate::tool::ToolDef;
     use crate::tool::schema::SchemaReader;
 

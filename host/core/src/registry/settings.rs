@@ -5,30 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use toolbay_policy::text::one_line;
 
-use super::entry::ToolEntry;
-
-/// Longest stored reason, in characters.
-pub const MAX_REASON: usize = 500;
-/// The reason if none is given.
-const NO_REASON: &str = "no reason was given";
-
-/// Overrides for the metadata of a tool. Fields that are `None` or empty keep the source's value.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct MetadataOverride {
-    /// The display name for people.
-    pub title: Option<String>,
-    /// The description that a model reads to decide whether to call the tool.
-    pub description: Option<String>,
-    /// Labels in addition to those of the source.
-    pub tags: Vec<String>,
-    /// Further words for search.
-    pub search_hint: Option<String>,
-    /// Whether the tool is left out of the default list.
-    pub deferred: Option<bool>,
-}
+use super::entry::{MetadataOverride, ToolEntry};
 
 /// The disabled tools and namespaces, in the form in which a program saves them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,13 +71,5 @@ impl RegistrySettings {
     pub(super) fn remove_empty(&mut self) {
         let nothing = ToolSettings::default();
         self.tools.retain(|_, setting| *setting != nothing);
-    }
-}
-
-/// Normalizes a reason: one line, at most [`MAX_REASON`] characters, never empty.
-pub(super) fn normalize_reason(text: &str) -> Arc<str> {
-    match text.trim() {
-        "" => NO_REASON.into(),
-        text => one_line(text, MAX_REASON).into(),
     }
 }

@@ -1,8 +1,13 @@
-//! Replacement of all tools of a source: an MCP server or an OpenAPI document.
+//! The sources of tools: replacement of all tools of an MCP server or an OpenAPI document, the state of a source without
+//! tools, and names that are no tools.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use toolbay_policy::refusal::PolicyRefusal;
+
 use super::entry::{Bundle, OnCollision, ToolEntry};
+use super::source_state::{AbsentSource, SourceState};
 use super::{RegistrationResult, Registry, schema_losses};
 use crate::registry::event::HostEvent;
 
@@ -31,12 +36,41 @@ impl Registry {
             registered
         })
     }
+
+    /// Sets why a source has no tools; `None` once it has them, or is removed. The names of its tools begin with `namespace`.
+    pub fn set_source_state(&self, namespace: &str, label: &str, state: Option<SourceState>) {
+        if self.snapshot().absent.get(namespace).map(|source| source.state) == state {
+            return;
+        }
+        self.change(|draft| {
+            draft.silent_change = true;
+            match state {
+                None => drop(draft.catalog.absent.remove(namespace)),
+                Some(state) => {
+                    let source = AbsentSource { label: label.into(), state };
+                    draft.catalog.absent.insert(namespace.into(), source);
+                }
+            }
+        });
+    }
+
+    /// Sets the qualified names of a source that are no tools, each with the reason. `label` is the
+    /// [label](crate::tool::ToolSource::label) of the source. Views do not list them. An empty map removes the earlier entries.
+    pub fn set_left_out(&self, label: &str, tools: BTreeMap<String, PolicyRefusal>) {
+        self.change(|draft| {
+            draft.silent_change = true;
+            match tools.is_empty() {
+                true => drop(draft.catalog.left_out.remove(label)),
+                false => drop(draft.catalog.left_out.insert(label.into(), Arc::new(tools))),
+            }
+        });
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{mcp_tool, native_tool, reducer};
+    use crate::registry::testing::{mcp_tool, native_tool, reducer};
 
     fn names(registry: &Registry) -> Vec<String> {
         registry.snapshot().tools().map(|entry| entry.def.name.to_string()).collect()

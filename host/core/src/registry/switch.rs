@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Registry;
-use super::entry::ToolEntry;
-use super::settings::{self, MetadataOverride, RegistrySettings, Switches};
+use super::entry::{MetadataOverride, ToolEntry};
+use super::reason::normalize_reason;
+use super::settings::{RegistrySettings, Switches};
 
 /// The error for an unknown tool, namespace or tag.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no {what} `{}`", toolbay_policy::text::one_line(name, 100))]
+#[error("there is no {what} `{}`", toolbay_policy::excerpt::one_line(name, 100))]
 pub struct UnknownNameError {
     /// The kind of name: `tool`, `namespace` or `tag`.
     pub what: &'static str,
@@ -54,11 +55,11 @@ impl Registry {
                         setting.disabled = None;
                     }
                     for (name, reason) in &switches.tools {
-                        settings.tool_mut(name).disabled = Some(settings::normalize_reason(reason));
+                        settings.tool_mut(name).disabled = Some(normalize_reason(reason));
                     }
                     let namespaces = switches.namespaces.iter();
                     settings.namespaces = namespaces
-                        .map(|(name, reason)| (name.as_str().into(), settings::normalize_reason(reason)))
+                        .map(|(name, reason)| (name.as_str().into(), normalize_reason(reason)))
                         .collect();
                     Vec::new()
                 },
@@ -72,7 +73,7 @@ impl Registry {
     /// # Errors
     /// The tool does not exist.
     pub fn disable(&self, tool: &str, reason: &str) -> Result<(), UnknownNameError> {
-        let reason = settings::normalize_reason(reason);
+        let reason = normalize_reason(reason);
         self.update_tool(tool, |settings, _| settings.tool_mut(tool).disabled = Some(reason)).map(drop)
     }
 
@@ -100,7 +101,7 @@ impl Registry {
         namespace: &str,
         reason: &str,
     ) -> Result<Vec<Arc<str>>, UnknownNameError> {
-        let reason = settings::normalize_reason(reason);
+        let reason = normalize_reason(reason);
         self.update_namespace(namespace, |settings| {
             settings.namespaces.insert(namespace.into(), reason);
         })
@@ -125,7 +126,7 @@ impl Registry {
         reason: &str,
     ) -> Result<Vec<Arc<str>>, UnknownNameError> {
         self.update_tagged(tags, &|entry| entry.availability.disabled.is_none(), |settings, entry| {
-            settings.tool_mut(entry.def.name.as_str()).disabled = Some(settings::normalize_reason(reason));
+            settings.tool_mut(entry.def.name.as_str()).disabled = Some(normalize_reason(reason));
         })
     }
 

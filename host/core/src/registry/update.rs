@@ -8,27 +8,13 @@ use std::convert::Infallible;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use toolbay_policy::Profile;
 use toolbay_policy::name::{NAME_SEPARATOR, PluginId};
 
-use super::catalog::Catalog;
+use super::catalog::{Catalog, ViewDefaults};
 use super::draft::Draft;
 use super::entry::{Bundle, Collision, ReducerEntry, ToolEntry};
 use super::{Registry, schema_losses};
 use crate::registry::event::HostEvent;
-
-/// The profiles of a policy by name.
-pub type Profiles = Arc<BTreeMap<Arc<str>, Arc<Profile>>>;
-
-/// What a policy says about all views.
-#[derive(Debug, Clone, Default)]
-pub struct ViewDefaults {
-    /// Its profiles.
-    pub profiles: Profiles,
-    /// Whether callers are asked for a reason ([`crate::tool::toolcall_reason`]), where neither the tool nor the view
-    /// says it.
-    pub toolcall_reason: bool,
-}
 
 /// The update of one plugin.
 #[derive(Debug)]
@@ -244,7 +230,7 @@ mod tests {
 
     use super::*;
     use crate::registry::event::Events;
-    use crate::testing::{install, native_tool, plugin_tool, reducer};
+    use crate::registry::testing::{install, native_tool, plugin_tool, reducer};
 
     fn id(text: &str) -> PluginId {
         PluginId::new(text).unwrap()

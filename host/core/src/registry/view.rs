@@ -14,17 +14,17 @@ pub use self::filter::Filter;
 pub use crate::registry::ToolEntry;
 
 use toolbay_policy::Profile;
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::name::NAME_SEPARATOR;
 use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_policy::similar::{TypedName, did_you_mean};
-use toolbay_policy::text::one_line;
 
 pub(crate) use self::filter::ToolDenial;
 use self::filter::ToolOrigin;
-use crate::call::refusal::{Refusal, RefusalReason};
 use crate::registry::{AbsentSource, Bundle, Catalog, Collision, OnCollision, ReducerEntry, ToolListing};
 use crate::tool::content::ToolError;
 use crate::tool::prompts_and_resources::PromptsAndResources;
+use crate::tool::refusal::{Refusal, RefusalReason};
 
 /// Longest name that a refusal repeats, in characters.
 const MAX_NAME: usize = 100;

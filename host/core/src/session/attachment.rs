@@ -7,7 +7,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use toolbay_policy::text::is_hidden;
+use toolbay_policy::hidden_chars::is_hidden;
 
 /// Most bytes of an attachment's name: the limit of common file systems.
 pub const MAX_NAME_BYTES: usize = 255;

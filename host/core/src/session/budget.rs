@@ -9,9 +9,9 @@ use toolbay_policy::refusal;
 use toolbay_policy::session::SessionLimits;
 
 use super::Session;
-use crate::call::refusal::{Refusal, RefusalReason};
-use crate::call::shared::{Budget, LedgerError};
+use crate::session::ledger::{Budget, LedgerError};
 use crate::tool::canonical::Digest;
+use crate::tool::refusal::{Refusal, RefusalReason};
 
 /// Most distinct calls that are counted. Beyond it, the oldest count is dropped.
 const MAX_DISTINCT_CALLS: usize = 4096;

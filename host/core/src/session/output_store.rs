@@ -8,11 +8,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use toolbay_policy::limits::HostLimits;
-
-use crate::call::invoke::BoxFuture;
 
 /// Most texts of one session.
 pub const MAX_TEXTS: usize = 1000;

@@ -20,7 +20,8 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
+use toolbay_policy::name_list::list_names;
 
 use crate::tool::ToolDef;
 use crate::tool::schema;
@@ -172,14 +173,10 @@ fn arguments(input: &Value) -> impl Iterator<Item = &String> {
 
 /// The first arguments whose names are `wanted`, and how many more there are. `None` if there are none.
 fn list_arguments(input: &Value, wanted: impl Fn(&str) -> bool) -> Option<String> {
-    let all: Vec<String> = (arguments(input).filter(|name| wanted(name)))
-        .map(|name| format!("`{}`", one_line(name, MAX_ARGUMENT)))
-        .collect();
-    let listed = all.get(..all.len().min(MAX_LISTED)).filter(|listed| !listed.is_empty())?.join(", ");
-    Some(match all.len().saturating_sub(MAX_LISTED) {
-        0 => listed,
-        more => format!("{listed} and {more} more"),
-    })
+    let mut names =
+        arguments(input).filter(|name| wanted(name)).map(|name| one_line(name, MAX_ARGUMENT)).peekable();
+    names.peek()?;
+    Some(list_names(names, MAX_LISTED))
 }
 
 /// Whether an argument name has only characters that all clients accept.

@@ -1,13 +1,13 @@
 //! The content of results: an output, or an error that the tool returned.
 //!
-//! The types follow `types.wit`. A fault of a guest is a different thing; see [`crate::call::fault`].
+//! The types follow `types.wit`. A fault of a guest is a different thing; see [`crate::tool::fault`].
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::call::refusal::RefusalReason;
+use crate::tool::refusal::RefusalReason;
 
 /// A successful result.
 ///
@@ -126,7 +126,7 @@ pub struct ToolError {
     #[serde(skip)]
     pub hint: Option<String>,
     /// Why the host refused the call; `None` for an error of the tool. A gate sets it through
-    /// [`Refusal`](crate::call::refusal::Refusal).
+    /// [`Refusal`](crate::tool::refusal::Refusal).
     #[serde(skip)]
     pub refusal: Option<RefusalReason>,
 }

@@ -1,6 +1,6 @@
 //! Sanitizes the untrusted texts in tool definitions: descriptions, titles and texts of schemas, from plugins, MCP
 //! servers and OpenAPI documents. A model reads these texts next to the operator's instructions. So the host removes
-//! values of secrets, invisible characters ([`toolbay_policy::text::hidden_chars`]) and chat template tokens, and
+//! values of secrets, invisible characters ([`toolbay_policy::hidden_chars::hidden_chars`]) and chat template tokens, and
 //! limits the length.
 //!
 //! | text | treatment |
@@ -13,9 +13,10 @@
 use std::borrow::Cow;
 
 use serde_json::{Map, Value};
-use toolbay_policy::text::{first_hidden, hidden_chars, one_line, remove_hidden};
+use toolbay_policy::excerpt::one_line;
+use toolbay_policy::hidden_chars::{first_hidden, hidden_chars, remove_hidden};
 
-use crate::output::untrusted;
+use crate::neutral_text;
 
 /// Longest description or title in a schema, in characters.
 pub const MAX_SCHEMA_TEXT: usize = 4_000;
@@ -59,7 +60,7 @@ pub fn sanitize_text(text: &str, most: usize, redact: Redact<'_>) -> String {
     let visible = remove_hidden(head(text, most));
     // Redacted last of all that puts characters together.
     let visible = redact(&visible);
-    let neutral = untrusted::neutralize(&visible);
+    let neutral = neutral_text::neutralize(&visible);
     let neutral = neutral.trim();
     let mut cut: String = neutral.chars().take(most).collect();
     if neutral.chars().nth(most).is_some() {
@@ -72,7 +73,7 @@ pub fn sanitize_text(text: &str, most: usize, redact: Redact<'_>) -> String {
 #[must_use]
 pub fn sanitize_label(text: &str, most: usize, redact: Redact<'_>) -> String {
     let line = one_line(&redact(head(text, most)), most);
-    untrusted::neutralize(&line).into_owned()
+    neutral_text::neutralize(&line).into_owned()
 }
 
 /// The beginning of a text: enough for `most` characters after cleaning. The work does not grow with the text.
@@ -208,7 +209,7 @@ impl SchemaSanitizer<'_> {
     /// Whether a text needs no change.
     fn is_clean(&self, text: &str) -> bool {
         first_hidden(text).is_none()
-            && matches!(untrusted::neutralize(text), Cow::Borrowed(_))
+            && matches!(neutral_text::neutralize(text), Cow::Borrowed(_))
             && (self.redact)(text) == text
     }
 }

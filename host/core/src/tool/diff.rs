@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
-use toolbay_policy::text::escape_hidden;
+use toolbay_policy::hidden_chars::escape_hidden;
 
 use crate::tool::ToolDef;
 
@@ -433,12 +433,12 @@ fn is_compared(key: &str, before: Option<&Value>, after: Option<&Value>) -> bool
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::plugin_tool;
     use crate::tool::schema::Schema;
+    use crate::tool::testing::plugin_def;
     use serde_json::json;
 
     fn tool(schema: &Value) -> ToolDef {
-        let mut def = plugin_tool("p", "t").def.as_ref().clone();
+        let mut def = plugin_def("p", "t");
         def.input_schema = Schema::input(&schema.to_string()).unwrap();
         def
     }
@@ -460,7 +460,7 @@ mod tests {
     #[test]
     fn a_source_diff_describes_each_changed_tool() {
         let def = |name: &str, schema: Value| {
-            let mut def = plugin_tool("p", name).def.as_ref().clone();
+            let mut def = plugin_def("p", name);
             def.input_schema = Schema::input(&schema.to_string()).unwrap();
             Arc::new(def)
         };

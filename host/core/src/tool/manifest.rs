@@ -27,8 +27,8 @@ pub use template::{CommandLine, CommandTemplate};
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::quantity;
-use toolbay_policy::text::one_line;
 
 /// The custom section of a component that can hold the manifest instead of a file.
 pub const SECTION: &str = "toolbay:manifest";

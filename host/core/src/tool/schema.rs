@@ -27,7 +27,7 @@ use std::sync::{Arc, OnceLock};
 use jsonschema::{Draft, PatternOptions, ValidationOptions, Validator};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use toolbay_policy::text;
+use toolbay_policy::excerpt;
 
 use crate::tool::json;
 use bounds::SchemaCost;
@@ -393,7 +393,7 @@ impl Extent {
 
 /// Cuts an untrusted text for a message.
 fn cut(text: &str) -> String {
-    text::one_line(text, MAX_FINDING_CHARS)
+    excerpt::one_line(text, MAX_FINDING_CHARS)
 }
 
 /// Formats the beginning of a value for a message. The rest is not formatted: a value can have megabytes.

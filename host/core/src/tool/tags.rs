@@ -142,8 +142,7 @@ pub fn derive(tool: &ToolDef, effects: Option<Effects>, more: &[String]) -> Arc<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry::ToolEntry;
-    use crate::testing::{mcp_tool, native_tool, plugin_tool};
+    use crate::tool::testing::{mcp_def, native_def, plugin_def};
     use std::path::Path;
     use toolbay_policy::name::{PluginId, ToolName};
 
@@ -171,9 +170,8 @@ mod tests {
         fs_read = []
     "#;
 
-    fn derived(mut entry: ToolEntry, wishes: &[(&str, &str)], claims: &str, labels: &[&str]) -> String {
+    fn derived(mut def: ToolDef, wishes: &[(&str, &str)], claims: &str, labels: &[&str]) -> String {
         let policy = Policy::parse(POLICY, Path::new("/w"), None).unwrap();
-        let def = Arc::get_mut(&mut entry.def).unwrap();
         def.traits.read_only = claims.contains("read-only");
         def.traits.additive = claims.contains("additive");
         def.traits.closed_world = claims.contains("closed");
@@ -185,13 +183,13 @@ mod tests {
             reason: None,
         };
         let wishes: Vec<_> = wishes.iter().map(wish).collect();
-        let effects = (entry.def.source.plugin()).map(|id: &PluginId| {
+        let effects = def.source.plugin().map(|id: &PluginId| {
             let grants = policy.grant(id, &ToolName::new("t").unwrap(), &wishes, None);
             assert_eq!(grants.missing().count(), 0, "{grants:?}");
             Effects::from_grants(&grants, &policy)
         });
-        let possible: Vec<&str> = possible(entry.def.source.as_label().kind, &wishes).collect();
-        let derived = derive(&entry.def, effects, &[]);
+        let possible: Vec<&str> = possible(def.source.as_label().kind, &wishes).collect();
+        let derived = derive(&def, effects, &[]);
         let mut of_host = derived.iter().filter(|tag| DERIVED.contains(&&***tag));
         assert!(of_host.all(|tag| possible.contains(&&**tag)), "{wishes:?}: {derived:?} beyond {possible:?}");
         derived.join(" ")
@@ -219,7 +217,7 @@ mod tests {
             (&[("process", "curl *")], "additive closed", "file_system network privileged"),
             (&[("secret", "key")], "closed", "privileged read_only"),
         ] {
-            assert_eq!(derived(plugin_tool("p", "t"), wishes, claims, &[]), expect, "{wishes:?} {claims}");
+            assert_eq!(derived(plugin_def("p", "t"), wishes, claims, &[]), expect, "{wishes:?} {claims}");
         }
     }
 
@@ -252,12 +250,12 @@ mod tests {
     fn a_source_keeps_its_labels_except_for_derived_ones() {
         let labels = ["math", "read_only", "slow", "network", "privileged"];
         for (entry, claims, expect) in [
-            (plugin_tool("p", "t"), "", "math read_only slow"),
-            (mcp_tool("gh", "t"), "", "destructive math network slow"),
-            (mcp_tool("gh", "t"), "read-only closed", "destructive math network slow"),
-            (native_tool("t"), "read-only", "math network privileged read_only slow"),
-            (native_tool("t"), "additive", "math network privileged read_only slow"),
-            (native_tool("t"), "", "destructive math network privileged slow"),
+            (plugin_def("p", "t"), "", "math read_only slow"),
+            (mcp_def("gh", "t"), "", "destructive math network slow"),
+            (mcp_def("gh", "t"), "read-only closed", "destructive math network slow"),
+            (native_def("t"), "read-only", "math network privileged read_only slow"),
+            (native_def("t"), "additive", "math network privileged read_only slow"),
+            (native_def("t"), "", "destructive math network privileged slow"),
         ] {
             assert_eq!(derived(entry, &[], claims, &labels), expect, "{claims}");
         }
@@ -265,7 +263,7 @@ mod tests {
 
     #[test]
     fn the_operator_can_add_labels_but_remove_none() {
-        let def = plugin_tool("p", "t").def;
+        let def = plugin_def("p", "t");
         let of = |effects: Effects, more: &[&str]| {
             derive(&def, Some(effects), &more.iter().map(ToString::to_string).collect::<Vec<_>>()).join(" ")
         };

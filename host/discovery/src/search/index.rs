@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use serde_json::Value;
 use toolbay_core::registry::ToolEntry;
 use toolbay_core::tool::{ToolDef, tags};
+use toolbay_policy::excerpt::first_sentence;
 use toolbay_policy::similar::normalize;
-use toolbay_policy::text::first_sentence;
 
 use super::actions::{Actions, Effect};
 use super::words::{is_stop_word, root, words};

@@ -7,7 +7,7 @@ use std::io::{ErrorKind, Read, Seek as _, SeekFrom};
 use std::path::Path;
 
 use tar::{Archive, EntryType};
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 
 use super::{
     ArchiveError, ArchivedRule, BLOBS, INDEX_FILE, LAYOUT, LOCK, MAX_DOCUMENT, MAX_ENTRIES, MAX_TOTAL, TRUST,

@@ -3,7 +3,7 @@
 //! annotations, which do not matter here.
 
 use serde::Deserialize;
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 
 use super::RegistryError;
 use crate::digest::BlobDigest;

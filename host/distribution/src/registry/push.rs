@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use toolbay_core::call::server_connector::ConnectorResponse;
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 use url::Url;
 
 use super::{MAX_MANIFEST, MAX_SHOWN, RedirectRule, RegistryClient, RegistryError, read_body};

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use toolbay_core::call::server_connector::ConnectorResponse;
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 use url::Url;
 
 use super::{MAX_MANIFEST, RedirectRule, RegistryClient, RegistryError, read_body};

@@ -40,7 +40,7 @@ impl RegistryClient {
                 .map_err(|_| refused("it is not a document with `tags`".to_owned()))?;
             let page = page.tags.unwrap_or_default();
             if let Some(tag) = page.iter().find(|tag| !is_tag(tag)) {
-                let shown = toolbay_policy::text::one_line(tag, 100);
+                let shown = toolbay_policy::excerpt::one_line(tag, 100);
                 return Err(refused(format!("`{shown}` is not a tag")));
             }
             let is_last = page.is_empty();

@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 use toolbay_core::http_challenge::HttpChallenge;
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 use url::{Url, form_urlencoded};
 
 use super::{

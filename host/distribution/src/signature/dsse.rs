@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::json;
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 
 use super::SignatureError;
 use crate::digest::BlobDigest;

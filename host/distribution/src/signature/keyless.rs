@@ -11,8 +11,8 @@ use sigstore_verify::types::{Bundle, Sha256Hash};
 use sigstore_verify::{
     CertificateError, Error, TimestampError, TransparencyLogError, VerificationPolicy, Verifier,
 };
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::quantity::show_duration;
-use toolbay_policy::text::one_line;
 use toolbay_policy::trust::IdentityPattern;
 
 use super::{SignatureError, VerifiedSigner, provider};

@@ -4,8 +4,8 @@
 
 use std::borrow::Cow;
 
-use toolbay_core::output::untrusted;
-use toolbay_policy::text::first_hidden;
+use toolbay_core::neutral_text;
+use toolbay_policy::hidden_chars::first_hidden;
 
 /// Prefix of all addresses; the server's name follows.
 const PREFIX: &str = "toolbay://mcp/";
@@ -54,7 +54,7 @@ fn is_safe_uri(own: &str) -> bool {
         && own.len() <= MAX_URI
         && first_hidden(own).is_none()
         && !own.chars().any(|c| c.is_whitespace() || c == '\\')
-        && matches!(untrusted::neutralize(own), Cow::Borrowed(_))
+        && matches!(neutral_text::neutralize(own), Cow::Borrowed(_))
         && !own.split(['/', '?', '#']).any(dots)
 }
 

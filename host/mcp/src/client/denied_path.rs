@@ -8,10 +8,10 @@
 use std::path::Path;
 
 use toolbay_core::call::server_connector::ServerConnector;
-use toolbay_core::output::untrusted;
+use toolbay_core::neutral_text;
 use toolbay_policy::capability::path_rule::{self, PathRule};
+use toolbay_policy::hidden_chars::first_hidden;
 use toolbay_policy::mcp_server::{McpServer, ServerTransport, StdioServerConfig};
-use toolbay_policy::text::first_hidden;
 
 /// How the C library, Python, Node, Go, Java and .NET say that the kernel denied a path. A move between folders with
 /// different rules is refused like one between file systems.
@@ -111,7 +111,7 @@ fn is_plausible(path: &str) -> bool {
         && path.split('/').all(|name| name.len() <= MAX_NAME)
         && !path.contains(|c: char| c.is_control() || (c.is_whitespace() && c != ' '))
         && first_hidden(path).is_none()
-        && untrusted::neutralize(path) == path
+        && neutral_text::neutralize(path) == path
 }
 
 /// A basic string of TOML. The text has no hidden characters.

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use toolbay_core::call::invoke::BoxFuture;
 use toolbay_core::call::server_connector::ServerConnector;
 use toolbay_core::tool::definition_text;
-use toolbay_policy::text::escape_hidden;
+use toolbay_policy::hidden_chars::escape_hidden;
 
 use super::bounds::{MAX_DESCRIPTION, MAX_ELICITATION_BYTES};
 use crate::protocol::bounded;

@@ -24,43 +24,24 @@ use serde_json::value::RawValue;
 use serde_json::{Map, json};
 use toolbay_core::call::server_connector::ServerConnector;
 use toolbay_core::tool::definition_text;
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::mcp_server::ProtocolEra;
-use toolbay_policy::text::one_line;
 
 use super::bounds::{DISCOVER_TIMEOUT, MAX_LABEL, MAX_VERSIONS, NOTIFY_TIMEOUT};
 use super::inbox::Inbox;
-use super::link::{Link, LinkError};
-use super::session::{ClientSession, RequestExtra, client_info};
+use super::link::Link;
+use super::link_request::LinkError;
+use super::negotiated::{MODERN, NegotiatedServer, client_info};
+use super::session::{ClientSession, RequestExtra};
 use crate::protocol::bounded::BoundedList;
 use crate::protocol::bounds::MAX_UNREDACTED_CHARS;
 use crate::protocol::lifecycle::Era;
 use crate::protocol::message::{self, RpcError, UNSUPPORTED_VERSION};
 
-/// The stateless revision.
-pub(super) const MODERN: &str = "2026-07-28";
 /// The newest legacy revision.
 const LEGACY: &str = "2025-11-25";
 /// All legacy revisions.
 const HANDSHAKE_VERSIONS: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", LEGACY];
-
-/// The result of the handshake.
-#[derive(Debug, Clone, Default)]
-pub(super) struct NegotiatedServer {
-    pub(super) modern: bool,
-    /// The protocol revision.
-    pub(super) protocol: String,
-    /// The name that the server reports.
-    pub(super) title: Option<String>,
-    /// The version that the server reports.
-    pub(super) version: Option<Arc<str>>,
-    pub(super) has_tools: bool,
-    /// Whether it declares no tools, resources or prompts.
-    pub(super) declares_nothing: bool,
-    pub(super) tools_list_changed: bool,
-    pub(super) has_resources: bool,
-    /// Whether the server reports changes of its resources.
-    pub(super) resources_list_changed: bool,
-}
 
 /// The error data of a server that does not support the requested version.
 #[derive(Deserialize)]

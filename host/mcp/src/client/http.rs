@@ -14,10 +14,10 @@ use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
 use toolbay_core::call::compute::run_apart;
 use toolbay_core::call::server_connector::{BodyStream, ConnectorRequest, ConnectorResponse};
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::mcp_server::HttpServerConfig;
 use toolbay_policy::quantity;
 use toolbay_policy::refusal::PolicyRefusal;
-use toolbay_policy::text::one_line;
 
 use self::content::{BodyContent, EventContent, answers, reading_steps};
 pub(super) use self::session::LostSessions;
@@ -27,7 +27,8 @@ use super::bounds::{
     MAX_TOKEN_TRIES, NOTIFY_TIMEOUT, RESUME_DELAY,
 };
 use super::inbox::{BufferLimitError, FloodError, Inbox, ResponseBufferUsage};
-use super::link::{LinkError, LinkRequest, quote};
+use super::link_request::{LinkError, LinkRequest, quote};
+use super::negotiated::VERSION_HEADER;
 use super::oauth::{Authenticator, Challenge, SecretText};
 use crate::protocol::bounds::MAX_MESSAGE_BYTES;
 use crate::protocol::message::{self, RawRequest, RpcMessage, RpcResult};
@@ -38,8 +39,6 @@ use crate::protocol::sse::SseParser;
 const MAX_SHOWN_TYPE: usize = 100;
 /// Header with the session id.
 const SESSION_HEADER: &str = "mcp-session-id";
-/// Header with the protocol version.
-pub(super) const VERSION_HEADER: &str = "mcp-protocol-version";
 
 /// A connection to a server behind a URL.
 #[derive(Debug)]

@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 use tokio::sync::{Notify, Semaphore};
 use toolbay_core::call::server_connector::ServerConnector;
 use toolbay_core::call::{CallContext, ProgressAudience};
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::name::PluginId;
 use toolbay_policy::quantity;
-use toolbay_policy::text::one_line;
 
 use super::bounds::{
     FLOOD_WINDOW, HUNG_AFTER, MAX_INVALID_MESSAGES, MAX_LOG_LINE, MAX_LOG_LINES, MAX_NOTED_ID,
@@ -24,7 +24,7 @@ use super::bounds::{
     MAX_UNSOLICITED_BYTES, MAX_UNSOLICITED_MESSAGES, MIN_LINE_COST, MIN_PROGRESS_INTERVAL,
 };
 use super::elicit::{self, ElicitationHandler};
-use super::link::LinkClosure;
+use super::link_request::LinkClosure;
 use super::unusable_output::{OpenRequests, UnusableOutput};
 use crate::protocol::bounds::MAX_UNREDACTED_CHARS;
 use crate::protocol::message::{self, METHOD_NOT_FOUND, RawRequest, ResponseId, RpcError};

@@ -8,13 +8,13 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, json};
 use tokio::time::Instant;
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::quantity;
-use toolbay_policy::text::one_line;
 
 use super::bounds::{
     DISCOVER_TIMEOUT, MAX_CURSOR, MAX_LIST_BYTES, MAX_PAGES, MAX_PROBLEMS, MAX_RESOURCES, MAX_TOOLS,
 };
-use super::link::LinkError;
+use super::link_request::LinkError;
 use super::session::{ClientSession, RequestExtra};
 use super::tools;
 use super::unusable_output::OutputNotes;

@@ -54,8 +54,7 @@ use self::loopback::LoopbackListener;
 use self::registration::ClientUse;
 pub use self::revocation::TokenRevocation;
 use self::token::{TokenError, TokenGrant};
-use super::handshake::MODERN;
-use super::session::client_info;
+use super::negotiated::{MODERN, client_info};
 use crate::protocol::message;
 
 /// How long a user has to authorize.

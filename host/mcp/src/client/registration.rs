@@ -7,11 +7,11 @@ use serde_json::value::RawValue;
 use tokio::time::Instant;
 use toolbay_core::registry::{Bundle, ReducerEntry, SourceState, ToolEntry};
 use toolbay_core::tool::json;
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::name::MCP_PREFIX;
-use toolbay_policy::text::one_line;
 
 use super::bounds::{MAX_PROBLEMS, MAX_SCHEMA_VALUES};
-use super::link::LinkError;
+use super::link_request::LinkError;
 use super::list::{self, ServerList};
 use super::remote::RemoteTool;
 use super::session::ClientSession;

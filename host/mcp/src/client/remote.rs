@@ -4,19 +4,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
-use toolbay_core::call::fault::{Fault, FaultKind};
 use toolbay_core::call::invoke::{BoxFuture, Failure, Invoke, ToolOutcome};
 use toolbay_core::call::{AdmittedCall, CallContext};
 use toolbay_core::tool::content::{ErrorCode, ErrorDetails, ToolError, ToolOutput};
+use toolbay_core::tool::fault::{Fault, FaultKind};
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::limits::LimitHit;
 use toolbay_policy::limits::Usage;
 use toolbay_policy::quantity;
 use toolbay_policy::refusal::PolicyRefusal;
-use toolbay_policy::text::one_line;
 
 use super::bounds::MAX_ROUNDS;
 use super::elicit;
-use super::link::{self, Link, LinkError};
+use super::link::Link;
+use super::link_request::{self, LinkError};
 use super::resources;
 use super::result::{self, CallReply, InputRequest};
 use super::session::{ClientSession, RequestExtra};
@@ -85,8 +86,10 @@ impl RemoteTool {
             let raw = sent.map_err(|error| self.failure_from(error, ctx))?;
             // A value that was guessed is no result. The reason has what arrived.
             if let Some(repair) = notes.take_repair() {
-                let what =
-                    format!("its answer is not valid JSON: {repair}{}", link::quote(raw.get().as_bytes()));
+                let what = format!(
+                    "its answer is not valid JSON: {repair}{}",
+                    link_request::quote(raw.get().as_bytes())
+                );
                 return Err(self.protocol_error(&what).into());
             }
             let steps = (raw.get().len() as u64).saturating_mul(PARSE_STEPS);

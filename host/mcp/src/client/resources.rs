@@ -12,25 +12,28 @@ use serde_json::value::RawValue;
 use serde_json::{Map, json};
 use tokio::time::Instant;
 use toolbay_core::call::server_connector::ServerConnector;
+use toolbay_core::neutral_text;
 use toolbay_core::output::base64;
-use toolbay_core::output::untrusted::{self, UntrustedMark};
+use toolbay_core::output::untrusted::UntrustedMark;
 use toolbay_core::tool::content::{self, BlockBody, ContentBlock, ResourceLink};
 use toolbay_core::tool::definition_text;
 use toolbay_core::tool::schema::Schema;
 use toolbay_core::tool::tags;
 use toolbay_core::tool::{ToolDef, ToolSource, ToolTraits};
+use toolbay_policy::excerpt::one_line;
+use toolbay_policy::hidden_chars::remove_hidden;
 use toolbay_policy::mcp_server::McpServer;
 use toolbay_policy::name::QualifiedName;
 use toolbay_policy::output::Truncation;
 use toolbay_policy::quantity;
-use toolbay_policy::text::{one_line, remove_hidden};
 
 use super::address::ResourceAddress;
 use super::bounds::{
     MAX_DESCRIPTION, MAX_LABEL, MAX_PROBLEMS, MAX_RESOURCE_BYTES, MAX_RESOURCE_ITEM, MAX_RESOURCE_PARTS,
     MAX_RESOURCES,
 };
-use super::link::{Link, LinkError};
+use super::link::Link;
+use super::link_request::LinkError;
 use super::list::{self, ListKind, ServerList};
 use super::result::block::read_annotations;
 use super::session::{ClientSession, RequestExtra};
@@ -369,7 +372,7 @@ fn convert_contents(
         let visible = connector.redact(&visible);
         match marked {
             true => mark.fit(&visible, usize::MAX, Truncation::Head, visible.chars().count(), ""),
-            false => untrusted::neutralize(&visible).into_owned(),
+            false => neutral_text::neutralize(&visible).into_owned(),
         }
     };
     let part = |raw: &&RawValue| {

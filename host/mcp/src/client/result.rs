@@ -10,7 +10,7 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use toolbay_core::tool::content::{BlockBody, ContentBlock, ErrorCode, ErrorDetails, ToolError, ToolOutput};
 use toolbay_core::tool::{ToolDef, json};
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 
 use self::block::{ReadBlock, read_block};
 use super::bounds::{MAX_ELICITATION_BYTES, MAX_INPUT_REQUESTS, MAX_REQUEST_STATE};

@@ -10,10 +10,10 @@ use tokio::sync::Semaphore;
 use toolbay_core::call::CallContext;
 
 use super::bounds::{LISTEN_RETRY_DELAY, MAX_IN_FLIGHT, MAX_LISTEN_RETRY_DELAY, MAX_QUEUED, STABLE_AFTER};
-use super::handshake::{MODERN, NegotiatedServer};
-use super::http::VERSION_HEADER;
 use super::inbox::Inbox;
-use super::link::{Link, LinkError, LinkRequest, progress_target};
+use super::link::{Link, progress_target};
+use super::link_request::{LinkError, LinkRequest};
+use super::negotiated::{MODERN, NegotiatedServer, VERSION_HEADER, client_info};
 use super::unusable_output::OutputNotes;
 use crate::protocol::message::{self, INVALID_PARAMS, METHOD_NOT_FOUND};
 
@@ -195,9 +195,4 @@ pub(super) struct RequestExtra<'a> {
     pub(super) skips_queue: bool,
     /// Whether the request is modern before the era was negotiated.
     pub(super) is_modern: bool,
-}
-
-/// The name and version of this client.
-pub(super) fn client_info() -> Value {
-    json!({"name": "toolbay", "version": env!("CARGO_PKG_VERSION")})
 }

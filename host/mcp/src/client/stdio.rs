@@ -26,7 +26,7 @@ use super::bounds::{
     OUTGOING_QUEUE,
 };
 use super::inbox::{FloodError, Inbox};
-use super::link::{LinkError, LinkRequest};
+use super::link_request::{LinkError, LinkRequest};
 use crate::protocol::bounds::MAX_MESSAGE_BYTES;
 use crate::protocol::message::{self, RawRequest, ResponseId, RpcMessage};
 use crate::protocol::repair::RepairedResponse;
@@ -511,7 +511,7 @@ fn log_line(line: &mut Vec<u8>, shared: &Arc<StdioState>) {
         return;
     }
     shared.inbox.log("stderr", &text);
-    let clean = toolbay_policy::text::one_line(&shared.inbox.connector.redact(&text), MAX_LOG_LINE);
+    let clean = toolbay_policy::excerpt::one_line(&shared.inbox.connector.redact(&text), MAX_LOG_LINE);
     shared.stderr_tail.lock().push(clean);
 }
 

@@ -14,11 +14,11 @@ use toolbay_core::tool::definition_text;
 use toolbay_core::tool::schema::{Schema, SchemaReader};
 use toolbay_core::tool::tags::Effects;
 use toolbay_core::tool::{Keywords, SourceName, ToolDef, ToolSource, ToolTraits};
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::limits::DEFAULT_RESULT_BYTES;
 use toolbay_policy::mcp_server::{McpServer, ServerToolSettings, ServerTransport};
 use toolbay_policy::name::QualifiedName;
 use toolbay_policy::output::OutputSettings;
-use toolbay_policy::text::one_line;
 
 use super::bounds::{MAX_ANNOTATION_BYTES, MAX_DESCRIPTION, MAX_LABEL, MAX_TOOL_BYTES};
 use crate::protocol::bounded;

@@ -9,8 +9,8 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Vis
 use serde_json::Value;
 use serde_json::value::RawValue;
 use toolbay_core::tool::json;
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::quantity;
-use toolbay_policy::text::one_line;
 
 use super::bounds::MAX_UNREDACTED_CHARS;
 

@@ -18,7 +18,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 
 use super::bounded::BoundedMap;
 use super::bounds::MAX_CLIENT_ID;

@@ -10,7 +10,7 @@ use rmcp::model::{ClientCapabilities, ErrorCode, ErrorData, ProtocolVersion, Req
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use toolbay_core::audit;
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 
 use super::bounds::MAX_SHOWN_NAME;
 

@@ -8,7 +8,7 @@ use std::fmt;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 
 use super::bounded::BoundedList;
 use super::bounds::{MAX_BATCH_MESSAGES, MAX_UNREDACTED_CHARS};

@@ -18,13 +18,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::task_tracker::TaskTrackerToken;
-use toolbay_core::call::fault::{Fault, FaultKind};
 use toolbay_core::call::invoke::Failure;
 use toolbay_core::call::{Identity, ToolCall, TurnContext};
 use toolbay_core::pipeline::CallResult;
 use toolbay_core::pipeline::memory::MemoryReservation;
 use toolbay_core::registry::view::{ToolEntry, View};
 use toolbay_core::tool::canonical;
+use toolbay_core::tool::fault::{Fault, FaultKind};
 use toolbay_core::tool::tags;
 use toolbay_policy::capability::CapabilityKind;
 

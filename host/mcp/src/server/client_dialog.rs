@@ -24,10 +24,10 @@ use rmcp::model::{
 };
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use toolbay_core::call::approval::{ApprovalReply, ApprovalRequest, Approver};
+use toolbay_core::approval::{ApprovalReply, ApprovalRequest, Approver};
 use toolbay_core::call::dialog::{Dialog, DialogError, DialogRequest, DialogRequestKind, LogLevel};
 use toolbay_core::tool::canonical;
-use toolbay_policy::text::escape_hidden;
+use toolbay_policy::hidden_chars::escape_hidden;
 
 use crate::protocol::legacy_tasks;
 use crate::protocol::lifecycle::Era;

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use toolbay_core::call::dialog::{Dialog, DialogRequestKind};
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 
 use crate::client::ResourceAddress;
 use crate::protocol::bounds::MAX_SHOWN_NAME;
@@ -284,7 +284,7 @@ impl McpConnection {
         config.capabilities.extensions = Some([(TASKS_EXTENSION_ID.to_owned(), JsonObject::new())].into());
         let mut result = DiscoverResult::from_server_info(ProtocolVersion::KNOWN_VERSIONS.to_vec(), config);
         let ttl = if self.server().has_all_descriptions() { self.options().list_ttl } else { Duration::ZERO };
-        result.ttl_ms = to_millis(ttl);
+        result.ttl_ms = convert::to_millis(ttl);
         result
     }
 
@@ -372,10 +372,6 @@ fn unknown_method(method: &str) -> ErrorData {
     let shown =
         if method.is_empty() { "`method` is empty".to_owned() } else { one_line(method, MAX_SHOWN_NAME) };
     ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("Unknown method: {shown}"), None)
-}
-
-pub(super) fn to_millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Converts a panic into an error. Boxed to keep the futures of all requests small.

@@ -1,6 +1,7 @@
 //! Converts tools, results and failures to their MCP representation.
 
 use std::sync::{Arc, LazyLock, OnceLock};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -13,7 +14,6 @@ use serde::{Serialize, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use toolbay_core::call;
-use toolbay_core::call::fault::{Fault, FaultKind};
 use toolbay_core::call::invoke::Failure;
 use toolbay_core::output::budget;
 use toolbay_core::output::untrusted::UntrustedMark;
@@ -21,6 +21,7 @@ use toolbay_core::pipeline::{CallResult, Shaping};
 use toolbay_core::registry::view::ToolEntry;
 use toolbay_core::tool::ToolSource;
 use toolbay_core::tool::content::{self, BlockBody, ErrorDetails, ResourceBody, ToolError, ToolOutput};
+use toolbay_core::tool::fault::{Fault, FaultKind};
 use toolbay_core::tool::schema::Schema;
 use toolbay_core::tool::tags;
 use toolbay_policy::limits::LimitHit;
@@ -499,4 +500,9 @@ fn to_mcp_annotations(hints: content::BlockAnnotations) -> Annotations {
 
 fn insert_meta<T: serde::Serialize + ?Sized>(meta: &mut MetaObject, key: &str, value: &T) {
     meta.insert(key.to_owned(), json!(value));
+}
+
+/// A time in milliseconds, as MCP writes it.
+pub(crate) fn to_millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use toolbay_core::registry::view::View;
 use toolbay_core::tool::definition_text::{no_redaction, sanitize_label};
+use toolbay_policy::excerpt::first_sentence;
 use toolbay_policy::name::PluginId;
 use toolbay_policy::serve::ServePolicy;
-use toolbay_policy::text::first_sentence;
 
 use super::Server;
 

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio_util::bytes::Bytes;
-use toolbay_core::call::fault::{Fault, FaultKind};
 use toolbay_core::pipeline::Pipeline;
 use toolbay_core::pipeline::memory::{MemoryBudget, MemoryReservation};
+use toolbay_core::tool::fault::{Fault, FaultKind};
 use toolbay_policy::limits::LimitHit;
 use toolbay_policy::quantity;
 

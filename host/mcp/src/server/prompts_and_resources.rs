@@ -16,7 +16,7 @@ use toolbay_core::tool::content;
 use toolbay_core::tool::prompts_and_resources::{
     self, DocumentArgument, FillError, MessageContent, PathPattern, PromptsAndResources,
 };
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 
 use crate::protocol::uri::{is_same_uri, normalize_own_address};
 

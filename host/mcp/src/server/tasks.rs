@@ -27,7 +27,7 @@ use toolbay_core::call::shared::{TaskMessage, TaskRecord};
 
 use crate::protocol::request_state::random_hex_name;
 use crate::server::client_dialog::{self, MAX_OPEN_REQUESTS, is_valid_answer};
-use crate::server::connection::to_millis;
+use crate::server::convert::to_millis;
 
 /// Most tasks of one client, including finished ones.
 pub const MAX_TASKS: usize = 64;

@@ -136,7 +136,7 @@ async fn hostile_text_arrives_as_data_in_one_line() {
         let id = client.request("tools/call", json!({"name": FORGED})).await;
         assert_eq!(
             client.response(id).await["error"]["message"],
-            format!("Unknown tool: {}", toolbay_policy::text::one_line(FORGED, 100))
+            format!("Unknown tool: {}", toolbay_policy::excerpt::one_line(FORGED, 100))
         );
     }
 }

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use toolbay_core::call::refusal::RefusalReason;
+use toolbay_core::tool::refusal::RefusalReason;
 use toolbay_mcp::Options;
 
 use crate::client::{BOTH_ERAS, ClientEra, PipeClient};

@@ -8,7 +8,6 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use tokio::sync::Barrier;
 use toolbay_core::call::dialog::{DialogRequest, DialogRequestKind, LogLevel};
-use toolbay_core::call::fault::{Fault, FaultKind};
 use toolbay_core::call::invoke::{BoxFuture, Failure, Invoke, ToolOutcome};
 use toolbay_core::call::{AdmittedCall, CallContext, ProgressAudience};
 use toolbay_core::registry::view::ToolEntry;
@@ -17,6 +16,7 @@ use toolbay_core::tool::content::{
     Blob, BlockAnnotations, BlockBody, ContentBlock, EmbeddedResource, ErrorCode, ErrorDetails, ResourceBody,
     ResourceLink, Role, ToolError, ToolOutput,
 };
+use toolbay_core::tool::fault::{Fault, FaultKind};
 use toolbay_core::tool::schema::Schema;
 use toolbay_core::tool::{ToolDef, ToolSource, ToolTraits};
 use toolbay_policy::limits::LimitHit;

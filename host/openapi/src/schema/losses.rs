@@ -1,6 +1,6 @@
 //! What a conversion loses of its schemas, named for the operator.
 
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 
 /// The most losses of one operation that are named.
 const MAX_LINES: usize = 10;

@@ -1,7 +1,7 @@
 //! Texts and values of a schema, bounded.
 
 use serde_json::Value;
-use toolbay_policy::text::remove_hidden;
+use toolbay_policy::hidden_chars::remove_hidden;
 
 /// The longest example that is kept, in bytes.
 const MAX_EXAMPLE: usize = 200;

@@ -202,7 +202,7 @@ fn parse_host(text: &str) -> Result<(String, Option<IpAddr>), String> {
 }
 
 fn invalid_host(text: &str) -> String {
-    format!("`{}` is not a valid host", crate::text::one_line(text, MAX_NAME))
+    format!("`{}` is not a valid host", crate::excerpt::one_line(text, MAX_NAME))
 }
 
 /// Returns the canonical form of a host from the URL parser. `None` if it is not a valid host name.
@@ -328,7 +328,7 @@ impl GrantRule for NetRule {
     }
 
     fn parse(text: &str, _: &Path) -> Result<Self, String> {
-        let shown = crate::text::one_line(text, 200);
+        let shown = crate::excerpt::one_line(text, 200);
         Self::parse_line(text).map_err(|why| format!("`{shown}`: {why}"))
     }
 

@@ -20,8 +20,8 @@ use std::path::{Component, Path, PathBuf};
 use schemars::{Schema, json_schema};
 
 use crate::capability::glob::{self, Glob, GlobSegment};
+use crate::excerpt;
 use crate::rule::{self, GrantRule};
-use crate::text;
 
 /// Separates the parts of an intersection.
 const AND: &str = " & ";
@@ -380,7 +380,7 @@ fn is_normal(path: &[u8]) -> bool {
 #[must_use]
 pub fn printable_path(path: &str) -> String {
     const MAX: usize = 200;
-    text::one_line(path, MAX)
+    excerpt::one_line(path, MAX)
 }
 
 #[cfg(test)]

@@ -12,9 +12,9 @@
 use std::path::{Path, PathBuf};
 
 use crate::capability::net::{self, AddressScope, HostPattern, NetRule, NetTarget, Scheme};
+use crate::excerpt::one_line;
 use crate::refusal::{PolicyRefusal, allow_hint};
 use crate::rule::GrantRule;
-use crate::text::one_line;
 
 /// Longest name of a secret, in bytes.
 pub const MAX_NAME_BYTES: usize = 128;

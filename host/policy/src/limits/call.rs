@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::table::{LimitEntry, LimitFlag, LimitRow, LimitTable, limit_table};
 use super::{LimitHit, LimitOrigin};
 use crate::name::{PluginId, ToolName};
+use crate::name_list::list_all_names;
 use crate::quantity::unit::{ANY, DAY, POSITIVE};
 
 /// Largest linear memory that a policy can allow: the size of a slot in the instance pool.
@@ -187,12 +188,9 @@ impl CallLimitsPatch {
     /// Names the key and the keys that have an effect.
     pub(crate) fn check_service(&self) -> Result<(), String> {
         let Some(key) = self.find(|entry| !entry.has(LimitFlag::AppliesToServices)) else { return Ok(()) };
-        let known: Vec<String> = CallLimits::ENTRIES
-            .iter()
-            .filter(|e| e.has(LimitFlag::AppliesToServices))
-            .map(|e| format!("`{}`", e.key))
-            .collect();
-        Err(format!("`{key}` limits plugin code, and a service runs none; use one of {}", known.join(", ")))
+        let known = CallLimits::ENTRIES.iter().filter(|e| e.has(LimitFlag::AppliesToServices)).map(|e| e.key);
+        let known = list_all_names(known);
+        Err(format!("`{key}` limits plugin code, and a service runs none; use one of {known}"))
     }
 
     /// Returns the first set key whose entry matches `wanted`.

@@ -309,3 +309,58 @@ fn an_exclusion_is_named_with_its_tables() {
         assert_eq!(policy.tables_with_line(of(line)), expected);
     }
 }
+
+#[test]
+fn a_refusal_names_the_list_that_refuses() {
+    let policy = r#"
+        version = 1
+        [plugins.f.grant]
+        fs_read = ["$workspace", "!**/.env"]
+        [plugins.f.tools.t]
+        fs_read = ["$workspace/out", "$workspace/in"]
+        [profile.careful]
+        fs_read = ["$workspace/in"]
+        [profile.other]
+        fs_write = []
+    "#;
+    let policy = Policy::parse(policy, Path::new(W), None).unwrap();
+    let (plugin, tool) = (PluginId::new("f").unwrap(), ToolName::new("t").unwrap());
+    let of_tool = r#"[plugins.f.tools.t] fs_read = ["$workspace/out", "$workspace/in", "$workspace/notes"]"#;
+    let both = format!(r#"{of_tool} [profile.careful] fs_read = ["$workspace/in", "$workspace/notes"]"#);
+    let of_plugin = r#"[plugins.f.grant] fs_read = ["$workspace", "!**/.env", "/srv"]"#;
+    let of_both =
+        format!(r#"{of_plugin} [plugins.f.tools.t] fs_read = ["$workspace/out", "$workspace/in", "/srv"]"#);
+    let declared =
+        Capability { kind: CapabilityKind::FsRead, target: "**".to_owned(), optional: true, reason: None };
+    for (profile, wish, expected) in [
+        (None, "$workspace/notes", of_tool),
+        (None, "/srv", &of_both),
+        // Only the profile refuses.
+        (
+            Some("careful"),
+            "$workspace/out",
+            r#"[profile.careful] fs_read = ["$workspace/in", "$workspace/out"]"#,
+        ),
+        // Both the tool's section and the profile refuse.
+        (Some("careful"), "$workspace/notes", &both),
+        (Some("other"), "$workspace/notes", of_tool),
+        (
+            Some("gone"),
+            "$workspace/notes",
+            "The policy has no profile `gone`, so nothing is granted under it.",
+        ),
+        (
+            None,
+            "$workspace/.env",
+            "`!**/.env` in `fs_read` of [plugins.f.grant] excludes `$workspace/.env`, so no further line would help.",
+        ),
+    ] {
+        let of = AccessQuery { plugin: &plugin, tool: &tool, profile, key: GrantKey::FsRead, line: wish };
+        let hint = policy.advise(of, [&declared]).hint().replace('\n', " ");
+        assert_eq!(
+            hint.trim_start_matches("To allow it, write in the policy: "),
+            expected,
+            "{profile:?} {wish}"
+        );
+    }
+}

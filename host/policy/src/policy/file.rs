@@ -8,6 +8,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
 
 use super::document::PolicyDocument;
+use super::pin::normalize_sha256;
 use super::problem::{PolicyProblem, nest_under};
 use super::servers::ServerSection;
 use super::{MAX_REUSE, PluginPolicy, Policy, Profile, ReducerBinding, RuleLists, ToolPolicy};
@@ -461,16 +462,6 @@ impl ReducerBinding {
             "" => Err(format!("`reduce` names `{entry}`: name the reducer, as in `{tool} = log`")),
             reducer => Ok(Self { tool: tool.to_owned(), reducer: reducer.to_owned() }),
         }
-    }
-}
-
-/// Checks a SHA-256 in hex and converts it to lower case.
-pub(super) fn normalize_sha256(sha256: &mut Option<String>) -> Result<(), String> {
-    let Some(digest) = sha256 else { return Ok(()) };
-    digest.make_ascii_lowercase();
-    match digest.len() == 64 && digest.bytes().all(|b| b.is_ascii_hexdigit()) {
-        true => Ok(()),
-        false => Err("`sha256` is not 64 hex digits".to_owned()),
     }
 }
 

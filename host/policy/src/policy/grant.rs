@@ -1,12 +1,17 @@
 //! Computes what a tool gets from its declarations and the policy, as one pure function.
 
+use std::collections::BTreeSet;
+use std::path::Path;
+
 use ipnet::IpNet;
 
 use super::openapi::OpenApiService;
-use super::{AccessQuery, Advice, GrantKey, Grants, Policy, RuleLists};
+use super::{AccessQuery, Advice, GrantKey, Policy, RuleLists};
+use crate::capability::attachment::{AttachmentAccess, AttachmentRule};
 use crate::capability::kind::kinds;
-use crate::capability::path_rule;
+use crate::capability::net::NetRule;
 use crate::capability::{Capability, CapabilityKind, FROM_PROFILE};
+use crate::capability::{path_rule, secret};
 use crate::name::{PluginId, ToolName};
 use crate::refusal::PolicyRefusal;
 use crate::rule::{self, GrantRule, intersect_lists};
@@ -33,6 +38,27 @@ impl GrantDecision {
         self.advice.as_ref().map(Advice::hint)
     }
 }
+
+macro_rules! grants {
+    ([$($([$($kind:tt)*])? $Key:ident $key:ident: $Rule:ty, $grants:tt;)*]) => {
+        /// The grants of one tool.
+        #[derive(Debug, Clone, Default, PartialEq, Eq)]
+        pub struct Grants {
+            $(#[doc = $grants] pub $key: Vec<$Rule>,)*
+            /// The decision about each declared capability, in the order of the declarations.
+            pub decisions: Vec<GrantDecision>,
+        }
+
+        impl Grants {
+            /// The rules of each key as policy lines.
+            pub(crate) fn lines(&self, workspace: &Path) -> Vec<(GrantKey, Vec<String>)> {
+                vec![$((GrantKey::$Key, self.$key.iter().map(|rule| rule.show(workspace)).collect()),)*]
+            }
+        }
+    };
+}
+
+kinds!(grants! {});
 
 impl Grants {
     /// The declared capabilities that are not granted at all.
@@ -94,6 +120,33 @@ impl Policy {
             service: None,
         };
         levels.grant(declared, profile)
+    }
+
+    /// Computes the grants of a service's tool: `reached`, the targets of its operations, and the lists of the
+    /// section, narrowed by the profile. `declared` are the tool's capabilities.
+    #[must_use]
+    pub fn openapi_grant(
+        &self,
+        service: &OpenApiService,
+        tool: &ToolName,
+        declared: &[Capability],
+        reached: &[NetRule],
+        profile: Option<&str>,
+    ) -> Grants {
+        let secrets: BTreeSet<&str> = service.secret_names().collect();
+        let rules = RuleLists {
+            net: Some(service.reachable(reached)),
+            net_private: Some(service.net_private.clone()),
+            attachments: Some(vec![AttachmentRule {
+                access: AttachmentAccess::Create,
+                media_type_pattern: "*/*".to_owned(),
+            }]),
+            secrets: Some(
+                secrets.into_iter().map(|name| secret::SecretRule::Exact(name.to_owned())).collect(),
+            ),
+            ..RuleLists::default()
+        };
+        GrantLevels::for_service(self, service, tool, &rules).grant(declared, profile)
     }
 }
 

@@ -4,7 +4,6 @@ use std::path::Path;
 
 use super::*;
 use crate::capability::net::{AddressScope, NetTarget, match_rules};
-use crate::consent::Authority;
 
 const FILE: &str = r#"
     version = 1
@@ -79,27 +78,6 @@ fn a_named_host_is_kept_beside_every_host() {
     let grants = policy.grant(&web, &ToolName::new("fetch").unwrap(), &asked, None);
     let shown: Vec<_> = grants.decisions.iter().flat_map(|one| one.granted.clone()).collect();
     assert_eq!(shown, ["https://wiki.corp.example", "https://a.org public", "https://*.a.org public"]);
-}
-
-#[test]
-fn an_update_that_names_a_host_is_compared_by_address_scope() {
-    let (policy, web) = (policy(), PluginId::new("web").unwrap());
-    let tool = ToolName::new("fetch").unwrap();
-    let of = |plugin: &PluginId, target: &str| {
-        Authority::from_policy(&policy, plugin, [(&tool, &[net(target)][..])].into_iter())
-    };
-    let before = of(&PluginId::new("all").unwrap(), "https://*");
-    let beyond = |target: &str, known: &Authority| of(&web, target).lines_not_in(known, Path::new("/w"));
-    let private = "fetch: net_private 10.0.0.0/8";
-    // One of all hosts with the same scope is covered by the consent.
-    assert_eq!(beyond("https://vault.corp", &before), [private]);
-    assert_eq!(
-        beyond("https://wiki.corp.example", &before),
-        ["fetch: net https://wiki.corp.example", private]
-    );
-    // An old record without the word `public` covers the host itself, which is the wider scope.
-    let old = of(&web, "https://wiki.corp.example");
-    assert_eq!(beyond("https://wiki.corp.example public", &old), [""; 0]);
 }
 
 #[test]

@@ -4,9 +4,9 @@
 use super::Policy;
 use super::check::{PolicyFinding, Severity};
 use super::problem::PolicyProblem;
+use crate::excerpt::one_line;
 use crate::permission::SourceLabel;
 use crate::serve::NameBudget;
-use crate::text::one_line;
 
 /// Most warnings of one policy with a line each.
 const MAX_WARNINGS: usize = 20;

@@ -4,7 +4,7 @@ use super::problem::{PolicyProblem, nest_under};
 use super::{MAX_SHOWN, Policy, RuleLists};
 use crate::capability::environment::EnvRule;
 use crate::capability::secret::{Secret, SecretRule, SecretSource};
-use crate::text::one_line;
+use crate::excerpt::one_line;
 
 impl Policy {
     /// Returns the lists of all tables, each with the keys of its table.

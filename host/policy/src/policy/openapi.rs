@@ -8,7 +8,7 @@ mod section;
 
 pub(super) use section::{OpenApiSection, resolve_all};
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,13 +18,10 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use url::Url;
 
-use super::grant::GrantLevels;
+use super::Policy;
 use super::problem::{PolicyProblem, nest_under};
-use super::{Grants, Policy, RuleLists};
-use crate::capability::Capability;
-use crate::capability::attachment::{AttachmentAccess, AttachmentRule};
 use crate::capability::net::NetRule;
-use crate::capability::secret;
+use crate::excerpt::one_line;
 use crate::limits::table::{LimitFlag, LimitRow, LimitTable as _};
 use crate::limits::{self, CallLimits, CallLimitsPatch};
 use crate::name::{NAME_SEPARATOR, PluginId, QualifiedName, ToolName};
@@ -33,7 +30,6 @@ use crate::permission::{self, Action};
 use crate::quantity::unit::{OptionalQuantity, Timeout};
 use crate::route::OutboundRoute;
 use crate::schema::ToolKey;
-use crate::text::one_line;
 
 /// Longest name of a section, in characters. It prefixes all tool names, and some clients accept only 45 characters
 /// in total.
@@ -215,7 +211,7 @@ impl OpenApiService {
     }
 
     /// What its requests may reach: its operations and its `net`, without the hosts that `net` excludes.
-    fn reachable(&self, operations: &[NetRule]) -> Vec<NetRule> {
+    pub(super) fn reachable(&self, operations: &[NetRule]) -> Vec<NetRule> {
         let except = self.net.iter().flat_map(|rule| rule.except.iter().cloned()).collect();
         let operations = operations.iter().cloned().filter_map(|rule| rule.with_exclusions(&except));
         operations.chain(self.net.iter().cloned()).collect()
@@ -347,33 +343,6 @@ impl Policy {
         layers.extend(of_tool.map(|patch| (patch, format!("[openapi.{name}.tools.{tool}.limits]"))));
         let entries = CallLimits::ENTRIES.iter().zip(limits::limit_rows(&in_force, &layers, None));
         entries.filter(|(entry, _)| entry.has(LimitFlag::AppliesToServices)).map(|(_, row)| row).collect()
-    }
-
-    /// Computes the grants of a service's tool: `reached`, the targets of its operations, and the lists of the
-    /// section, narrowed by the profile. `declared` are the tool's capabilities.
-    #[must_use]
-    pub fn openapi_grant(
-        &self,
-        service: &OpenApiService,
-        tool: &ToolName,
-        declared: &[Capability],
-        reached: &[NetRule],
-        profile: Option<&str>,
-    ) -> Grants {
-        let secrets: BTreeSet<&str> = service.secret_names().collect();
-        let rules = RuleLists {
-            net: Some(service.reachable(reached)),
-            net_private: Some(service.net_private.clone()),
-            attachments: Some(vec![AttachmentRule {
-                access: AttachmentAccess::Create,
-                media_type_pattern: "*/*".to_owned(),
-            }]),
-            secrets: Some(
-                secrets.into_iter().map(|name| secret::SecretRule::Exact(name.to_owned())).collect(),
-            ),
-            ..RuleLists::default()
-        };
-        GrantLevels::for_service(self, service, tool, &rules).grant(declared, profile)
     }
 
     /// The permission rules from the sections of single tools.

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use super::section::{MAX_HEADERS, MAX_SECTIONS};
 use super::*;
-use crate::capability::CapabilityKind;
+use crate::capability::{Capability, CapabilityKind};
 use crate::limits::Limit;
 use crate::policy::{Advice, GrantKey};
 use crate::rule::GrantRule as _;

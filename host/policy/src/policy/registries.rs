@@ -13,11 +13,11 @@ use super::problem::{PolicyProblem, nest_under};
 use crate::capability::list::RuleList;
 use crate::capability::net::NetTarget;
 use crate::capability::secret::add_hint;
+use crate::excerpt::one_line;
 use crate::policy::Policy;
 use crate::registry::{MAX_REGISTRIES, RegistryHost, RegistryMirror, RegistryPolicy};
 use crate::route::OutboundRoute;
 use crate::rule::GrantRule as _;
-use crate::text::one_line;
 
 /// Most entries of `realm`. Registries have one.
 const MAX_REALMS: usize = 8;

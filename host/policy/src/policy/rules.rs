@@ -1,4 +1,4 @@
-//! The rule lists of one level of a policy, and the resulting grants.
+//! The rule lists of one level of a policy.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use crate::capability::GrantKey;
 use crate::capability::kind::kinds;
 use crate::rule::GrantRule;
 
-macro_rules! levels_and_grants {
+macro_rules! rule_lists {
     ([$($([$($kind:tt)*])? $Key:ident $key:ident: $Rule:ty, $grants:tt;)*]) => {
         /// The lists of one level. In a plugin's grant an absent list grants nothing. At other levels it does not
         /// narrow.
@@ -39,25 +39,10 @@ macro_rules! levels_and_grants {
                 lists.into_iter().any(|(key, lines)| key != GrantKey::NetPrivate && lines > 0)
             }
         }
-
-        /// The grants of one tool.
-        #[derive(Debug, Clone, Default, PartialEq, Eq)]
-        pub struct Grants {
-            $(#[doc = $grants] pub $key: Vec<$Rule>,)*
-            /// The decision about each declared capability, in the order of the declarations.
-            pub decisions: Vec<super::GrantDecision>,
-        }
-
-        impl Grants {
-            /// The rules of each key as policy lines.
-            pub(crate) fn lines(&self, workspace: &Path) -> Vec<(GrantKey, Vec<String>)> {
-                vec![$((GrantKey::$Key, self.$key.iter().map(|rule| rule.show(workspace)).collect()),)*]
-            }
-        }
     };
 }
 
-kinds!(levels_and_grants! {});
+kinds!(rule_lists! {});
 
 fn any_grants<R: GrantRule>(rules: Option<&[R]>, line: &str, workspace: &Path) -> Option<bool> {
     let line = R::parse(line, workspace);

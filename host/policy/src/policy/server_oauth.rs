@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use url::Url;
 
+use crate::excerpt::one_line;
 use crate::mcp_server::{OAuthClientSettings, RegisteredClient, TokenEndpointAuthMethod};
-use crate::text::one_line;
 
 /// Most scopes of a section. Authorization servers know about a dozen.
 const MAX_SCOPES: usize = 64;

@@ -18,6 +18,7 @@ use crate::capability::net::NetTarget;
 use crate::capability::path_rule::{self, PathRule};
 use crate::capability::program::{self, Program, SandboxMode};
 use crate::capability::secret;
+use crate::excerpt::one_line;
 use crate::mcp_server::{
     DEFAULT_START_TIMEOUT, DEFAULT_TIMEOUT, HttpServerConfig, MAX_SERVER_NAME, McpServer, ProtocolEra,
     SecretHeader, ServerToolSettings, ServerTransport, StdioServerConfig,
@@ -29,7 +30,6 @@ use crate::quantity::unit::{Bytes, OptionalQuantity, Size, Timeout};
 use crate::route::OutboundRoute;
 use crate::rule::GrantRule as _;
 use crate::schema::CommandArray;
-use crate::text::one_line;
 
 /// Most entries of each list and table of a section: arguments, variables, headers, tool names.
 const MAX_LINES: usize = 256;
@@ -481,3 +481,7 @@ impl Policy {
         Ok(())
     }
 }
+
+#[cfg(test)]
+#[path = "servers_tests.rs"]
+mod tests;

@@ -31,13 +31,13 @@ use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use toolbay_core::call::fault::Fault;
 use toolbay_core::output::redact::Redactor;
 use toolbay_core::session::kv::KvStore;
+use toolbay_core::tool::fault::Fault;
 use toolbay_policy::capability::path_rule;
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::limits::CallLimits;
 use toolbay_policy::name::{PluginId, ToolName};
-use toolbay_policy::text::one_line;
 use toolbay_policy::{self as policy, Advice, GrantKey, Grants, Policy};
 use wasmtime::component::{HasData, Linker};
 

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use toolbay_core::call::CallContext;
 use toolbay_policy::GrantDecision;
 use toolbay_policy::capability::CapabilityKind;
+use toolbay_policy::name_list::list_all_names;
 use toolbay_policy::refusal::not_permitted_notice;
 
 use super::{Capabilities, ResolvedGrants};
@@ -99,8 +100,7 @@ impl SilentRefusal {
             return;
         }
         let UngrantedUse { kinds, text, only_on_failure, undeclared: _ } = self.ungranted_use;
-        let names: Vec<String> = kinds.iter().map(|kind| format!("`{}`", kind.as_str())).collect();
-        let names = names.join(", ");
+        let names = list_all_names(kinds.iter().map(CapabilityKind::as_str));
         let mut notice = not_permitted_notice(&self.ctx.tool);
         match (self.is_undeclared(), self.granted.foreign) {
             (false, _) => {}

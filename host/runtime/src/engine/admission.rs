@@ -18,8 +18,8 @@ pub(crate) use self::fair_semaphore::{FairPermit, FairSemaphore};
 pub(crate) use self::lent_permit::LentPermit;
 
 use tokio_util::sync::CancellationToken;
-use toolbay_core::call::fault::{Fault, FaultKind};
 use toolbay_core::call::invoke::nested::MAX_DEPTH;
+use toolbay_core::tool::fault::{Fault, FaultKind};
 use toolbay_policy::limits::HostLimits;
 use toolbay_policy::limits::LimitHit;
 use toolbay_policy::name::PluginId;

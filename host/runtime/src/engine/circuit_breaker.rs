@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use toolbay_core::call::fault::{Fault, FaultKind};
+use toolbay_core::tool::fault::{Fault, FaultKind};
 use toolbay_policy::limits::HostLimits;
 use toolbay_policy::limits::LimitHit;
 use toolbay_policy::quantity;

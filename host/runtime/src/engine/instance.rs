@@ -7,11 +7,11 @@ use std::task::Poll;
 use std::time::Instant;
 
 use tokio_util::sync::CancellationToken;
-use toolbay_core::call::fault::{Fault, FaultKind};
 use toolbay_core::call::invoke::Failure;
+use toolbay_core::tool::fault::{Fault, FaultKind};
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::limits::{CallLimits, Limit, Usage};
 use toolbay_policy::name::PluginId;
-use toolbay_policy::text::one_line;
 use wasmtime::{CallHook, Store, Trap, UpdateDeadline};
 use wasmtime_wasi::{I32Exit, ResourceTableError};
 

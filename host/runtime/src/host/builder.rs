@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use toolbay_core::approval::Approver;
 use toolbay_core::audit::call_log::{self, CallLog};
 use toolbay_core::audit::{AuditSink, LogAudit};
-use toolbay_core::call::approval::Approver;
 use toolbay_core::call::shared::SharedState;
 use toolbay_core::call::trace::Tracer;
 use toolbay_core::pipeline::Pipeline;

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use tokio::sync::Semaphore;
 use toolbay_core::call::CallContext;
-use toolbay_core::call::fault::{Fault, FaultKind};
 use toolbay_core::call::invoke::BoxFuture;
+use toolbay_core::tool::fault::{Fault, FaultKind};
 use toolbay_openapi::{ExchangeError, HttpExchange, ServiceRequest, ServiceResponse};
 use toolbay_policy::OpenApiService;
 use toolbay_policy::capability::attachment::AttachmentAccess;

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use toolbay_core::call::invoke::BoxFuture;
 use toolbay_core::registry::AvailabilityCheck;
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::limits::{CallLimits, HostLimits};
 use toolbay_policy::name::ToolName;
 use toolbay_policy::refusal::PolicyRefusal;
-use toolbay_policy::text::one_line;
 
 use crate::plugins::isolated_entry::{IsolatedEntry, lost_export};
 use crate::plugins::plugin::Plugin;

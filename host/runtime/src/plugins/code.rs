@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use toolbay_core::call::AdmittedCall;
-use toolbay_core::call::fault::{Fault, FaultKind};
+use toolbay_core::tool::fault::{Fault, FaultKind};
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::limits::CallLimits;
 use toolbay_policy::name::PluginId;
-use toolbay_policy::text::one_line;
 use wasmtime::Store;
 use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, ComponentExportIndex, Instance, InstancePre};

@@ -12,15 +12,16 @@ pub(crate) use cache::DescriptorCache;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use toolbay_core::output::untrusted;
+use toolbay_core::neutral_text;
 use toolbay_core::tool::definition_text;
 use toolbay_core::tool::json;
 use toolbay_core::tool::prompts_and_resources::PromptsAndResourcesDocument;
 use toolbay_core::tool::schema::{Schema, SchemaReader};
 use toolbay_core::tool::{Keywords, ToolDef, ToolSource, ToolTraits};
 use toolbay_policy::capability::{Capability, CapabilityKind};
+use toolbay_policy::excerpt::one_line;
+use toolbay_policy::hidden_chars::first_hidden;
 use toolbay_policy::name::{PluginId, QualifiedName, ToolName};
-use toolbay_policy::text::{first_hidden, one_line};
 
 use crate::engine::AsyncSupport;
 use crate::engine::bindings::about::exports::toolbay::plugin::about::PluginInfo;
@@ -339,7 +340,7 @@ fn checked_text(what: &str, value: String, most: usize) -> Result<String, LoadEr
             u32::from(c)
         )));
     }
-    Ok(match untrusted::neutralize(&value) {
+    Ok(match neutral_text::neutralize(&value) {
         Cow::Borrowed(_) => value,
         Cow::Owned(neutral) => neutral,
     })

@@ -18,6 +18,7 @@ use toolbay_core::tool::{PluginOrigin, ToolDef};
 use toolbay_policy::capability::{imports_everything, undeclared_imports};
 use toolbay_policy::limits::CallLimits;
 use toolbay_policy::name::{PluginId, ToolName};
+use toolbay_policy::name_list::{list_all_names, list_names};
 use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_policy::{Grants, Policy, ReducerBinding};
 
@@ -498,13 +499,8 @@ fn warn_findings<'d>(
 
 /// Formats a problem that several tools share.
 fn tools_message(tools: &[ToolName], problem: &str) -> String {
-    let names: Vec<String> = tools.iter().take(MAX_NAMED).map(|name| format!("`{name}`")).collect();
-    let more = match tools.len().saturating_sub(MAX_NAMED) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
     let noun = if tools.len() == 1 { "tool" } else { "tools" };
-    format!("{noun} {}{more}: {problem}", names.join(", "))
+    format!("{noun} {}: {problem}", list_names(tools, MAX_NAMED))
 }
 
 /// Whether the caller of a tool does not see what the tool reads, as the tool's metadata says.
@@ -522,11 +518,10 @@ fn unmet_capabilities(granted: &ResolvedGrants) -> impl Iterator<Item = String> 
 /// Warns once per plugin about imports of a plain component that are not granted.
 fn warn_unmet(bundle: &Bundle, unmet: &BTreeSet<String>, mut warn: impl FnMut(String)) {
     let Some(first) = bundle.tools.first().filter(|_| !unmet.is_empty()) else { return };
-    let kinds: Vec<String> = unmet.iter().map(|kind| format!("`{kind}`")).collect();
     warn(format!(
         "its component imports what is not granted to all of its tools: {}; results of calls that use it say so, and \
          `toolbay explain {}` shows what would grant it",
-        kinds.join(", "),
+        list_all_names(unmet),
         first.def.name
     ));
 }

@@ -6,8 +6,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use toolbay_core::call::CallContext;
-use toolbay_core::call::fault::{Fault, FaultKind};
 use toolbay_core::pipeline::memory::{MemoryBudget, MemoryReservation};
+use toolbay_core::tool::fault::{Fault, FaultKind};
 use toolbay_policy::limits::CallLimits;
 
 use crate::plugins::plugin::HostResources;

@@ -1,6 +1,6 @@
 //! The reason why a component cannot be linked, as one sentence: the missing import with its version, and what to do.
 
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 
 /// Maximum length of an interface's name in a message, in characters.
 const MAX_NAME: usize = 120;

@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolbay_core::tool::content::ToolError;
 use toolbay_core::tool::manifest::{CommandLine, CommandTemplate, RequestTemplate};
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 use wasmtime::Store;
 use wasmtime::component::types::{Component, ComponentFunc, ComponentItem};
 use wasmtime::component::{ComponentExportIndex, InstancePre, Val};

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use toolbay_core::call::fault::{Fault, FaultKind};
 use toolbay_core::call::invoke::BoxFuture;
-use toolbay_core::output::reduce::{Reduce, ReduceContext};
+use toolbay_core::call::reduce::{Reduce, ReduceContext};
 use toolbay_core::tool::content::ToolResult;
+use toolbay_core::tool::fault::{Fault, FaultKind};
 use toolbay_policy::limits::{CallLimits, HostLimits};
 
 use crate::engine::bindings::reducers::exports::toolbay::plugin::reducers::ReduceContext as GuestContext;

@@ -17,11 +17,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use toolbay_core::call::compute::INLINE_STEPS;
-use toolbay_core::call::fault::{Fault, FaultKind};
 use toolbay_core::call::invoke::BoxFuture;
-use toolbay_core::output::reduce::{Reduce, ReduceContext};
+use toolbay_core::call::reduce::{Reduce, ReduceContext};
 use toolbay_core::registry::ReducerEntry;
 use toolbay_core::tool::content::{ToolError, ToolOutput, ToolResult};
+use toolbay_core::tool::fault::{Fault, FaultKind};
 use toolbay_reducers::{BuiltinReducer, ReducerInput, terminal_error};
 
 /// Steps to reduce a byte: several passes over lines.

@@ -9,9 +9,10 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use toolbay_core::tool::schema::Schema;
 use toolbay_policy::Policy;
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::name::PluginId;
+use toolbay_policy::name_list::list_all_names;
 use toolbay_policy::refusal::PolicyRefusal;
-use toolbay_policy::text::one_line;
 
 use crate::error::LoadError;
 
@@ -73,15 +74,11 @@ fn check_present(
     if is_closed
         && let Some(unknown) = config.keys().find(|key| known.is_none_or(|known| !known.contains_key(*key)))
     {
-        let names: Vec<_> = known
-            .into_iter()
-            .flatten()
-            .map(|(key, _)| format!("`{}`", one_line(key, MAX_NAME_CHARS)))
-            .collect();
-        let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        let names = list_all_names(known.into_iter().flatten().map(|(key, _)| one_line(key, MAX_NAME_CHARS)));
+        let names = if names.is_empty() { "none" } else { &names };
         return Err(refused(
             unknown,
-            format!("no such setting; the settings are: {}", one_line(&names, 1000)),
+            format!("no such setting; the settings are: {}", one_line(names, 1000)),
         ));
     }
     let mut present = schema.clone();

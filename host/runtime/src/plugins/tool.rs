@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use toolbay_core::call::fault::{Fault, FaultKind};
 use toolbay_core::call::invoke::nested::{InvokeGrant, ToolCaller};
 use toolbay_core::call::invoke::{BoxFuture, Failure, Invoke, ToolOutcome};
 use toolbay_core::call::{AdmittedCall, CallContext};
 use toolbay_core::tool::content::ToolOutput;
+use toolbay_core::tool::fault::{Fault, FaultKind};
 use toolbay_policy::limits::{CallLimits, Usage};
 use toolbay_policy::name::ToolName;
 use wasmtime::Store;

@@ -19,7 +19,7 @@ use std::time::Duration;
 use rustix::process::{Resource, Rlimit, getrlimit, nice, setrlimit};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt};
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 
 use crate::capability::process::sandbox::{self, Confinement};
 use crate::engine::{AsyncSupport, Engine, EngineKind, Metering};

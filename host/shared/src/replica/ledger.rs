@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio_util::task::AbortOnDropHandle;
-use toolbay_core::call::shared::{Budget, Ledger, LedgerError};
+use toolbay_core::session::ledger::{Budget, Ledger, LedgerError};
 
 use super::StatusError;
 use crate::clock::now;

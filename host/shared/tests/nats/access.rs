@@ -61,7 +61,7 @@ async fn the_printed_permissions_are_enough_and_no_more() {
         Replica::start(connection.clone(), settings, std::sync::Arc::clone(&journal) as _).await.unwrap();
     until("the replica is in contact", || own.status().refusing.is_none()).await;
     until("the epoch is applied", || *journal.applied.lock() == [1]).await;
-    let budget = toolbay_core::call::shared::Budget { calls: Some(5), cost_usd: None };
+    let budget = toolbay_core::session::ledger::Budget { calls: Some(5), cost_usd: None };
     own.shared_state().ledger.take_call("team", budget).await.unwrap();
     let cancel = tokio_util::sync::CancellationToken::new();
     own.shared_state().leases.acquire("queue", &cancel).await.unwrap().release();

@@ -1,7 +1,7 @@
 //! Budgets that replicas share.
 
 use futures_util::FutureExt;
-use toolbay_core::call::shared::{Budget, LedgerError};
+use toolbay_core::session::ledger::{Budget, LedgerError};
 
 use crate::server::{NatsServer, until};
 

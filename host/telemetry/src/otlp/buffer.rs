@@ -8,9 +8,9 @@ use prometheus_client::metrics::counter::Counter;
 use tokio::sync::Notify;
 use toolbay_core::audit::AuditRecord;
 use toolbay_core::audit::observer::AuditObserver;
-use toolbay_core::call::refusal::RefusalReason;
 use toolbay_core::call::trace::{CallTrace, TraceNotes};
 use toolbay_core::tool::ToolSource;
+use toolbay_core::tool::refusal::RefusalReason;
 use toolbay_policy::limits::Usage;
 
 use super::durations::Durations;

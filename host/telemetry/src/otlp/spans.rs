@@ -9,9 +9,9 @@
 
 use std::time::Duration;
 
-use toolbay_core::call::refusal::RefusalReason;
 use toolbay_core::call::trace::{HttpRequestSpan, RequestTrace, RequestTransport, TraceParent};
 use toolbay_core::tool::ToolSource;
+use toolbay_core::tool::refusal::RefusalReason;
 
 use super::buffer::FinishedCall;
 use super::protobuf::{Attribute, AttributeValue, Message};

@@ -3,7 +3,7 @@
 use tokio_util::sync::CancellationToken;
 use toolbay::{Host, PluginId, PluginInfo};
 use toolbay_core::call::compute::ComputePool;
-use toolbay_core::output::reduce::ReduceContext;
+use toolbay_core::call::reduce::ReduceContext;
 use toolbay_core::registry::ReducerEntry;
 use toolbay_core::tool::content::{ToolOutput, ToolResult};
 

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use toolbay::Filter;
-use toolbay_policy::text::first_sentence;
+use toolbay_policy::excerpt::first_sentence;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 

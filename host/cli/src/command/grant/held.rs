@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use toolbay::{HeldUpdate, Host, PluginId, PluginInfo, Policy};
 use toolbay_core::tool::PluginOrigin;
 use toolbay_distribution::lock::LockedPlugin;
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 
 use super::INDENT;
 use crate::command::add;

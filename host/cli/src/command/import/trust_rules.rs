@@ -9,7 +9,7 @@ use toolbay_distribution::archive::{ArchivedIdentity, ArchivedRule};
 use toolbay_distribution::digest::BlobDigest;
 use toolbay_distribution::signature::key::PublicKey;
 use toolbay_distribution::signature::keyless::TrustRoot;
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 
 use crate::command::args::SetupArgs;
 use crate::command::named_path::path_failure;

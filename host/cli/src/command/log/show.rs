@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anstyle::Style;
 use serde_json::{Value, json};
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 
 use super::{UNFINISHED, text};
 use crate::command::args::StatsGroup;

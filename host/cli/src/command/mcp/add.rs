@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::json;
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, Value};
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::name::PluginId;
-use toolbay_policy::text::one_line;
 
 use crate::CommandStatus;
 use crate::command::args::{AddArgs, SetupArgs};

@@ -8,8 +8,8 @@ use anyhow::{Result, anyhow};
 use serde_json::json;
 use toolbay::core::call::invoke::BoxFuture;
 use toolbay_mcp::client::{self, AuthorizationHandler, TokenRevocation};
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::mcp_server::McpServer;
-use toolbay_policy::text::one_line;
 
 use crate::command::args::SetupArgs;
 use crate::command::setup::{self, HostPurpose};

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use toml_edit::{Array, DocumentMut, InlineTable, Table, value};
 use toolbay::{OpenApiInfo, Policy};
 use toolbay_core::registry::ToolEntry;
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::{DocumentLocation, OpenApiService};
 
 use crate::command::args::{DocumentArgs, SetupArgs};

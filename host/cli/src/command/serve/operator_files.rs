@@ -3,7 +3,7 @@
 use futures_util::future::BoxFuture;
 use toolbay::Host;
 use toolbay_admin::files::{GrantError, HeldPlugin, OperatorFiles};
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 
 use crate::command::args::SetupArgs;
 use crate::command::grant::pending::{WaitingPlugin, waiting_plugins};

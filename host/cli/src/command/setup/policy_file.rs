@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
 use toolbay::Policy;
-use toolbay::policy::text::one_line;
+use toolbay::policy::excerpt::one_line;
 use toolbay::policy::{PolicyCheck, PolicyFinding, Severity};
 
 use super::{current_dir, user_dir};

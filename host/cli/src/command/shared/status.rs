@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Error, Result};
 use serde::Serialize;
 use toolbay_policy::Policy;
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 use toolbay_shared::nats::Record;
 use toolbay_shared::protocol::liveness::Beat;
 use toolbay_shared::publication::{EpochGap, Publication, PublishedEpoch};

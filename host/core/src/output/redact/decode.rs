@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use toolbay_policy::text;
+use toolbay_policy::hidden_chars;
 
 /// An encoding.
 pub(super) struct Encoding {
@@ -59,7 +59,7 @@ const HIDDEN_MARKS: &[u8] =
 
 /// What is removed from texts.
 pub(super) const REMOVALS: [Encoding; 2] = [
-    // A cleaner removes hidden characters ([`text::hidden_chars`]), apart from line breaks and tabs.
+    // A cleaner removes hidden characters ([`hidden_chars::hidden_chars`]), apart from line breaks and tabs.
     Encoding { marks: HIDDEN_MARKS, decode_piece: remove_hidden },
     // A terminal, and the reducer for its output, also removes the control sequences of ECMA-48, such as colours.
     Encoding { marks: HIDDEN_MARKS, decode_piece: remove_sequence },
@@ -288,7 +288,8 @@ fn remove_hidden(text: &[u8]) -> Option<DecodedPiece> {
 /// Whether a cleaner removes a character.
 fn is_hidden(c: char) -> bool {
     !matches!(c, '\n' | '\t')
-        && (text::is_hidden(c) || text::hidden_chars(c.encode_utf8(&mut [0; 4])).next().is_some())
+        && (hidden_chars::is_hidden(c)
+            || hidden_chars::hidden_chars(c.encode_utf8(&mut [0; 4])).next().is_some())
 }
 
 /// The length of a control sequence of ECMA-48 at the start of a text: CSI with its parameters, a string such as OSC up to

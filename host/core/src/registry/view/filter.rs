@@ -8,9 +8,9 @@ use std::sync::Arc;
 use toolbay_policy::Profile;
 use toolbay_policy::refusal::PolicyRefusal;
 
-use crate::call::refusal::RefusalReason;
 use crate::registry::{Catalog, ToolEntry};
 use crate::tool::ToolSource;
+use crate::tool::refusal::RefusalReason;
 
 /// The filter of a view.
 ///

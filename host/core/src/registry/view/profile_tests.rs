@@ -6,9 +6,9 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use toolbay_policy::Policy;
 
+use crate::registry::testing::{mcp_tool, native_tool, plugin_tool};
 use crate::registry::view::{Filter, View};
 use crate::registry::{Bundle, Catalog, Registry};
-use crate::testing::{mcp_tool, native_tool, plugin_tool};
 
 fn parse(text: &str) -> Policy {
     Policy::parse(text, Path::new("/w"), None).unwrap()

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use toolbay_policy::Policy;
 
 use super::*;
+use crate::registry::testing::{mcp_tool, native_tool, plugin_tool, reducer};
 use crate::registry::{Registry, ToolFlags};
-use crate::testing::{mcp_tool, native_tool, plugin_tool, reducer};
 
 const NAMES: [&str; 8] =
     ["n", "math__add", "p__a", "p__b", "q__a", "mcp__gh__a", "mcp__gh__b", "mcp__web__a"];

@@ -1,6 +1,6 @@
 use super::*;
+use crate::registry::testing::{mcp_tool, native_tool, plugin_tool, reducer};
 use crate::registry::{Bundle, Registry, SourceState};
-use crate::testing::{mcp_tool, native_tool, plugin_tool, reducer};
 use crate::tool::ToolDef;
 use crate::tool::content::ErrorCode;
 use std::collections::BTreeSet;

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use toolbay_policy::excerpt::one_line;
+use toolbay_policy::hidden_chars::first_hidden;
 use toolbay_policy::name::ToolName;
-use toolbay_policy::text::{first_hidden, one_line};
 
 use super::fill::{is_name, placeholders};
 use super::{

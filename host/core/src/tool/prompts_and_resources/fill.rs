@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 
 use super::{MAX_ARGUMENT_BYTES, MAX_FILLED_BYTES, MessageContent, Prompt, PromptMessage, ResourceTemplate};
 

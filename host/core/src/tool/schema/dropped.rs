@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn ten_thousand_keywords_make_one_short_line_with_a_count() {
         let mut dropped = DroppedKeywords::default();
-        let clean = |text: &str, most: usize| toolbay_policy::text::one_line(text, most);
+        let clean = |text: &str, most: usize| toolbay_policy::excerpt::one_line(text, most);
         for n in 0..10_000 {
             dropped.add(&format!("/properties/{n}{}/type", "x".repeat(1000)), "is odd\n\u{1b}[31m", &clean);
         }

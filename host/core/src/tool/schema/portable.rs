@@ -12,7 +12,7 @@
 //! what cannot be written in such a form.
 
 use serde_json::{Map, Value, json};
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 
 use super::keyword::Content;
 

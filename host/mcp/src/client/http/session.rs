@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use toolbay_core::call::server_connector::{ConnectorRequest, ConnectorResponse};
 
 use super::super::bounds::{MAX_ERROR_BODY, NOTIFY_TIMEOUT, SESSION_PROBE_INTERVAL, STABLE_AFTER};
-use super::super::link::LinkError;
+use super::super::link_request::LinkError;
 use super::{HttpLink, SESSION_HEADER, StreamEnd, bearer, is_event_stream, is_success};
 use crate::protocol::message::{self, INTERNAL_ERROR, METHOD_NOT_FOUND, RpcResult};
 use crate::protocol::sse::SseParser;

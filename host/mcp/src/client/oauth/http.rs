@@ -9,10 +9,10 @@ use futures_util::StreamExt as _;
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use toolbay_core::call::server_connector::{ConnectorResponse, OAuthRequest, ServerConnector};
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::mcp_server::HttpServerConfig;
 use toolbay_policy::name::PluginId;
 use toolbay_policy::quantity;
-use toolbay_policy::text::one_line;
 use url::{Host, Url};
 
 use super::OAuthError;

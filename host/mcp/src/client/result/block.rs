@@ -6,7 +6,7 @@ use toolbay_core::output::base64;
 use toolbay_core::tool::content::{
     self, Blob, BlockAnnotations, BlockBody, ContentBlock, EmbeddedResource, ResourceBody, ResourceLink, Role,
 };
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 
 use crate::protocol::bounded;
 use crate::protocol::bounds::MAX_UNREDACTED_CHARS;

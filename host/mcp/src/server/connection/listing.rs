@@ -7,13 +7,13 @@ use std::time::Duration;
 use rmcp::model::{CacheScope, ErrorData, PaginatedRequestParams, ResourceContents};
 use serde::Serialize;
 use serde_json::json;
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 
-use super::{McpConnection, to_millis};
+use super::McpConnection;
 use crate::client::ResourceAddress;
 use crate::protocol::pages::Cursor;
 use crate::server::changes::{self, ServedList};
-use crate::server::convert::{ToolForm, ToolListItem};
+use crate::server::convert::{ToolForm, ToolListItem, to_millis};
 use crate::server::request::{CacheHints, EncodedResult, RequestContext};
 use crate::server::{outputs, prompts_and_resources, session_attachments};
 

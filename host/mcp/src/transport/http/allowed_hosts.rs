@@ -7,8 +7,8 @@ use std::net::{IpAddr, SocketAddr};
 use axum::http::header::{HOST, ORIGIN};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Uri};
+use toolbay_policy::excerpt;
 use toolbay_policy::serve::ServePolicy;
-use toolbay_policy::text;
 
 /// Longest name in an error response, in characters.
 const MAX_SHOWN: usize = 100;
@@ -78,7 +78,7 @@ impl AllowedHosts {
         if self.hosts.contains(&host) || self.hosts.contains(&bare) {
             return Ok(host);
         }
-        let shown = text::one_line(&host, MAX_SHOWN);
+        let shown = excerpt::one_line(&host, MAX_SHOWN);
         Err(format!(
             "`{shown}` is not a name of this server; to add it, the operator can write in the policy: [serve] hosts = [\"{shown}\"]"
         ))
@@ -99,7 +99,7 @@ impl AllowedHosts {
         if self.local_pages && is_local_origin(&origin) {
             return Ok(None);
         }
-        let shown = text::one_line(&origin, MAX_SHOWN);
+        let shown = excerpt::one_line(&origin, MAX_SHOWN);
         Err(format!(
             "pages from `{shown}` may not use this server; to allow them, the operator can write in the policy: \
              [serve] origins = [\"{shown}\"]"

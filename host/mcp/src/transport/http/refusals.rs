@@ -10,7 +10,7 @@ use axum::http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
 use parking_lot::Mutex;
 use toolbay_core::audit::refusals::{RefusalCounter, RefusalHandling, RefusalKind};
 use toolbay_core::audit::{self, AuditSink, RefusalCountRecord, RequestRecord};
-use toolbay_policy::text;
+use toolbay_policy::excerpt;
 
 /// Why a request was refused, for the audit. Stored as a response extension.
 #[derive(Debug, Clone, Copy)]
@@ -110,8 +110,8 @@ impl RefusedRequests {
         if refusal == RefusalHandling::Listed {
             let RequestRecord { client, token, reason, status, .. } = record;
             let token = token.as_deref().unwrap_or_default();
-            let path = text::one_line(&record.path, audit::MAX_TEXT);
-            let host = record.host.as_deref().map(|host| text::one_line(host, audit::MAX_TEXT));
+            let path = excerpt::one_line(&record.path, audit::MAX_TEXT);
+            let host = record.host.as_deref().map(|host| excerpt::one_line(host, audit::MAX_TEXT));
             let host = host.unwrap_or_default();
             tracing::warn!(target: "toolbay::audit", client, token, reason, status, path, host, "a request was refused");
         }

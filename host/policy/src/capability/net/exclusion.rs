@@ -48,7 +48,7 @@ pub(super) fn parse_list(
     texts: &[String],
     parse: impl Fn(&str) -> Result<NetRule, String>,
 ) -> Result<Vec<NetRule>, String> {
-    let shown = |text: &str| crate::text::one_line(text, 200);
+    let shown = |text: &str| crate::excerpt::one_line(text, 200);
     let (narrow, wide): (Vec<&String>, Vec<&String>) =
         texts.iter().partition(|text| text.starts_with('!') && !text.contains(AND));
     if wide.is_empty() && !narrow.is_empty() {

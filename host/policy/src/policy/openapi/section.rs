@@ -17,17 +17,17 @@ use super::{
 use crate::capability::list::RuleList;
 use crate::capability::net::NetRule;
 use crate::capability::secret;
+use crate::excerpt::one_line;
 use crate::limits::table::{self, LimitFlag};
 use crate::limits::{CallLimits, CallLimitsPatch};
 use crate::name::{PluginId, ToolName};
 use crate::output::{OutputSettings, Truncation};
 use crate::permission::Action;
-use crate::policy::file::normalize_sha256;
+use crate::policy::pin::normalize_sha256;
 use crate::policy::problem::{PolicyProblem, nest_under};
 use crate::quantity::unit::{OptionalQuantity, Time};
 use crate::route::OutboundRoute;
 use crate::schema::ToolKey;
-use crate::text::one_line;
 
 /// Most sections of a policy.
 pub(super) const MAX_SECTIONS: usize = 100;

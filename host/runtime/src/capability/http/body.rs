@@ -297,7 +297,10 @@ fn body_error(network: &CallNetwork, error: &std::io::Error, limit: Limit) -> Ne
 
 /// The root cause of an error, redacted: a peer can choose the text (the debug data of an HTTP/2 GOAWAY).
 pub(super) fn error_text(network: &CallNetwork, error: &(dyn std::error::Error + 'static)) -> String {
-    toolbay_policy::text::one_line(&secret_injection::scrub_text(network, dispatch::root_cause(error)), 300)
+    toolbay_policy::excerpt::one_line(
+        &secret_injection::scrub_text(network, dispatch::root_cause(error)),
+        300,
+    )
 }
 
 async fn read_at_most(reader: impl AsyncRead, most: u64) -> std::io::Result<(Vec<u8>, bool)> {

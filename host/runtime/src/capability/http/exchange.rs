@@ -7,7 +7,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::header::{ACCEPT_ENCODING, HeaderValue, LOCATION, RETRY_AFTER, USER_AGENT};
 use hyper::{HeaderMap, Response, StatusCode};
 use toolbay_policy::capability::net::NetTarget;
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 use url::Url;
 
 use super::body::{self, ResponseBody};
@@ -95,7 +95,7 @@ fn after_answer(error: NetError, answered: Option<&str>) -> NetError {
 
 /// Parses a URL, relative to `base` if given. The fragment never leaves the host.
 fn parse_url(base: Option<&Url>, text: &str) -> Result<Url, String> {
-    let shown = || toolbay_policy::text::one_line(text, 200);
+    let shown = || toolbay_policy::excerpt::one_line(text, 200);
     if text.len() > MAX_URL {
         return Err(format!("a URL can have at most {MAX_URL} bytes"));
     }
@@ -157,7 +157,7 @@ impl Hop {
             _ => false,
         };
         let target = NetTarget::request(if as_get { "GET" } else { method }, &url).map_err(|why| {
-            let to = toolbay_policy::text::one_line(url.scheme(), 40);
+            let to = toolbay_policy::excerpt::one_line(url.scheme(), 40);
             NetError::Denied(format!(
                 "`{}` redirects to a `{to}` URL, which is not followed: {why}",
                 self.target.host()

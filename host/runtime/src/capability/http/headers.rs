@@ -57,7 +57,7 @@ pub(super) fn parse(headers: &[(String, String)]) -> Result<HeaderMap, NetError>
     }
     let mut map = HeaderMap::with_capacity(headers.len() + HOST_HEADERS);
     for (name, value) in headers {
-        let shown = toolbay_policy::text::one_line(name, 100);
+        let shown = toolbay_policy::excerpt::one_line(name, 100);
         let Ok(name) = HeaderName::from_bytes(name.as_bytes()) else {
             return invalid(format!("`{shown}` is not a valid header name"));
         };

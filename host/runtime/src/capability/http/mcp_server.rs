@@ -13,9 +13,9 @@ use hyper::header::{ACCEPT_ENCODING, HeaderMap, HeaderName, HeaderValue, LOCATIO
 use ipnet::IpNet;
 use toolbay_core::call::server_connector::{self, BodyStream, ConnectorError};
 use toolbay_policy::capability::net::NetTarget;
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::mcp_server::{HttpServerConfig, SecretHeader};
 use toolbay_policy::name::PluginId;
-use toolbay_policy::text::one_line;
 use url::Url;
 use zeroize::Zeroizing;
 

@@ -14,10 +14,10 @@ use toolbay_core::call::server_connector::{
 };
 use toolbay_policy::capability::net::NetTarget;
 use toolbay_policy::capability::secret;
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::mcp_server::HttpServerConfig;
 use toolbay_policy::name::PluginId;
 use toolbay_policy::refusal::PolicyRefusal;
-use toolbay_policy::text::one_line;
 use url::{Url, form_urlencoded};
 use zeroize::Zeroizing;
 

@@ -11,10 +11,10 @@ use ipnet::IpNet;
 use toolbay_core::call::server_connector::ConnectorError;
 use toolbay_policy::capability::net::NetTarget;
 use toolbay_policy::capability::net::address::{self, AddressError};
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::name::PluginId;
 use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_policy::route::OutboundRoute;
-use toolbay_policy::text::one_line;
 
 use super::HttpClient;
 use super::body::ResponseBody;

@@ -12,9 +12,9 @@ use hyper_util::client::proxy::matcher::Matcher;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use toolbay_core::http_challenge::HttpChallenge;
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::name::PluginId;
 use toolbay_policy::quantity;
-use toolbay_policy::text::one_line;
 use url::Url;
 
 use super::call_network::NetError;

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::{self, CertificateError, ClientConfig, RootCertStore};
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 
 use crate::plugins::digest::{Digest, sha256};
 use crate::storage::regular::read_regular;

@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use keyring_core::{CredentialStore, Error};
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 use zeroize::Zeroizing;
 
 /// The service name of the entries.

@@ -16,9 +16,9 @@ use secrecy::ExposeSecret;
 use toolbay_core::output::redact::{self, Redactor};
 use toolbay_policy::capability::net::NetTarget;
 use toolbay_policy::capability::secret::add_hint;
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_policy::rule::GrantRule as _;
-use toolbay_policy::text::one_line;
 use url::Url;
 use zeroize::Zeroizing;
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use toolbay_core::tool::manifest::{CapabilityDeclaration, Manifest, ToolManifest};
 use toolbay_policy::capability::CapabilityKind;
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 use wasmtime::component::types::Type;
 
 use super::{

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 use toolbay_core::tool::content::{ErrorCode, ToolError};
 use toolbay_core::tool::manifest::{HandlerRequest, RequestTemplate};
-use toolbay_policy::text::one_line;
+use toolbay_policy::excerpt::one_line;
 use wasmtime::Store;
 use wasmtime::component::{ComponentExportIndex, Instance, InstancePre, Resource};
 use wasmtime_wasi_http::p2::bindings::http::types::Scheme;

@@ -236,7 +236,7 @@ impl SchemaBuilder {
 
 /// Shortens a name for messages.
 fn shorten_name(name: &str) -> String {
-    toolbay_policy::text::one_line(name, 80)
+    toolbay_policy::excerpt::one_line(name, 80)
 }
 
 fn integer(least: impl Into<Value>, most: impl Into<Value>) -> Value {

@@ -1,0 +1,101 @@
+//! A call whose tool calls others, as its nested calls see it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use crate::call::CallContext;
+use crate::call::compute::ComputeQueue;
+use crate::call::invoke::nested::InvokeGrant;
+use crate::call::shared::CallRights;
+use crate::call::trace::CallTrace;
+use crate::tool::refusal::{Refusal, RefusalReason};
+
+/// A call that makes nested calls.
+#[derive(Debug)]
+pub(crate) struct ParentCall {
+    ctx: Arc<CallContext>,
+    /// The tools that the calling tool may call.
+    grant: Arc<dyn InvokeGrant>,
+    /// Whether a nested call returned untrusted text.
+    returned_untrusted: AtomicBool,
+    /// The depth of the call: 0 for a model's call.
+    depth: usize,
+    /// The number of nested calls below the model's call so far.
+    nested_count: Arc<AtomicU32>,
+}
+
+impl ParentCall {
+    /// A call that runs with `ctx` in this batch.
+    pub(crate) fn new(
+        ctx: &Arc<CallContext>,
+        grant: &Arc<dyn InvokeGrant>,
+        above: Option<&Arc<Self>>,
+    ) -> Self {
+        Self {
+            ctx: Arc::clone(ctx),
+            grant: Arc::clone(grant),
+            returned_untrusted: AtomicBool::new(false),
+            depth: above.map_or(0, |parent| parent.depth + 1),
+            nested_count: above.map_or_else(Arc::default, |parent| Arc::clone(&parent.nested_count)),
+        }
+    }
+
+    pub(crate) fn id(&self) -> &str {
+        &self.ctx.call_id
+    }
+
+    /// The depth of the call: 0 for a model's call.
+    pub(crate) fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// Whether the grant of the calling tool includes this tool.
+    pub(crate) fn allows(&self, tool: &str) -> bool {
+        self.grant.allows(tool)
+    }
+
+    /// As [`ToolCaller::count`](crate::call::invoke::nested::ToolCaller::count).
+    pub(crate) fn count(&self, calls: u32, most: u32) -> Option<u32> {
+        let more = |made: u32| made.checked_add(calls).filter(|made| *made <= most);
+        self.nested_count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()
+    }
+
+    /// Adds a hint for the operator to the call.
+    pub(crate) fn add_hint(&self, hint: String) {
+        self.ctx.add_hint(hint);
+    }
+
+    /// Where work on the data of the calling tool runs.
+    pub(crate) fn compute_queue(&self) -> ComputeQueue {
+        self.ctx.compute_queue()
+    }
+
+    /// What the call may lose while it runs.
+    pub(crate) fn rights(&self) -> Option<&CallRights> {
+        self.ctx.rights()
+    }
+
+    pub(crate) fn trace(&self) -> Option<&CallTrace> {
+        self.ctx.trace.as_deref()
+    }
+
+    /// Refuses a tool outside of the calling tool's grant, before the calling tool learns whether it exists.
+    pub(crate) fn check_grant(&self, tool: &str) -> Result<(), Refusal> {
+        if self.grant.allows(tool) {
+            return Ok(());
+        }
+        let refusal = self.grant.refusal(tool);
+        let text = refusal.for_model(&self.ctx.tool);
+        Err(Refusal::new(RefusalReason::Invoke, text).with_subject("denied").with_hint(refusal.hint))
+    }
+
+    /// Whether a nested call returned untrusted text.
+    pub(crate) fn returned_untrusted(&self) -> bool {
+        self.returned_untrusted.load(Ordering::Acquire)
+    }
+
+    /// Records that a nested call returned untrusted text.
+    pub(crate) fn note_untrusted(&self) {
+        self.returned_untrusted.store(true, Ordering::Release);
+    }
+}

@@ -1,0 +1,11 @@
+//! The pin of a file in a policy: its SHA-256.
+
+/// Checks a SHA-256 in hex and converts it to lower case.
+pub(super) fn normalize_sha256(sha256: &mut Option<String>) -> Result<(), String> {
+    let Some(digest) = sha256 else { return Ok(()) };
+    digest.make_ascii_lowercase();
+    match digest.len() == 64 && digest.bytes().all(|b| b.is_ascii_hexdigit()) {
+        true => Ok(()),
+        false => Err("`sha256` is not 64 hex digits".to_owned()),
+    }
+}
