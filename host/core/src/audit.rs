@@ -21,6 +21,7 @@ use std::sync::{Arc, OnceLock};
 
 use serde::Serialize;
 use toolbay_policy::consent::Authority;
+use toolbay_policy::hint::Hint;
 use toolbay_policy::limits::LimitHit;
 use toolbay_policy::limits::Usage;
 use toolbay_policy::text;
@@ -92,9 +93,9 @@ pub struct AuditRecord {
     pub uses: Vec<CapabilityUse>,
     /// The number of uses beyond that limit.
     pub uses_not_kept: u32,
-    /// The policy lines that would allow the refused operations, for the operator ([`toolbay_policy::refusal`]).
+    /// What would allow the refused operations, for the operator.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub hints: Vec<String>,
+    pub hints: Vec<Hint>,
     /// The resource usage of the guest; all zero if no tool ran.
     pub usage: Usage,
     /// The cost in US dollars, as the tool reported it. A failed call may have a cost, too.

@@ -10,6 +10,7 @@ pub mod admin;
 pub mod audit_policy;
 pub mod capability;
 pub mod consent;
+pub mod hint;
 pub mod limits;
 pub mod mcp_server;
 pub mod name;

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 pub(crate) use call::limit_rows;
 pub use call::{CallLimits, CallLimitsPatch, DEFAULT_RESULT_BYTES, Limit, MAX_MEMORY_BYTES};
-pub use hit::LimitHit;
+pub use hit::{LimitHit, LimitSetting};
 pub use host::{HostLimits, HostLimitsPatch, MIN_GUEST_MEMORY, MIN_OUTBOX, MIN_RESULT_MEMORY};
 
 use crate::name::ToolName;

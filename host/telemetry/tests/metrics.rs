@@ -20,7 +20,7 @@ use toolbay_core::call::shared::{
 };
 use toolbay_core::session::attachment_store::MemoryAttachmentStore;
 use toolbay_core::tool::ToolSource;
-use toolbay_policy::limits::LimitHit;
+use toolbay_policy::limits::{LimitHit, LimitSetting};
 use toolbay_policy::permission::Action;
 use toolbay_telemetry::{MAX_TOOLS, Metrics};
 
@@ -123,7 +123,8 @@ async fn every_metric_is_on_its_page() {
     one.source = Some(Arc::new(ToolSource::Builtin));
     one.permission =
         Some(Decision { action: Action::Deny, rule: None, of_profile: false, allowed: false, by: None });
-    one.limit = Some(LimitHit { name: "fuel", value: "1".to_owned(), setting: String::new() });
+    one.limit =
+        Some(LimitHit { name: "fuel", value: "1".to_owned(), setting: LimitSetting::Nothing(String::new()) });
     one.uses = vec![CapabilityUse { key: "net", what: "https://a".to_owned(), allowed: false }];
     (one.began, one.usage.peak_memory_bytes) = (true, 1 << 20);
     audit.record(one);

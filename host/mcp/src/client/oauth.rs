@@ -80,7 +80,7 @@ pub trait AuthorizationHandler: Send + Sync + fmt::Debug {
 
 /// Why there is no token. `Display` is for the operator: it has the policy lines that would help, and no credentials.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}", .0.in_one_sentence())]
+#[error("{}", .0.for_operator())]
 pub struct OAuthError(PolicyRefusal);
 
 impl OAuthError {

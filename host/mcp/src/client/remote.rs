@@ -8,8 +8,9 @@ use toolbay_core::call::fault::{Fault, FaultKind};
 use toolbay_core::call::invoke::{BoxFuture, Failure, Invoke, ToolOutcome};
 use toolbay_core::call::{AdmittedCall, CallContext};
 use toolbay_core::tool::content::{ErrorCode, ErrorDetails, ToolError, ToolOutput};
-use toolbay_policy::limits::LimitHit;
+use toolbay_policy::hint::Hint;
 use toolbay_policy::limits::Usage;
+use toolbay_policy::limits::{LimitHit, LimitSetting};
 use toolbay_policy::quantity;
 use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_policy::text::one_line;
@@ -185,7 +186,7 @@ impl RemoteTool {
         let limit = LimitHit {
             name: "timeout",
             value: quantity::show_duration(self.timeout),
-            setting: format!("[mcp.{}] timeout = …", self.server_name()),
+            setting: LimitSetting::key(format_args!("mcp.{}", self.server_name()), "timeout"),
         };
         Fault::by_limit(
             FaultKind::Deadline,
@@ -244,7 +245,7 @@ impl RemoteTool {
 }
 
 /// Keeps the hint of a fault, which has no field for it.
-fn add_hint(ctx: &CallContext, hint: Option<String>) {
+fn add_hint(ctx: &CallContext, hint: Option<Hint>) {
     if let Some(hint) = hint {
         ctx.add_hint(hint);
     }

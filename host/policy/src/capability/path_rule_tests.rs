@@ -166,7 +166,7 @@ fn a_refusal_names_the_list_that_refuses() {
             key: crate::policy::GrantKey::FsRead,
             line: wish,
         };
-        let hint = policy.advise(of, [&declared]).hint().replace('\n', " ");
+        let hint = policy.advise(of, [&declared]).hint().to_string().replace('\n', " ");
         assert_eq!(
             hint.trim_start_matches("To allow it, write in the policy: "),
             expected,

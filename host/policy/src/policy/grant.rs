@@ -7,6 +7,7 @@ use super::{AccessQuery, Advice, GrantKey, Grants, Policy, RuleLists};
 use crate::capability::kind::kinds;
 use crate::capability::path_rule;
 use crate::capability::{Capability, CapabilityKind, FROM_PROFILE};
+use crate::hint::Hint;
 use crate::name::{PluginId, ToolName};
 use crate::refusal::PolicyRefusal;
 use crate::rule::{self, GrantRule, intersect_lists};
@@ -29,7 +30,7 @@ pub struct GrantDecision {
 impl GrantDecision {
     /// Why nothing is granted: the policy lines that would grant it, or the reason why none can.
     #[must_use]
-    pub fn hint(&self) -> Option<String> {
+    pub fn hint(&self) -> Option<Hint> {
         self.advice.as_ref().map(Advice::hint)
     }
 }
