@@ -18,7 +18,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use toolbay_policy::hint::Hint;
@@ -255,11 +255,11 @@ struct SilentRefusal {
     only_on_failure: bool,
 }
 
-/// A use of a grant by a call, or a refused attempt.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct CapabilityUse {
+/// A use of a grant by a call, or a refused attempt. A reader of records has the key as a `String`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CapabilityUse<S = &'static str> {
     /// The policy key of the capability: `net`, `fs_read`, …
-    pub key: &'static str,
+    pub key: S,
     /// The target, cut and escaped.
     pub what: String,
     /// Whether the use was granted.
