@@ -127,9 +127,9 @@ impl<'a> Ruling<'a> {
         let tables = std::iter::once((None, self.policy)).chain(of_profile);
         let hints = tables.flat_map(|(profile, rules)| {
             let restrictions = rules.restrictions(entry.def.subject(&tags), self.args);
-            restrictions.map(move |outcome| remedy(entry.def.name.as_str(), profile, &outcome).into())
+            restrictions.map(move |outcome| Hint::from(remedy(entry.def.name.as_str(), profile, &outcome)))
         });
-        hints.reduce(|all: Hint, next: Hint| format!("{all}\n{next}").into())
+        hints.reduce(|all, next| format!("{all}\n{next}").into())
     }
 }
 

@@ -23,7 +23,6 @@ use tokio::sync::Semaphore;
 use toolbay_policy::capability::path_rule;
 use toolbay_policy::limits::Limit;
 use toolbay_policy::name::PluginId;
-use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_policy::{GrantKey, Policy, ProgramSection};
 
 use super::Capabilities;
