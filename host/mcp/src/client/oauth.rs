@@ -38,6 +38,7 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use toolbay_core::call::invoke::BoxFuture;
 use toolbay_core::call::server_connector::{ConnectorRequest, ServerConnector};
+use toolbay_policy::hint::{LineValue, PolicyLine, Remedy};
 use toolbay_policy::mcp_server::{HttpServerConfig, McpServer, OAuthClientSettings, ServerTransport};
 use toolbay_policy::name::PluginId;
 use toolbay_policy::quantity;
@@ -322,10 +323,9 @@ impl Authenticator {
         let outside =
             |allowed: &BTreeSet<String>| lacking.iter().find(|scope| !allowed.contains(*scope)).cloned();
         if let Some(scope) = self.settings.scopes.as_ref().and_then(outside) {
-            let hint = format!(
-                "to request it, write in the policy: [mcp.{}.oauth] scopes = [\"{scope}\"]",
-                self.name
-            );
+            let table = format!("[mcp.{}.oauth]", self.name);
+            let line = PolicyLine::new(table, "scopes", LineValue::List(vec![scope.clone()]));
+            let hint = Remedy::Set { purpose: "to request it".to_owned(), line };
             return Err(OAuthError::new(PolicyRefusal::new(format!("it wants the scope `{scope}`"), hint)));
         }
         if !lacking.is_subset(&now.wanted) {

@@ -86,7 +86,8 @@ fn with_flag(why: PolicyRefusal, about: &OpenApiService) -> String {
     });
     let flag = flag.map(|flag| format!("\nhere: {flag}")).unwrap_or_default();
     // `check` writes no section.
-    let section = format!("[{KIND}.{}]", if about.name.as_str() == CHECKED { "NAME" } else { about.name.as_str() });
+    let section =
+        format!("[{KIND}.{}]", if about.name.as_str() == CHECKED { "NAME" } else { about.name.as_str() });
     let named = why.map_texts(|text| text.replace(&format!("[{KIND}.{}]", about.name), &section));
     named.for_operator() + &flag
 }
