@@ -240,5 +240,9 @@ async fn structured_data_over_its_limit_becomes_text() {
     for part in ["{\"rows\":[\"row\"", "image/png of 60", "`result_bytes` is 32KiB"] {
         assert!(texts.contains(part), "{part}: {:?}", texts.replace("\"row\",", ""));
     }
-    assert!(said.hints.lines.iter().any(|line| line.contains("max_result_bytes")), "{:?}", said.hints);
+    assert!(
+        said.hints.lines.iter().any(|line| line.to_string().contains("max_result_bytes")),
+        "{:?}",
+        said.hints
+    );
 }

@@ -98,7 +98,10 @@ async fn a_tool_with_a_fuel_limit_is_metered_among_unmetered_ones() {
     let hold = host.provoke("alloc__hold", json!({"mib": 8}), SOON).await;
     let fault = fault(&hold);
     assert_eq!((fault.kind, hold.usage.fuel), (FaultKind::OutOfFuel, Some(2000)), "{fault}");
-    assert_eq!(fault.limit.as_ref().unwrap().setting, "[plugins.alloc.tools.hold.limits] fuel = …");
+    assert_eq!(
+        fault.limit.as_ref().unwrap().setting.to_string(),
+        "[plugins.alloc.tools.hold.limits] fuel = …"
+    );
     assert_eq!(host.provoke("alloc__reserve", json!({}), SOON).await.usage.fuel, None);
 }
 

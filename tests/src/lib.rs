@@ -245,7 +245,7 @@ pub fn model_reads(delivered: &CallResult) -> String {
 
 /// The hints for the operator about the refusals of a call.
 pub fn hints(delivered: &CallResult) -> String {
-    delivered.hints.lines.join("\n")
+    delivered.hints.lines.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
 /// The text of a successful result.

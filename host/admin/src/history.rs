@@ -139,7 +139,7 @@ impl AuditObserver for CallHistory {
 
 fn bytes_of(record: &AuditRecord) -> usize {
     let uses: usize = record.uses.iter().map(|used| used.what.len() + 48).sum();
-    let hints: usize = record.hints.iter().map(String::len).sum();
+    let hints: usize = record.hints.iter().map(|hint| hint.to_string().len()).sum();
     CALL_BYTES + uses + hints + record.reason.as_ref().map_or(0, String::len)
 }
 

@@ -209,7 +209,7 @@ pub(crate) fn unknown_tool(view: &View, name: &str) -> CommandError {
     if let Some(reason) = view.left_out_reason(name) {
         let error = CommandError::new("unknown_tool", format!("there is no tool `{name}`: {}", reason.text));
         return match &reason.hint {
-            Some(hint) => error.with_help(hint.clone()),
+            Some(hint) => error.with_help(hint.to_string()),
             None => error,
         };
     }

@@ -4,25 +4,27 @@ use std::fmt;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolbay_policy::permission::Action;
 
 use crate::tool::canonical::{self, Digest};
 
 /// The decision about a call, for the audit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
     /// The action that the rules chose.
     pub action: Action,
     /// The position of the matching rule among the `[[rule]]`s, from 1; absent if no rule matched.
     pub rule: Option<usize>,
     /// Whether the rules of the profile decided.
+    #[serde(default)]
     pub of_profile: bool,
     /// Whether the call was allowed.
     pub allowed: bool,
     /// The approver: `client`, `session`, `host`, or `before` for an earlier [`ApprovalReply::Always`]; absent if no
-    /// approval was needed.
+    /// approval was needed. A reader of records does not get it.
+    #[serde(skip_deserializing)]
     pub by: Option<&'static str>,
 }
 

@@ -7,6 +7,7 @@
 pub mod call_log;
 pub mod edits;
 pub mod observer;
+pub mod read;
 pub mod refusals;
 mod sink;
 pub mod timestamp;
@@ -19,9 +20,11 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use serde::Serialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use toolbay_policy::consent::Authority;
 use toolbay_policy::hidden_chars;
+use toolbay_policy::hint::Hint;
 use toolbay_policy::limits::LimitHit;
 use toolbay_policy::limits::Usage;
 
@@ -42,9 +45,11 @@ pub const MAX_REASON: usize = 500;
 /// listed.
 pub const MAX_LINE: usize = 64 << 10;
 
-/// The record of a call.
-#[derive(Debug, Clone, Serialize)]
-pub struct AuditRecord {
+/// The record of a call. The host writes words that it knows (`S`) and reasons that it has types for (`R`); a reader gets
+/// texts ([`read::CallRecord`]).
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AuditRecord<S = &'static str, R = RefusalReason> {
     /// The caller's id of the call, cut to [`MAX_TEXT`].
     pub call_id: Arc<str>,
     /// The id of the parent call, if a tool made the call; cut to [`MAX_TEXT`].
@@ -68,13 +73,16 @@ pub struct AuditRecord {
     pub client_name: Option<String>,
     /// The profile of the call.
     pub profile: Option<String>,
-    /// The caller's trace (`traceparent` of W3C Trace Context).
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// The caller's trace (`traceparent` of W3C Trace Context). A reader does not get it.
+    #[serde(skip_deserializing, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<TraceParent>,
     /// SHA-256 of the call, `{"args":…,"tool":…}` in canonical form ([`crate::tool::canonical`]). Equal calls have
-    /// equal digests. Absent if the arguments were not parsed.
+    /// equal digests. Absent if the arguments were not parsed. A reader does not get it.
+    #[serde(skip_deserializing)]
     pub call_sha256: Option<Digest>,
-    /// SHA-256 of the arguments in canonical form ([`crate::tool::canonical`]); absent if they were not parsed.
+    /// SHA-256 of the arguments in canonical form ([`crate::tool::canonical`]); absent if they were not parsed. A reader
+    /// does not get it.
+    #[serde(skip_deserializing)]
     pub args_sha256: Option<Digest>,
     /// The number of the published epoch that judged the call, if several servers share the policy.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -82,19 +90,19 @@ pub struct AuditRecord {
     /// The decision of the permission rules; absent without rules.
     pub permission: Option<Decision>,
     /// The outcome: `ok`, an error code, a fault, or `host_failed`. A call whose caller went away is `cancelled`.
-    pub outcome: &'static str,
+    pub outcome: S,
     /// Why the host refused the call before its tool was started; absent for all other calls.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub refusal: Option<RefusalReason>,
+    pub refusal: Option<R>,
     /// The limit that ended the call.
-    pub limit: Option<LimitHit>,
+    pub limit: Option<LimitHit<S>>,
     /// The uses of grants and the refused attempts, without duplicates: at most 64.
-    pub uses: Vec<CapabilityUse>,
+    pub uses: Vec<CapabilityUse<S>>,
     /// The number of uses beyond that limit.
     pub uses_not_kept: u32,
-    /// The policy lines that would allow the refused operations, for the operator ([`toolbay_policy::refusal`]).
+    /// What would allow the refused operations, for the operator.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub hints: Vec<String>,
+    pub hints: Vec<Hint>,
     /// The resource usage of the guest; all zero if no tool ran.
     pub usage: Usage,
     /// The cost in US dollars, as the tool reported it. A failed call may have a cost, too.
@@ -111,7 +119,7 @@ pub struct AuditRecord {
     /// Characters of the text before it was cut; absent if it was not cut.
     pub cut_from_chars: Option<usize>,
     /// The outcome of the reducer, if the tool has one.
-    pub reducer: Option<&'static str>,
+    pub reducer: Option<S>,
     /// The caller's reason for the call ([`crate::tool::toolcall_reason`]), cut to [`MAX_REASON`] and redacted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -125,7 +133,7 @@ pub struct AuditRecord {
     pub trace: Option<Arc<CallTrace>>,
 }
 
-impl AuditRecord {
+impl<S, R> AuditRecord<S, R> {
     /// Whether the host refused the call before a tool was started. The audit may count such records instead of listing
     /// them.
     #[must_use]
@@ -133,10 +141,11 @@ impl AuditRecord {
         self.refusal.is_some()
     }
 
-    /// The time in which the call did not wait, in microseconds. A person who thinks makes no tool slow.
+    /// The time in which the call did not wait, in microseconds. A person who thinks makes no tool slow. Records of older
+    /// versions have the wait for a place only.
     #[must_use]
     pub fn working_us(&self) -> u64 {
-        self.duration_us.saturating_sub(self.waited_us)
+        self.duration_us.saturating_sub(self.waited_us.max(self.usage.queued_us))
     }
 
     /// The client for counting refusals: the agent, the session or the platform, whichever is known first. In a session
@@ -149,7 +158,7 @@ impl AuditRecord {
 }
 
 /// The id that connects the start line of a call with its record. A random part makes it unique across processes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct StartId {
     process: u64,
     call: u64,
@@ -178,13 +187,25 @@ impl Serialize for StartId {
     }
 }
 
+impl<'de> Deserialize<'de> for StartId {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        let parts = text.split_once('-');
+        let id = parts.and_then(|(process, call)| {
+            Some(Self { process: u64::from_str_radix(process, 16).ok()?, call: call.parse().ok()? })
+        });
+        id.ok_or_else(|| D::Error::custom("no id of a start line"))
+    }
+}
+
 /// The start line of a call that is about to run. If the process crashes, the audit shows that the call may have had
 /// effects.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CallStart {
     /// The id that the record of the call repeats.
     pub start_id: StartId,
     /// See [`AuditRecord::call_id`].
+    #[serde(default)]
     pub call_id: Arc<str>,
     /// The name of the tool.
     pub tool: Arc<str>,
@@ -197,19 +218,21 @@ pub struct CallStart {
     /// See [`AuditRecord::profile`].
     pub profile: Option<Arc<str>>,
     /// See [`AuditRecord::args_sha256`].
+    #[serde(skip_deserializing)]
     pub args_sha256: Option<Digest>,
 }
 
 /// The record of an HTTP request that was refused before it reached a tool.
-#[derive(Debug, Clone, Serialize)]
-pub struct RequestRecord {
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RequestRecord<S = &'static str> {
     /// The address of the client.
     pub client: String,
     /// The name of the token that the request had, if it is known: `token:ci`. It is never the token itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
     /// The reason: `host`, `origin`, `token_missing`, …
-    pub reason: &'static str,
+    pub reason: S,
     /// The status of the response.
     pub status: u16,
     /// The method, cut to [`MAX_TEXT`].
@@ -221,11 +244,12 @@ pub struct RequestRecord {
 }
 
 /// The record of an operator's action on running calls or tools.
-#[derive(Debug, Clone, Serialize)]
-pub struct ActionRecord {
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ActionRecord<S = &'static str> {
     /// The action: `cancel`, `stop`, `resume`, `reload`, `disable`, `enable`, `approve`, `refuse`, or that a file was edited:
     /// `policy`, `tokens`, `admin_tokens`.
-    pub action: &'static str,
+    pub action: S,
     /// What it applies to, cut to [`MAX_TEXT`]; absent if it applies to the whole server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
@@ -237,17 +261,18 @@ pub struct ActionRecord {
 }
 
 /// The record of several refusals that were too frequent for a line each.
-#[derive(Debug, Clone, Serialize)]
-pub struct RefusalCountRecord {
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RefusalCountRecord<S = &'static str> {
     /// The kind of refusal: `call` or `request`.
-    pub what: &'static str,
+    pub what: S,
     /// The agent, session or platform of calls, or the address of requests; absent for several clients.
     pub client: Option<String>,
     /// The outcome of the calls; absent for requests.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub outcome: Option<&'static str>,
-    /// Why they were refused.
-    pub reason: &'static str,
+    pub outcome: Option<S>,
+    /// Why they were refused. In records of older versions the outcome of calls, which have none.
+    pub reason: S,
     /// The tool or the path of the last refusal.
     pub last: String,
     /// The number of refusals.
@@ -276,7 +301,7 @@ pub struct AuditHealth {
 }
 
 /// The record of a decision about a plugin's grants.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct GrantRecord {
     /// The event.
     pub event: GrantEvent,
@@ -290,17 +315,20 @@ pub struct GrantRecord {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub origin: Option<Arc<PluginOrigin>>,
     /// The grants, or the proposed grants.
+    #[serde(default)]
     pub granted: Authority,
     /// The declared capabilities that are not granted, as `kind target`, by tool.
+    #[serde(default)]
     pub refused: BTreeMap<String, BTreeSet<String>>,
     /// The reasons why the plugin waits for consent.
+    #[serde(default)]
     pub held: Vec<String>,
     /// The person who decided.
     pub by: Option<String>,
 }
 
 /// An event of a plugin's grants.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GrantEvent {
     /// A plugin was loaded with these grants.
@@ -314,6 +342,20 @@ pub enum GrantEvent {
     Granted,
     /// The operator revoked the consent.
     Revoked,
+}
+
+impl GrantEvent {
+    /// The event as records write it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Loaded => "loaded",
+            Self::Recorded => "recorded",
+            Self::Followed => "followed",
+            Self::Granted => "granted",
+            Self::Revoked => "revoked",
+        }
+    }
 }
 
 /// The initial capacity of a line, in bytes, enough for most lines.

@@ -18,10 +18,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use toolbay_policy::hidden_chars;
+use toolbay_policy::hint::Hint;
 use toolbay_policy::limits::Usage;
 use toolbay_policy::name;
 use toolbay_policy::refusal::{MAX_HINT_BYTES, MAX_HINTS};
@@ -238,7 +239,7 @@ struct UseLog {
 /// Refusals while the call ran: hints for the operator, and texts for a model that the tool could not pass on.
 #[derive(Debug, Default)]
 struct RefusalNotes {
-    hints: Vec<String>,
+    hints: Vec<Hint>,
     /// The number of refusals for which a hint was considered.
     hint_attempts: u32,
     silent: Vec<SilentRefusal>,
@@ -254,11 +255,11 @@ struct SilentRefusal {
     only_on_failure: bool,
 }
 
-/// A use of a grant by a call, or a refused attempt.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct CapabilityUse {
+/// A use of a grant by a call, or a refused attempt. A reader of records has the key as a `String`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CapabilityUse<S = &'static str> {
     /// The policy key of the capability: `net`, `fs_read`, …
-    pub key: &'static str,
+    pub key: S,
     /// The target, cut and escaped.
     pub what: String,
     /// Whether the use was granted.
@@ -412,10 +413,10 @@ impl CallContext {
 
     /// Adds a hint for the operator. Equal hints are added once; a hint that is too long is dropped, since half a
     /// policy line is of no use.
-    pub fn add_hint(&self, hint: impl Into<String>) {
-        let hint = self.redactor.redact_owned(hint.into());
+    pub fn add_hint(&self, hint: impl Into<Hint>) {
+        let hint = self.redactor.redact_hint(hint.into());
         let mut refused = self.refusals.lock();
-        let fits = refused.hints.len() < MAX_HINTS && hint.len() <= MAX_HINT_BYTES;
+        let fits = refused.hints.len() < MAX_HINTS && hint.to_string().len() <= MAX_HINT_BYTES;
         if fits && !refused.hints.contains(&hint) {
             refused.hints.push(hint);
         }
@@ -432,7 +433,7 @@ impl CallContext {
 
     /// The hints for the operator so far.
     #[must_use]
-    pub fn hints(&self) -> Vec<String> {
+    pub fn hints(&self) -> Vec<Hint> {
         self.refusals.lock().hints.clone()
     }
 

@@ -50,7 +50,7 @@ fn each_exceeded_budget_stops_the_call_and_names_its_limit() {
         for _ in 0..3 {
             let error = ToolError::from(session.count_call(&policy, turn.as_deref()).unwrap_err());
             assert_eq!((error.code, error.message.as_str()), (ErrorCode::NotAvailable, text));
-            let hint = error.hint.as_deref().unwrap_or_default();
+            let hint = error.hint.as_ref().map(ToString::to_string).unwrap_or_default();
             assert_eq!(
                 hint.contains("[session] max_calls"),
                 text.ends_with("the operator can raise it"),

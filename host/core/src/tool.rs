@@ -222,7 +222,7 @@ pub struct ToolTraits {
 }
 
 /// Where a plugin of a registry comes from, as the lock says. Plain texts: this crate knows no registries.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PluginOrigin {
     /// The repository, with the tag that the operator named: `oci://HOST/REPOSITORY:TAG`.
     pub reference: String,
@@ -233,7 +233,7 @@ pub struct PluginOrigin {
 }
 
 /// Where a tool comes from.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum ToolSource {
     /// Native code of the embedder or of Toolbay.

@@ -250,14 +250,15 @@ fn require_by_name<'v>(view: &'v View, name: &str) -> Result<&'v Arc<ToolEntry>,
         Err(error) if matches!(error.refusal, Some(RefusalReason::Disabled | RefusalReason::Unavailable)) => {
             error
         }
-        Err(error) => suggest(error),
-        Ok(_) => suggest(view.unknown_tool_error(name)),
+        Err(error) => suggest(view, name, error),
+        Ok(_) => suggest(view, name, view.unknown_tool_error(name)),
     })
 }
 
 /// Adds a pointer to [`SEARCH`], if the error suggests no similar name.
-fn suggest(mut error: ToolError) -> ToolError {
-    if !error.message.ends_with('?') {
+fn suggest(view: &View, name: &str, mut error: ToolError) -> ToolError {
+    let names_source = matches!(error.refusal, Some(RefusalReason::LeftOut | RefusalReason::SourceAbsent));
+    if names_source || view.similar(name).is_empty() {
         error.message.push_str(". Find tools with `tool_search`.");
     }
     error.with_subject("/name")

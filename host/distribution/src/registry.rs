@@ -73,9 +73,9 @@ pub enum RegistryError {
 impl From<ConnectorError> for RegistryError {
     fn from(error: ConnectorError) -> Self {
         match error {
-            ConnectorError::Denied(why) => Self::Refused(why.in_one_sentence()),
+            ConnectorError::Denied(why) => Self::Refused(why.for_operator()),
             ConnectorError::Redirected(_, why) => Self::Refused(why),
-            ConnectorError::Failed(why) => Self::Failed(why.in_one_sentence()),
+            ConnectorError::Failed(why) => Self::Failed(why.for_operator()),
         }
     }
 }

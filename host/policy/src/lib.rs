@@ -12,6 +12,7 @@ pub mod capability;
 pub mod consent;
 pub mod excerpt;
 pub mod hidden_chars;
+pub mod hint;
 pub mod limits;
 pub mod mcp_server;
 pub mod name;

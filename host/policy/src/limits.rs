@@ -9,11 +9,11 @@ mod hit;
 mod host;
 pub mod table;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 pub(crate) use call::limit_rows;
 pub use call::{CallLimits, CallLimitsPatch, DEFAULT_RESULT_BYTES, Limit, MAX_MEMORY_BYTES};
-pub use hit::LimitHit;
+pub use hit::{LimitHit, LimitSetting};
 pub use host::{HostLimits, HostLimitsPatch, MIN_GUEST_MEMORY, MIN_OUTBOX, MIN_RESULT_MEMORY};
 
 use crate::name::ToolName;
@@ -30,20 +30,25 @@ pub enum LimitOrigin {
 }
 
 /// Resources that one guest entry used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     /// Fuel consumed. `None` if fuel was not counted for this guest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fuel: Option<u64>,
     /// Wall time in microseconds, without time in the queue.
+    #[serde(default)]
     pub wall_us: u64,
     /// Time in the queue, in microseconds.
+    #[serde(default)]
     pub queued_us: u64,
     /// Largest total size of the linear memories, in bytes.
+    #[serde(default)]
     pub peak_memory_bytes: u64,
     /// Size of the arguments, in bytes.
+    #[serde(default)]
     pub args_bytes: u64,
     /// Size of the result as the guest returned it, in bytes.
+    #[serde(default)]
     pub result_bytes: u64,
 }
 

@@ -150,6 +150,12 @@ impl ToolName {
     }
 }
 
+impl<'de> Deserialize<'de> for PluginId {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        Self::new(&String::deserialize(input)?).map_err(D::Error::custom)
+    }
+}
+
 impl<'de> Deserialize<'de> for ToolName {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
         Self::new(&String::deserialize(input)?).map_err(D::Error::custom)

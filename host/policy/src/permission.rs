@@ -102,15 +102,32 @@ pub(crate) struct PermissionRuleSection {
     reason: Option<String>,
 }
 
+/// Why a rule is refused.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RuleError {
+    /// It has neither an action nor a preset.
+    #[error("`action` is missing: `allow`, `ask` or `deny`")]
+    MissingAction,
+    /// Another mistake.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+impl From<String> for RuleError {
+    fn from(message: String) -> Self {
+        Self::Invalid(message)
+    }
+}
+
 fn preset_names(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "enum": PRESETS.map(|(name, ..)| name)})
 }
 
 impl TryFrom<PermissionRuleSection> for PermissionRule {
-    type Error = String;
+    type Error = RuleError;
 
     /// Refuses rules that can never match or that would not do what they suggest.
-    fn try_from(written: PermissionRuleSection) -> Result<Self, String> {
+    fn try_from(written: PermissionRuleSection) -> Result<Self, RuleError> {
         let PermissionRuleSection { preset, tool, tag, source, args, action, reason } = written;
         let names_something = tool.is_some() || tag.is_some() || source.is_some() || !args.is_empty();
         let rule = match (preset, action) {
@@ -124,9 +141,9 @@ impl TryFrom<PermissionRuleSection> for PermissionRule {
                     .chain([("args", !args.is_empty())])
                     .find_map(|(key, is_written)| is_written.then_some(key));
                 let key = other.unwrap_or("action");
-                return Err(format!("`{key}`: `preset` excludes all other keys except `reason`"));
+                return Err(format!("`{key}`: `preset` excludes all other keys except `reason`").into());
             }
-            (None, None) => return Err("`action` is missing: `allow`, `ask` or `deny`".to_owned()),
+            (None, None) => return Err(RuleError::MissingAction),
             (None, Some(action)) => Self { tool, tag, source, args, action, reason: None },
         };
         if let Some(source) = &rule.source {
@@ -135,7 +152,7 @@ impl TryFrom<PermissionRuleSection> for PermissionRule {
         if let Some(pointer) =
             rule.args.keys().find(|pointer| !pointer.is_empty() && !pointer.starts_with('/'))
         {
-            return Err(format!("`args` has `{pointer}`: write a JSON pointer, `/{pointer}`"));
+            return Err(format!("`args` has `{pointer}`: write a JSON pointer, `/{pointer}`").into());
         }
         Ok(Self { reason: reason.or(rule.reason), ..rule })
     }

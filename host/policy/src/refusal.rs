@@ -1,10 +1,13 @@
-//! A refusal with two texts: the message for the model, and the hint for the operator.
+//! A refusal: the message for the model, and the hint for the operator.
 //!
-//! A hint holds the policy lines that would allow the refused use. A model that reads them could talk a person into
+//! A [`Hint`] holds the policy lines that would allow the refused use. A model that reads them could talk a person into
 //! granting more, so the hint is a separate field from the start. The command line, the audit and `explain` show
 //! hints. MCP shows them only if the policy sets `[results] policy_hints`.
 
 use crate::excerpt::one_line;
+use serde::{Serialize, Serializer};
+
+use crate::hint::{self, Hint};
 
 /// Most hints kept for one call. Equal hints are kept once.
 pub const MAX_HINTS: usize = 16;
@@ -18,14 +21,14 @@ const MAX_NAME: usize = 128;
 pub struct PolicyRefusal {
     /// What happened, without policy lines. Safe for any reader.
     pub text: String,
-    /// The policy lines that would allow it, for the operator. `None` if no line would.
-    pub hint: Option<String>,
+    /// What would allow it, for the operator. `None` if nothing would.
+    pub hint: Option<Hint>,
 }
 
 impl PolicyRefusal {
     /// Creates a refusal that the operator can lift.
     #[must_use]
-    pub fn new(text: impl Into<String>, hint: impl Into<String>) -> Self {
+    pub fn new(text: impl Into<String>, hint: impl Into<Hint>) -> Self {
         Self { text: text.into(), hint: Some(hint.into()) }
     }
 
@@ -35,17 +38,17 @@ impl PolicyRefusal {
         Self { text: change(self.text), hint: self.hint }
     }
 
-    /// Changes both texts in the same way: removes the values of secrets from them, or cuts them.
+    /// Changes all texts in the same way: removes the values of secrets from them, or cuts them.
     #[must_use]
-    pub fn map_both(&self, change: impl Fn(&str) -> String) -> Self {
-        Self { text: change(&self.text), hint: self.hint.as_deref().map(change) }
+    pub fn map_texts(self, change: impl Fn(String) -> String) -> Self {
+        Self { hint: self.hint.map(|hint| hint.map_texts(&change)), text: change(self.text) }
     }
 
     /// Adds a hint after the one that is there, if there is one to add.
     #[must_use]
-    pub fn with_further_hint(self, further: Option<String>) -> Self {
+    pub fn with_further_hint(self, further: Option<Hint>) -> Self {
         let hint = match (self.hint, further) {
-            (Some(hint), Some(further)) => Some(format!("{hint}; {further}")),
+            (Some(hint), Some(further)) => Some(format!("{hint}; {further}").into()),
             (hint, further) => hint.or(further),
         };
         Self { text: self.text, hint }
@@ -63,17 +66,14 @@ impl PolicyRefusal {
     /// Returns the message with the hint, for the operator.
     #[must_use]
     pub fn for_operator(&self) -> String {
-        format_for_operator(&self.text, self.hint.as_deref())
+        format_for_operator(&self.text, self.hint.as_ref())
     }
+}
 
-    /// Returns the message with the hint as its last clause, for the operator: for the hints of MCP servers, which begin in
-    /// lower case.
-    #[must_use]
-    pub fn in_one_sentence(&self) -> String {
-        match &self.hint {
-            Some(hint) => format!("{}; {hint}", self.text),
-            None => self.text.clone(),
-        }
+impl Serialize for PolicyRefusal {
+    /// Writes the message for the operator.
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        out.serialize_str(&self.for_operator())
     }
 }
 
@@ -91,11 +91,8 @@ impl From<&str> for PolicyRefusal {
 
 /// Formats a message with its hint, for the operator.
 #[must_use]
-pub fn format_for_operator(text: &str, hint: Option<&str>) -> String {
-    match hint {
-        Some(hint) => format!("{}. {hint}", text.trim_end_matches('.')),
-        None => text.to_owned(),
-    }
+pub fn format_for_operator(text: &str, hint: Option<&Hint>) -> String {
+    hint.map_or_else(|| text.to_owned(), |hint| hint::append(text, &hint.to_string()))
 }
 
 /// The notice that replaces a grant hint in messages for models. The command shows the hint and changes nothing.
@@ -118,26 +115,16 @@ pub fn limit_notice(tool: &str) -> String {
     format!("{RAISE_NOTICE}: `toolbay explain {tool}` tells them how")
 }
 
-/// Formats the hint that shows policy lines which allow a use.
-#[must_use]
-pub fn allow_hint(lines: &str) -> String {
-    format!("To allow it, write in the policy:\n{lines}")
-}
-
-/// Formats the hint that names the setting of a limit.
-#[must_use]
-pub fn raise_hint(setting: &str) -> String {
-    format!("To raise it, write in the policy: {setting}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hint::{LineValue, PolicyLine, Remedy};
 
     #[test]
     fn models_and_operators_get_different_texts() {
-        let refusal =
-            PolicyRefusal::new("`a` is not granted", allow_hint("[plugins.p.grant]\nkv = [\"tool\"]"));
+        let lines =
+            vec![PolicyLine::new("[plugins.p.grant]", "kv", LineValue::List(vec!["tool".to_owned()]))];
+        let refusal = PolicyRefusal::new("`a` is not granted", Remedy::Allow { first: None, lines });
         let told = "`a` is not granted: not permitted; `toolbay explain p__t` tells the operator what would allow it";
         assert_eq!(refusal.for_model("p__t"), told);
         let whole =
@@ -156,13 +143,13 @@ mod tests {
         let named = refusal.map_text(|text| format!("the server `x`: {text}"));
         assert_eq!(named.text, "the server `x`: it did not begin");
         let whole = "the server `x`: it did not begin; to give it longer, write in the policy: [mcp.x] a = …";
-        assert_eq!(named.in_one_sentence(), whole);
-        let cut = named.map_both(|text| text.chars().take(10).collect());
+        assert_eq!(named.for_operator(), whole);
+        let cut = named.map_texts(|text| text.chars().take(10).collect());
         assert_eq!(cut, PolicyRefusal::new("the server", "to give it"));
-        let both = cut.with_further_hint(None).with_further_hint(Some("or wait".to_owned()));
-        assert_eq!(both.hint.as_deref(), Some("to give it; or wait"));
-        let plain = PolicyRefusal::from("it is gone").with_further_hint(Some("start it".to_owned()));
+        let both = cut.with_further_hint(None).with_further_hint(Some("or wait".into()));
+        assert_eq!(both.hint, Some("to give it; or wait".into()));
+        let plain = PolicyRefusal::from("it is gone").with_further_hint(Some("start it".into()));
         assert_eq!(plain, PolicyRefusal::new("it is gone", "start it"));
-        assert_eq!(PolicyRefusal::from("it is gone").in_one_sentence(), "it is gone");
+        assert_eq!(PolicyRefusal::from("it is gone").for_operator(), "it is gone");
     }
 }

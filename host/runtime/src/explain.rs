@@ -8,6 +8,7 @@ use toolbay_core::registry::ToolEntry;
 use toolbay_core::tool::PluginOrigin;
 use toolbay_policy::capability::net::NetRule;
 use toolbay_policy::capability::{Capability, CapabilityKind, imports_everything, undeclared_imports};
+use toolbay_policy::hint::Hint;
 use toolbay_policy::name::{PluginId, ToolName};
 use toolbay_policy::quantity;
 use toolbay_policy::rule::GrantRule as _;
@@ -77,7 +78,7 @@ pub struct CapabilityExplanation {
     #[serde(rename = "stands")]
     pub policy_keys: Vec<String>,
     /// The reason why nothing is granted, with the lines that would grant it.
-    pub refused: Option<String>,
+    pub refused: Option<Hint>,
     /// The single line that would grant the capability.
     pub proposal: Option<ProposedLine>,
 }

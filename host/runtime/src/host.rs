@@ -287,18 +287,14 @@ impl Host {
         if let ToolSource::OpenApi { document } = &*entry.def.source {
             let info = self.openapi().into_iter().find(|info| *info.name == **document)?;
             let profile = profile.map(|profile| &**profile.name());
-            return explain::explain_service_tool(
-                &self.policy(),
-                &info,
-                entry,
-                profile,
-                view.denial_reason(entry),
-            );
+            let denial = view.denial_reason(entry).map(|why| why.for_operator());
+            return explain::explain_service_tool(&self.policy(), &info, entry, profile, denial);
         }
         let plugin = &snapshot.plugins.get(entry.def.source.plugin()?)?.plugin;
         let name = ToolName::new(entry.def.bare()).ok()?;
         let profile = profile.map(|profile| &**profile.name());
-        explain::explain_plugin_tool(&self.policy(), plugin, entry, &name, profile, view.denial_reason(entry))
+        let denial = view.denial_reason(entry).map(|why| why.for_operator());
+        explain::explain_plugin_tool(&self.policy(), plugin, entry, &name, profile, denial)
     }
 
     /// The sandbox in which the kernel runs the [compile worker](HostBuilder::compile_worker): `landlock+seccomp`,

@@ -202,6 +202,7 @@ impl OpenApiServices {
             into.shared.folders.protect(path, Protection::WriteOnly);
         }
         let got = document::fetch_document(&section, &into.services(), self.copies.clone(), refresh).await;
+        let got = got.map_err(|why| why.for_operator());
         for _ in 0..MAX_ATTEMPTS {
             let services = into.services();
             if services.policy.openapi_service(section.name.as_str()) != Some(&section) {
@@ -422,7 +423,7 @@ impl OpenApiServices {
 pub(crate) async fn read_document(
     section: &Arc<OpenApiService>,
     services: &Arc<Services>,
-) -> Result<(Arc<str>, Arc<str>), String> {
+) -> Result<(Arc<str>, Arc<str>), PolicyRefusal> {
     let text = document::fetch_document(section, services, None, true).await?;
     Ok((text.text, text.digest))
 }

@@ -22,6 +22,7 @@ use toolbay_core::tool::ToolSource;
 use toolbay_core::tool::fault::FaultKind;
 use toolbay_core::tool::refusal::RefusalReason;
 use toolbay_policy::limits::LimitHit;
+use toolbay_policy::limits::{LimitHit, LimitSetting};
 use toolbay_policy::permission::Action;
 use toolbay_telemetry::{MAX_TOOLS, Metrics};
 
@@ -124,7 +125,8 @@ async fn every_metric_is_on_its_page() {
     one.source = Some(Arc::new(ToolSource::Builtin));
     one.permission =
         Some(Decision { action: Action::Deny, rule: None, of_profile: false, allowed: false, by: None });
-    one.limit = Some(LimitHit { name: "fuel", value: "1".to_owned(), setting: String::new() });
+    one.limit =
+        Some(LimitHit { name: "fuel", value: "1".to_owned(), setting: LimitSetting::Nothing(String::new()) });
     one.uses = vec![CapabilityUse { key: "net", what: "https://a".to_owned(), allowed: false }];
     (one.began, one.usage.peak_memory_bytes) = (true, 1 << 20);
     audit.record(one);

@@ -175,7 +175,8 @@ impl TestCallResult {
         match &self.delivered.result {
             Ok(output) => fail(&format!("{tool} gave no {wanted}, but the result {:?}", output.value)),
             Err(failure) => {
-                let hints = self.delivered.hints.lines.join("\n");
+                let hints: Vec<String> = self.delivered.hints.lines.iter().map(ToString::to_string).collect();
+                let hints = hints.join("\n");
                 fail(&format!("{tool} gave no {wanted}, but {}: {failure}\n{hints}", self.outcome()))
             }
         }

@@ -54,7 +54,7 @@ async fn hostile_records_and_sessions_are_bounded() {
     for at in 0..3000 {
         history.observe_call(&AuditRecord {
             session_id: Some(format!("s{at}")),
-            hints: vec!["x".repeat(8 << 10); 16],
+            hints: vec!["x".repeat(8 << 10).into(); 16],
             ..record.clone()
         });
     }

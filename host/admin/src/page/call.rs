@@ -36,7 +36,7 @@ pub(super) async fn show(
         h2 { "Uses of capabilities" } (uses(record))
         @if !record.hints.is_empty() {
             h2 { "What would allow it" }
-            @for hint in &record.hints { pre tabindex="0" { (plain(hint)) } }
+            @for hint in &record.hints { pre tabindex="0" { (plain(&hint.to_string())) } }
         }
         h2 { "Usage" } (facts(&usage(record)))
     };

@@ -109,7 +109,7 @@ fn capabilities(gate: &AdminGate, catalog: &Catalog, plugin: &PluginInfo) -> Mar
                     th scope="row" { (plain(&tool.tool)) }
                     td { code { (one.capability.kind.as_str()) } " of " code { (plain(&one.capability.target)) } @if one.capability.optional { " (optional)" } }
                     td { @for granted in &one.granted { code { (plain(granted)) } " " } }
-                    td { @if let Some(refused) = &one.refused { (plain(refused)) } @else { "–" } }
+                    td { @if let Some(refused) = &one.refused { (plain(&refused.to_string())) } @else { "–" } }
                 } } } }
             } }
         }

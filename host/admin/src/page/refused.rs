@@ -8,6 +8,7 @@ use axum::response::Response;
 use maud::{Markup, html};
 use toolbay_core::registry::Catalog;
 use toolbay_policy::GrantKey;
+use toolbay_policy::hint::Hint;
 
 use super::calls::plugin_of;
 use super::layout::{PageFrame, plain};
@@ -66,14 +67,14 @@ fn group(calls: &[std::sync::Arc<FinishedCall>]) -> Vec<((String, &'static str),
         for one in &refused {
             let group = groups.entry((plugin.clone(), one.key)).or_default();
             group.add(call, &one.what);
-            let begins = format!("{} =", one.key);
-            let of_key = record.hints.iter().filter(|hint| hint.contains(&begins));
-            of_key.for_each(|hint| insert(&mut group.lines, hint));
+            let is_of_key = |hint: &&Hint| hint.lines().iter().any(|line| line.key == one.key);
+            let of_key = record.hints.iter().filter(is_of_key);
+            of_key.for_each(|hint| insert(&mut group.lines, &hint.to_string()));
         }
         if let Some(reason) = record.refusal {
             let group = groups.entry((plugin, CALL)).or_default();
             group.add(call, reason.as_str());
-            record.hints.iter().for_each(|hint| insert(&mut group.lines, hint));
+            record.hints.iter().for_each(|hint| insert(&mut group.lines, &hint.to_string()));
         }
     }
     let mut groups: Vec<_> = groups.into_iter().collect();

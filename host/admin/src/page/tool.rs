@@ -93,7 +93,7 @@ fn state(frame: &PageFrame<'_>, entry: &ToolEntry, path: &str) -> Markup {
             p.alarm { strong { "Disabled: " } (plain(reason)) }
             (frame.action(&format!("{path}/enable"), "Enable", ""))
         } @else {
-            @if let Some(reason) = &status.unavailable { p.alarm { strong { "Not available: " } } pre tabindex="0" { (plain(reason)) } }
+            @if let Some(reason) = &status.unavailable { p.alarm { strong { "Not available: " } } pre tabindex="0" { (plain(&reason.for_operator())) } }
             @if frame.may_act() {
                 form method="post" action={ (path) "/disable" } {
                     label for="reason" { "Reason, which callers see" }
@@ -211,7 +211,7 @@ fn show_result(result: &CallResult, is_check: bool) -> Markup {
                 p.alarm { (plain(&failure.to_string())) }
             }
         }
-        @for hint in &result.hints.lines { pre tabindex="0" { (plain(hint)) } }
+        @for hint in &result.hints.lines { pre tabindex="0" { (plain(&hint.to_string())) } }
         p.quiet { (duration(Duration::from_micros(result.duration_us))) @if let Some(fuel) = result.usage.fuel { ", fuel " (fuel) } }
     }
 }

@@ -62,7 +62,9 @@ pub(super) async fn show(
 fn row(tool: &ToolStatus) -> Markup {
     let (class, state) = match (&tool.disabled_reason, &tool.unavailable) {
         (Some(reason), _) => ("failed", format!("off: {}", plain_up_to(reason, MAX_REASON))),
-        (None, Some(reason)) => ("failed", format!("not available: {}", plain_up_to(reason, MAX_REASON))),
+        (None, Some(reason)) => {
+            ("failed", format!("not available: {}", plain_up_to(&reason.for_operator(), MAX_REASON)))
+        }
         (None, None) => ("ok", "on".to_owned()),
     };
     html! { tr {

@@ -6,6 +6,7 @@ pub(crate) mod reducers;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use serde::Serialize;
 use serde_json::Value;
 use toolbay::{Host, PluginInfo};
 use toolbay_core::registry::ToolEntry;
@@ -20,31 +21,59 @@ use crate::author::component::ComponentParts;
 /// Bytes of code whose compilation goes unnoticed: each MiB takes about a second of one core, once on each machine.
 const UNNOTICED_BYTES: u64 = 2 << 20;
 
-/// The prefix of a finding that makes a plugin unsound.
-pub(crate) const ERROR: &str = "error: ";
+/// A finding about a plugin.
+#[derive(Debug, Serialize)]
+pub(crate) struct LintFinding {
+    pub(crate) level: LintLevel,
+    pub(crate) message: String,
+}
+
+/// The severity of a finding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum LintLevel {
+    Warning,
+    /// The plugin is not sound.
+    Error,
+}
+
+impl LintFinding {
+    /// A finding that makes a plugin unsound.
+    pub(crate) fn error(message: String) -> Self {
+        Self { level: LintLevel::Error, message }
+    }
+}
+
+impl From<String> for LintFinding {
+    fn from(message: String) -> Self {
+        Self { level: LintLevel::Warning, message }
+    }
+}
 
 /// Findings about one tool.
-pub(crate) fn tool(def: &ToolDef) -> Vec<String> {
+pub(crate) fn tool(def: &ToolDef) -> Vec<LintFinding> {
     let name = def.name.as_str();
-    let mut found: Vec<String> =
-        client_compat::findings(def).into_iter().map(|finding| finding.text).collect();
-    found.extend(undescribed_arguments(def));
-    let dropped = def.dropped_keywords();
-    found.extend(
-        dropped.map(|(schema, lost)| format!("`{name}`: its {schema} schema is not checked for {lost}")),
-    );
+    let compat = client_compat::findings(def).into_iter().map(|finding| finding.text);
+    let dropped = def
+        .dropped_keywords()
+        .map(|(schema, lost)| format!("`{name}`: its {schema} schema is not checked for {lost}"));
+    let texts = compat.chain(undescribed_arguments(def)).chain(dropped);
+    let mut found: Vec<LintFinding> = texts.map(LintFinding::from).collect();
     for wish in &def.capabilities {
         if let CapabilityKind::Unknown(kind) = &wish.kind {
-            found.push(format!("`{name}` declares the unknown capability `{kind}`, which is always denied"));
+            let text = format!("`{name}` declares the unknown capability `{kind}`, which is always denied");
+            found.push(text.into());
         } else if let Some(problem) = unusable_target(wish) {
             let (kind, target) = (wish.kind.as_str(), &wish.target);
-            found.push(format!("{ERROR}`{name}` asks for `{kind}` of `{target}`: {problem}"));
+            let text = format!("`{name}` asks for `{kind}` of `{target}`: {problem}");
+            found.push(LintFinding::error(text));
         } else if wish.reason.is_none() {
-            found.push(format!(
+            let text = format!(
                 "`{name}` gives no reason for `{}` of `{}`, which the operator needs to decide",
                 wish.kind.as_str(),
                 wish.target
-            ));
+            );
+            found.push(text.into());
         }
     }
     found
@@ -80,27 +109,28 @@ fn is_described(schema: &Value, argument: &Value) -> bool {
 }
 
 /// Findings about the file of a plugin.
-pub(crate) fn file(parts: &ComponentParts, bytes: u64) -> Vec<String> {
-    let mut found = Vec::new();
+pub(crate) fn file(parts: &ComponentParts, bytes: u64) -> Option<LintFinding> {
     let of_debugging = |name: &str| name == "name" || name.starts_with(".debug_");
     let debugging: u64 =
         parts.custom.iter().filter(|(name, _)| of_debugging(name)).map(|(_, bytes)| bytes).sum();
-    if debugging > bytes / 4 {
-        found.push(format!(
+    let text = if debugging > bytes / 4 {
+        Some(format!(
             "{} of its {} KiB are names and lines for debuggers, which no host reads: build it with \
              `toolbay build --release`, or strip it",
             debugging / 1024,
             bytes / 1024
-        ));
+        ))
     } else if parts.code > UNNOTICED_BYTES {
         let mib = parts.code >> 20;
-        found.push(format!(
+        Some(format!(
             "its code has {mib} MiB: its first start on a machine takes about {mib} seconds of a core, which compiles it \
              once. If it is a language's engine (JavaScript, Python), so be it; in Rust, `cargo bloat --release --target \
              wasm32-wasip2` tells which dependency weighs that much"
-        ));
-    }
-    found
+        ))
+    } else {
+        None
+    };
+    text.map(LintFinding::from)
 }
 
 /// The imports of a plain component that the policy does not grant. No interface reports that to the component or its
@@ -122,8 +152,8 @@ pub(crate) fn ungranted_imports(host: &Host, tools: &[Arc<ToolEntry>]) -> Option
 }
 
 /// Findings about a plugin as a whole. A plain component has its metadata in the file beside it.
-pub(crate) fn plugin(info: &PluginInfo, parts: &ComponentParts) -> Vec<String> {
-    let mut found = Vec::new();
+pub(crate) fn plugin(info: &PluginInfo, parts: &ComponentParts) -> Vec<LintFinding> {
+    let mut found: Vec<LintFinding> = Vec::new();
     let place = match (parts.contract(), &info.file) {
         (None, Some(file)) => {
             let beside = file.with_extension("plugin.toml");
@@ -133,13 +163,13 @@ pub(crate) fn plugin(info: &PluginInfo, parts: &ComponentParts) -> Vec<String> {
         _ => "export `about`".to_owned(),
     };
     match &info.about {
-        None => found.push(format!("it does not say its name, version and licence ({place})")),
+        None => found.push(format!("it does not say its name, version and licence ({place})").into()),
         Some(about) => {
             let absent = [(&about.description, "what it is for"), (&about.license, "its licence")];
             let absent: Vec<_> =
                 absent.iter().filter(|(said, _)| said.is_none()).map(|(_, what)| *what).collect();
             if !absent.is_empty() {
-                found.push(format!("it does not say {} ({place})", absent.join(" and ")));
+                found.push(format!("it does not say {} ({place})", absent.join(" and ")).into());
             }
         }
     }
@@ -157,8 +187,8 @@ pub(crate) fn plugin(info: &PluginInfo, parts: &ComponentParts) -> Vec<String> {
         if of_contract && everything {
             continue;
         }
-        let error = if of_contract { ERROR } else { "" };
-        found.push(format!("{error}it imports `{import}` and no tool of it declares {kinds}; {finds}"));
+        let text = format!("it imports `{import}` and no tool of it declares {kinds}; {finds}");
+        found.push(if of_contract { LintFinding::error(text) } else { text.into() });
     }
     found
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use toolbay::{Host, Policy, View};
 use toolbay_core::call::invoke::Failure;
 use toolbay_core::pipeline::{self, CallResult};
-use toolbay_policy::limits::LimitHit;
+use toolbay_policy::hint::{Hint, PolicyLine, PolicyLines, Remedy};
 use toolbay_policy::{quantity, refusal};
 
 use crate::command::args::SetupArgs;
@@ -15,9 +15,6 @@ use crate::command::readiness::{ToolReadiness, join_keys};
 use crate::command::setup::PolicyFile;
 use crate::output::{self, format};
 
-/// How a hint that allows something begins, and what stands before its policy lines.
-const ALLOW: &str = "To allow it";
-const POLICY_LINES: &str = ", write in the policy:\n";
 /// Spaces before a policy line, so that it stands out and can be copied.
 const INDENT: &str = "        ";
 
@@ -29,61 +26,57 @@ pub(crate) fn print(delivered: &CallResult, failure: &Failure, host: &Host, view
     }
     let message = message(delivered, failure, host, view);
     output::print_error(&format!("{message} ({})", pipeline::outcome(&delivered.result)));
-    for help in help_texts(&delivered.hints.lines, limit(failure), tool, host, args) {
-        // A hint may repeat the refusal, which stands above.
-        let rest = ["; ", ". "].iter().find_map(|end| help.strip_prefix(&format!("{message}{end}")));
-        output::print_help(rest.unwrap_or(&help));
+    for help in help_texts(&delivered.hints.lines, Some(&message), tool, host, args) {
+        output::print_help(&help);
     }
 }
 
-/// The text of a `help:` line for each hint of a refusal: the command that allows it, and the policy lines.
+/// The text of a `help:` line for each hint of a refusal: the command that allows it, and the policy lines. The refusal
+/// itself is not repeated if it is the `message` above.
 pub(crate) fn help_texts(
-    hints: &[String],
-    limit: Option<&LimitHit>,
+    hints: &[Hint],
+    message: Option<&str>,
     tool: &str,
     host: &Host,
     args: &SetupArgs,
 ) -> Vec<String> {
     let file = policy_path(args);
-    let mut lines: Vec<String> = Vec::new();
+    let mut texts: Vec<String> = Vec::new();
     for hint in hints {
-        let help = if let Some((head, toml)) = hint.split_once(POLICY_LINES)
-            && let Some((first, how)) = head.rsplit_once(ALLOW)
-        {
-            let command = super::grant::command_for_hint(args, host, tool, toml);
-            let command = command.map_or_else(String::new, |command| format!("with `{command}`, or "));
-            let first = first.trim_end_matches(['.', ' ']);
-            let first = if first.is_empty() { String::new() } else { format!("{first}; ") };
-            format!("{}allow it{how} {command}in {file}:\n{}", in_lower_case(&first), indented(toml))
-        } else if let Some(setting) = hint.strip_prefix(&refusal::raise_hint("")) {
-            raise_help(setting, limit, &file)
-        } else {
-            in_lower_case(hint)
+        let about = hint.about.as_deref().filter(|about| message != Some(*about));
+        let (first, remedy) = match &hint.remedy {
+            Remedy::Allow { first, lines } => {
+                let command = super::grant::command_for_hint(args, host, tool, lines);
+                let command = command.map_or_else(String::new, |command| format!("with `{command}`, or "));
+                (first.as_deref(), format!("allow it {command}in {file}:\n{}", indented(lines)))
+            }
+            Remedy::AllowUnasked { before_rule, lines } => {
+                let place = before_rule.map(|rule| format!(", before rule {rule}")).unwrap_or_default();
+                (None, format!("allow it without asking in {file}{place}:\n{}", indented(lines)))
+            }
+            Remedy::Raise { table, key, value } => (None, raise_help(table, key, value.as_deref(), &file)),
+            remedy @ (Remedy::Set { .. } | Remedy::Note(_)) => {
+                (None, remedy.to_string().trim_end_matches('.').to_owned())
+            }
         };
-        if !lines.contains(&help) {
-            lines.push(help);
+        let parts = about.into_iter().chain(first).map(|part| part.trim_end_matches('.'));
+        let text = parts.chain([remedy.as_str()]).collect::<Vec<_>>().join("; ");
+        let text = in_lower_case(&text);
+        if !texts.contains(&text) {
+            texts.push(text);
         }
     }
-    lines
+    texts
 }
 
-/// A hint as a `help:` line. In the operator's message a hint is a sentence of its own: `REFUSAL. To allow it, …`.
-fn in_lower_case(hint: &str) -> String {
-    let mut chars = hint.chars();
+/// A sentence as a `help:` line.
+fn in_lower_case(text: &str) -> String {
+    let mut chars = text.chars();
     let (first, second) = (chars.next(), chars.clone().next());
     match first {
         // `MCP` stays.
-        Some(first) if !second.is_some_and(char::is_uppercase) => {
-            first.to_lowercase().chain(chars).collect::<String>().trim_end_matches('.').to_owned()
-        }
-        _ => hint.to_owned(),
-    }
-}
-
-fn limit(failure: &Failure) -> Option<&LimitHit> {
-    match failure {
-        Failure::Fault(fault) => fault.limit.as_ref(),
-        Failure::Refused(_) | Failure::Host(_) => None,
+        Some(first) if !second.is_some_and(char::is_uppercase) => first.to_lowercase().chain(chars).collect(),
+        _ => text.to_owned(),
     }
 }
 
@@ -97,6 +90,7 @@ fn message(delivered: &CallResult, failure: &Failure, host: &Host, view: &View) 
         return format!("`{tool}` needs `{keys}`, which the policy does not grant");
     }
     let text = failure.to_string();
+    // A guest passes the text of a refusal on in its own words, so the notice has no type here.
     // On stderr nothing takes the text for more than words.
     let text = delivered.shaping.mark.as_ref().map_or(text.as_str(), |mark| mark.strip_mark(&text));
     let for_models =
@@ -110,18 +104,13 @@ fn policy_path(args: &SetupArgs) -> String {
     PolicyFile::locate(args).map_or_else(|_| "the policy".to_owned(), |file| format::path(&file))
 }
 
-/// The lines that double a limit, if a policy may have them; otherwise its setting.
-fn raise_help(setting: &str, limit: Option<&LimitHit>, file: &str) -> String {
-    let Some((table, key)) = setting.split_once("] ") else {
-        return format!("raise it in {file}: {setting}");
+/// The line that doubles a limit, if a policy may have it; otherwise its key.
+fn raise_help(table: &str, key: &str, value: Option<&str>, file: &str) -> String {
+    let is_valid = |value: &String| {
+        Policy::parse(&format!("version = 1\n{table}\n{key} = {value}\n"), Path::new("/"), None).is_ok()
     };
-    let key = key.split_once(" = ").map_or(key, |(key, _)| key);
-    let value = limit.filter(|limit| limit.name == key).and_then(|limit| doubled(&limit.value));
-    let lines = value.map(|value| format!("{table}]\n{key} = {value}"));
-    let is_valid =
-        |lines: &String| Policy::parse(&format!("version = 1\n{lines}\n"), Path::new("/"), None).is_ok();
-    let lines = lines.filter(is_valid).unwrap_or_else(|| format!("{table}]\n{key} = …"));
-    format!("raise it in {file}:\n{}", indented(&lines))
+    let value = value.and_then(doubled).filter(is_valid).unwrap_or_else(|| "…".to_owned());
+    format!("raise it in {file}:\n{INDENT}{table}\n{INDENT}{key} = {value}")
 }
 
 /// Twice a number, a size or a time, as the policy writes it.
@@ -136,7 +125,8 @@ fn doubled(value: &str) -> Option<String> {
     Some(format!("\"{}\"", quantity::show_bytes(bytes)))
 }
 
-fn indented(lines: &str) -> String {
+fn indented(lines: &[PolicyLine]) -> String {
+    let lines = PolicyLines(lines).to_string();
     lines.lines().map(|line| format!("{INDENT}{line}")).collect::<Vec<_>>().join("\n")
 }
 
@@ -145,14 +135,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hints_have_the_expected_words() {
-        assert_eq!(refusal::allow_hint("[a]"), format!("{ALLOW}{POLICY_LINES}[a]"));
-    }
-
-    #[test]
     fn a_hint_begins_in_lower_case() {
         for (hint, expected) in [
-            ("Create the folder `/a`: `fs_read` grants it.", "create the folder `/a`: `fs_read` grants it"),
+            ("Create the folder `/a`: `fs_read` grants it", "create the folder `/a`: `fs_read` grants it"),
             ("`net` is empty", "`net` is empty"),
             ("MCP servers have their own lines", "MCP servers have their own lines"),
             ("it is held", "it is held"),
@@ -173,10 +158,9 @@ mod tests {
 
     #[test]
     fn a_limit_that_cannot_be_doubled_keeps_its_setting() {
-        let limit = |value: &str| LimitHit { name: "fuel", value: value.to_owned(), setting: String::new() };
-        let help = raise_help("[plugins.p.limits] fuel = …", Some(&limit("500")), "t.toml");
+        let help = raise_help("[plugins.p.limits]", "fuel", Some("500"), "t.toml");
         assert_eq!(help, "raise it in t.toml:\n        [plugins.p.limits]\n        fuel = 1_000");
-        let help = raise_help("[plugins.p.limits] fuel = …", Some(&limit(&u64::MAX.to_string())), "t.toml");
+        let help = raise_help("[plugins.p.limits]", "fuel", Some(&u64::MAX.to_string()), "t.toml");
         assert!(help.ends_with("fuel = …"), "{help}");
     }
 }

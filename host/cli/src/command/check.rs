@@ -8,7 +8,7 @@ use toolbay::PluginInfo;
 use toolbay_policy::hidden_chars::escape_hidden;
 
 use crate::CommandStatus;
-use crate::author::lint;
+use crate::author::lint::{self, LintFinding, LintLevel};
 use crate::command::args::SetupArgs;
 use crate::command::setup::{self, HostPurpose};
 use crate::output::format::count_noun;
@@ -44,41 +44,18 @@ struct CheckResult {
     loads: bool,
     tools: usize,
     reducers: usize,
-    findings: Vec<CheckFinding>,
-}
-
-#[derive(Debug, Serialize)]
-struct CheckFinding {
-    level: CheckLevel,
-    message: String,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum CheckLevel {
-    Warning,
-    /// The plugin is not sound.
-    Error,
-}
-
-impl CheckFinding {
-    fn new(text: String) -> Self {
-        match text.strip_prefix(lint::ERROR) {
-            Some(message) => Self { level: CheckLevel::Error, message: message.to_owned() },
-            None => Self { level: CheckLevel::Warning, message: text },
-        }
-    }
+    findings: Vec<LintFinding>,
 }
 
 impl CheckResult {
     fn refused(plugin: &str, message: String) -> Self {
-        let findings = vec![CheckFinding { level: CheckLevel::Error, message }];
+        let findings = vec![LintFinding::error(message)];
         Self { plugin: plugin.to_owned(), loads: false, tools: 0, reducers: 0, findings }
     }
 
     /// Whether it has no errors; with `strict`, no warnings either.
     fn is_sound(&self, strict: bool) -> bool {
-        self.findings.iter().all(|finding| !strict && finding.level != CheckLevel::Error)
+        self.findings.iter().all(|finding| !strict && finding.level != LintLevel::Error)
     }
 
     /// Prints a line for the plugin, and one for each finding.
@@ -98,10 +75,10 @@ impl CheckResult {
         } else {
             writeln!(out, "{shown}\t{state}")?;
         }
-        for CheckFinding { level, message } in &self.findings {
+        for LintFinding { level, message } in &self.findings {
             let (style, level) = match level {
-                CheckLevel::Warning => (WARNING, "warning"),
-                CheckLevel::Error => (FAILURE, "error"),
+                LintLevel::Warning => (WARNING, "warning"),
+                LintLevel::Error => (FAILURE, "error"),
             };
             let message = escape_hidden(message);
             if terminal {
@@ -122,11 +99,11 @@ async fn check(args: &SetupArgs, plugin: &str) -> Result<CheckResult> {
     let tools = super::tools(&host, &info.id);
     let parts = super::inspect::parts(&info);
     let mut findings = lint::plugin(&info, &parts);
-    findings.extend_from_slice(&info.dropped_functions);
+    findings.extend(info.dropped_functions.iter().cloned().map(LintFinding::from));
     findings.extend(tools.iter().flat_map(|entry| lint::tool(&entry.def)));
     findings.extend(lint::file(&parts, info.bytes));
     if parts.contract().is_none() {
-        findings.extend(lint::ungranted_imports(&host, &tools));
+        findings.extend(lint::ungranted_imports(&host, &tools).map(LintFinding::from));
     }
     findings.extend(reducers(args, &info).await?);
     Ok(CheckResult {
@@ -134,17 +111,17 @@ async fn check(args: &SetupArgs, plugin: &str) -> Result<CheckResult> {
         loads: true,
         tools: tools.len(),
         reducers: info.reducers.len(),
-        findings: findings.into_iter().map(CheckFinding::new).collect(),
+        findings,
     })
 }
 
 /// Findings about the reducers of a plugin. They run in a separate host whose policy lets them.
-async fn reducers(args: &SetupArgs, info: &PluginInfo) -> Result<Vec<String>> {
+async fn reducers(args: &SetupArgs, info: &PluginInfo) -> Result<Vec<LintFinding>> {
     let Some(file) = info.file.as_ref().filter(|_| !info.reducers.is_empty()) else { return Ok(Vec::new()) };
     let policy = setup::PolicyFile::from_text(args, lint::reducers::policy(info))?.policy()?;
     let host = setup::host_for(args, policy, HostPurpose::Inspect)?;
     match host.load_file(info.id.clone(), file).await {
         Ok(_) => Ok(lint::reducers::findings(&host, &info.id).await),
-        Err(error) => Ok(vec![format!("error: its reducers cannot be run: {error}")]),
+        Err(error) => Ok(vec![LintFinding::error(format!("its reducers cannot be run: {error}"))]),
     }
 }

@@ -5,6 +5,7 @@ use std::io::Write;
 use anyhow::Result;
 use toolbay::{CapabilityExplanation, Explanation, Host, SettingExplanation};
 use toolbay_policy::hidden_chars::escape_hidden;
+use toolbay_policy::hint::Hint;
 use toolbay_policy::{GrantKey, LimitRow};
 
 use crate::CommandStatus;
@@ -55,7 +56,7 @@ pub(crate) async fn run(args: &SetupArgs, tool: &str, limits: bool, json: bool) 
     print_settings(&explanation.settings)?;
     let refused = explanation.capabilities.iter().filter_map(|one| one.refused.clone());
     // What a running call was refused comes from the audit: the lines for exactly that.
-    let hints: Vec<String> = refused.chain(super::log::recent_hints(args, tool)).collect();
+    let hints: Vec<Hint> = refused.chain(super::log::recent_hints(args, tool)).collect();
     print_help(&hints, tool, &host, args)?;
     Ok(CommandStatus::Success)
 }
@@ -193,7 +194,7 @@ fn print_limits(explanation: &Explanation) -> std::io::Result<()> {
 }
 
 /// Ends the output with what would allow what the tool is refused.
-fn print_help(hints: &[String], tool: &str, host: &Host, args: &SetupArgs) -> std::io::Result<()> {
+fn print_help(hints: &[Hint], tool: &str, host: &Host, args: &SetupArgs) -> std::io::Result<()> {
     let texts = call_error::help_texts(hints, None, tool, host, args);
     if !texts.is_empty() && output::stdout_is_terminal() {
         writeln!(output::stdout())?;

@@ -59,8 +59,7 @@ fn as_json(host: &Host, info: &PluginInfo, parts: &ComponentParts) -> Value {
 
 /// A tool's definition, and what is granted of what it asks for.
 fn tool_json(host: &Host, info: &PluginInfo, entry: &ToolEntry) -> Value {
-    let reason = entry.availability.unavailable.as_ref().map(PolicyRefusal::for_operator);
-    let mut tool = super::list::definition(entry, reason.as_deref());
+    let mut tool = super::list::definition(entry, entry.availability.unavailable.as_ref());
     let granted = decisions(host, info, entry).into_iter().map(|decision| {
         let Capability { kind, target, optional, .. } = decision.capability;
         json!({"kind": kind.as_str(), "target": target, "optional": optional, "granted": decision.granted})

@@ -6,6 +6,7 @@ use toolbay::{Host, View};
 use toolbay_core::registry::ToolEntry;
 use toolbay_core::tool::ToolSource;
 use toolbay_policy::excerpt::{first_sentence, one_line};
+use toolbay_policy::refusal::PolicyRefusal;
 
 use crate::CommandStatus;
 use crate::command::args::SetupArgs;
@@ -27,7 +28,7 @@ pub(crate) async fn run(args: &SetupArgs, json: bool, all: bool) -> Result<Comma
     let entries: Vec<_> = if all { view.catalog().tools().collect() } else { view.discoverable().collect() };
     if json {
         let definitions: Vec<Value> =
-            entries.iter().map(|entry| definition(entry, view.denial_reason(entry).as_deref())).collect();
+            entries.iter().map(|entry| definition(entry, view.denial_reason(entry).as_ref())).collect();
         output::print_json(&definitions)?;
         return Ok(CommandStatus::Success);
     }
@@ -173,7 +174,7 @@ impl ReadinessCounts {
 }
 
 /// A definition as JSON, for people and scripts.
-pub(crate) fn definition(entry: &ToolEntry, unavailable: Option<&str>) -> Value {
+pub(crate) fn definition(entry: &ToolEntry, unavailable: Option<&PolicyRefusal>) -> Value {
     let def = &entry.def;
     json!({
         "name": def.name.as_str(),

@@ -9,9 +9,11 @@ use std::io::Write;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
-use serde_json::Value;
-use toolbay::{AuditReader, FileAudit};
+use toolbay::{AuditReader, FileAudit, PluginId};
+use toolbay_core::audit::read::{AuditLine, ReadEvent};
 use toolbay_core::audit::timestamp;
+use toolbay_core::tool::ToolSource;
+use toolbay_policy::hint::Hint;
 use toolbay_policy::quantity::parse_duration;
 
 use crate::command::args::{LogArgs, SetupArgs, StatsGroup};
@@ -35,7 +37,7 @@ pub(crate) fn run(args: &SetupArgs, which: &LogArgs) -> Result<CommandStatus> {
     }
     let mut tail = AuditReader::new(path);
     let mut broken = 0;
-    let mut kept: VecDeque<(u64, String, Value)> = VecDeque::new();
+    let mut kept: VecDeque<(u64, String, AuditLine)> = VecDeque::new();
     let (mut unfinished, mut number) = (UnfinishedCalls::default(), 0);
     let mut stats = CallStats::new(which.by);
     let most = which.limit.unwrap_or(usize::MAX);
@@ -43,16 +45,20 @@ pub(crate) fn run(args: &SetupArgs, which: &LogArgs) -> Result<CommandStatus> {
     let keeps_starts = which.json && args.shared.shared.is_some() && !which.failed && which.outcome.is_none();
     tail.read(&mut |line| {
         number += 1;
-        let AuditLine::Record { record, wanted } = filter.read(line) else {
+        let Ok(record) = AuditLine::parse(line) else {
             broken += 1;
             return Ok(());
         };
+        let wanted = filter.matches(&record);
         // A filter may match the start line of a call and not its record.
-        unfinished.end(&record);
-        match text(&record, "kind") {
+        unfinished.end(&record.event);
+        match &record.event {
             _ if !wanted => {}
-            "start" if !keeps_starts => unfinished.begin(number, line, record),
-            _ if which.stats => stats.add(&record),
+            ReadEvent::Start(start) if !keeps_starts => {
+                unfinished.begin(start.start_id, (number, line.to_owned(), record));
+            }
+            ReadEvent::Call(call) if which.stats => stats.add(call),
+            _ if which.stats => {}
             _ => {
                 kept.push_back((number, line.to_owned(), record));
                 if kept.len() > most {
@@ -93,7 +99,7 @@ pub(crate) fn run(args: &SetupArgs, which: &LogArgs) -> Result<CommandStatus> {
     Ok(CommandStatus::Success)
 }
 
-fn print(which: &LogArgs, line: &str, record: &Value) -> std::io::Result<()> {
+fn print(which: &LogArgs, line: &str, record: &AuditLine) -> std::io::Result<()> {
     if which.json {
         // The file already has escaped text.
         writeln!(std::io::stdout().lock(), "{line}")
@@ -107,12 +113,12 @@ fn follow(tail: &mut AuditReader, filter: &RecordFilter<'_>) -> std::io::Result<
     loop {
         std::io::stdout().flush()?;
         std::thread::sleep(LOOK_EVERY);
-        tail.read(&mut |line| match filter.read(line) {
+        tail.read(&mut |line| match AuditLine::parse(line) {
             // The record of the call follows.
-            AuditLine::Record { record, .. } if text(&record, "kind") == "start" => Ok(()),
-            AuditLine::Record { record, wanted: true } => print(filter.which, line, &record),
-            AuditLine::Record { .. } => Ok(()),
-            AuditLine::Broken => {
+            Ok(AuditLine { event: ReadEvent::Start(_), .. }) => Ok(()),
+            Ok(record) if filter.matches(&record) => print(filter.which, line, &record),
+            Ok(_) => Ok(()),
+            Err(_) => {
                 output::print_warning("a line of the audit cannot be read and is left out");
                 Ok(())
             }
@@ -129,7 +135,6 @@ const UNFINISHED: &str = "unfinished";
 /// New calls in the audit.
 pub(crate) struct LiveCalls {
     tail: AuditReader,
-    which: LogArgs,
 }
 
 impl LiveCalls {
@@ -137,17 +142,14 @@ impl LiveCalls {
     pub(crate) fn new(args: &SetupArgs) -> Result<Self> {
         let mut tail = AuditReader::new(setup::audit_file(args)?);
         tail.read(&mut |_| Ok(()))?;
-        Ok(Self { tail, which: LogArgs::default() })
+        Ok(Self { tail })
     }
 
     /// Shows the calls since the last time.
     pub(crate) fn show(&mut self) -> Result<()> {
-        let filter = RecordFilter::new(&self.which, None)?;
-        self.tail.read(&mut |line| match filter.read(line) {
-            AuditLine::Record { record, wanted: true } if text(&record, "kind") == "call" => {
-                show::print_row(&record)
-            }
-            AuditLine::Record { .. } | AuditLine::Broken => Ok(()),
+        self.tail.read(&mut |line| match AuditLine::parse(line) {
+            Ok(record @ AuditLine { event: ReadEvent::Call(_), .. }) => show::print_row(&record),
+            Ok(_) | Err(_) => Ok(()),
         })?;
         Ok(())
     }
@@ -158,20 +160,18 @@ const MAX_HINTS: usize = 5;
 
 /// What would allow what a tool was refused lately, the last first, as the audit has it. An audit that cannot be read
 /// has none.
-pub(crate) fn recent_hints(args: &SetupArgs, tool: &str) -> Vec<String> {
-    let mut found: Vec<String> = Vec::new();
+pub(crate) fn recent_hints(args: &SetupArgs, tool: &str) -> Vec<Hint> {
+    let mut found: Vec<Hint> = Vec::new();
     let Ok(file) = setup::audit_file(args) else { return found };
     let mut take = |line: &str| {
         // Few records have hints, and searching a line is much faster than parsing it.
         if line.contains("\"hints\"")
-            && let Ok(record) = serde_json::from_str::<Value>(line)
-            && text(&record, "tool") == tool
+            && let Ok(AuditLine { event: ReadEvent::Call(call), .. }) = AuditLine::parse(line)
+            && *call.tool == *tool
         {
-            for hint in
-                record.get("hints").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
-            {
-                found.retain(|known| known != hint);
-                found.insert(0, hint.to_owned());
+            for hint in call.hints {
+                found.retain(|known| *known != hint);
+                found.insert(0, hint);
             }
             found.truncate(MAX_HINTS);
         }
@@ -193,12 +193,6 @@ struct RecordFilter<'a> {
     unseen: RefCell<Vec<(&'static str, String)>>,
     /// Names that records have, by option, for suggestions.
     seen: RefCell<BTreeSet<(&'static str, String)>>,
-}
-
-/// One line of the audit.
-enum AuditLine {
-    Record { record: Value, wanted: bool },
-    Broken,
 }
 
 impl<'a> RecordFilter<'a> {
@@ -253,32 +247,11 @@ impl<'a> RecordFilter<'a> {
         is_same
     }
 
-    fn read(&self, line: &str) -> AuditLine {
-        let Ok(record) = serde_json::from_str::<Value>(line) else { return AuditLine::Broken };
-        if record.get("kind").and_then(Value::as_str).is_none() {
-            return AuditLine::Broken;
-        }
-        let wanted = self.matches(&record);
-        AuditLine::Record { record, wanted }
-    }
-
-    fn matches(&self, record: &Value) -> bool {
+    fn matches(&self, line: &AuditLine) -> bool {
         let which = self.which;
+        let RecordNames { call, plugin, profile, clients } = RecordNames::of(&line.event);
         let same =
             |what, wanted: &Option<String>, found: &str| self.has_name(what, wanted.as_deref(), [found]);
-        let plugin = record.pointer("/source/id").or_else(|| record.get("plugin"));
-        // The tool, the session and the outcome of records about calls.
-        let call = match (text(record, "kind"), text(record, "what")) {
-            ("call", _) => Some(["tool", "session_id", "outcome"].map(|key| text(record, key))),
-            ("start", _) => Some([text(record, "tool"), text(record, "session_id"), UNFINISHED]),
-            // Audits of older versions have the outcome as the reason.
-            ("refused", "call") => {
-                let outcome = ["outcome", "reason"].map(|key| text(record, key));
-                let outcome = outcome.into_iter().find(|text| !text.is_empty()).unwrap_or_default();
-                Some([text(record, "last"), text(record, "client"), outcome])
-            }
-            _ => None,
-        };
         let only_calls =
             which.tool.is_some() || which.session.is_some() || which.outcome.is_some() || which.failed;
         let fits = |[tool, session, outcome]: [&str; 3]| {
@@ -292,25 +265,69 @@ impl<'a> RecordFilter<'a> {
         };
         let names = [
             call.map_or(!only_calls, fits),
-            same("plugin", &which.plugin, plugin.and_then(Value::as_str).unwrap_or_default()),
-            self.has_name("profile", self.profile, [text(record, "profile")]),
-            self.has_name("client", which.client.as_deref(), client_names(record)),
+            same("plugin", &which.plugin, plugin.unwrap_or_default()),
+            self.has_name("profile", self.profile, profile),
+            self.has_name(
+                "client",
+                which.client.as_deref(),
+                clients.into_iter().flatten().flat_map(client_names),
+            ),
         ];
         names == [true; 4]
-            && (!which.refused || show::has_refusal(record))
-            && self.since.as_ref().is_none_or(|since| text(record, "time") >= since.as_str())
-            && self.until.as_ref().is_none_or(|until| text(record, "time") <= until.as_str())
+            && (!which.refused || show::has_refusal(&line.event))
+            && self.since.as_ref().is_none_or(|since| line.time >= *since)
+            && self.until.as_ref().is_none_or(|until| line.time <= *until)
     }
 }
 
-/// The names of the client of a record: `token:ci` is also `ci`, and `inspector 1.2` is also `inspector`.
-fn client_names(record: &Value) -> impl Iterator<Item = &str> {
-    let names = ["agent_id", "client_name", "client", "token", "platform"].map(|key| text(record, key));
-    names.into_iter().flat_map(|name| {
-        let bare = name.split_once(':').map_or(name, |(_, bare)| bare);
-        let program = name.split_once(' ').map_or(name, |(program, _)| program);
-        [name, bare, program]
-    })
+/// The names in a record by which options choose.
+#[derive(Default)]
+struct RecordNames<'r> {
+    /// The tool, the session and the outcome of a record about calls.
+    call: Option<[&'r str; 3]>,
+    plugin: Option<&'r str>,
+    profile: Option<&'r str>,
+    clients: [Option<&'r str>; 3],
+}
+
+impl<'r> RecordNames<'r> {
+    fn of(event: &'r ReadEvent) -> Self {
+        let plugin = |source: &'r ToolSource| source.plugin().map(PluginId::as_str);
+        match event {
+            ReadEvent::Call(call) => Self {
+                call: Some([&call.tool, call.session_id.as_deref().unwrap_or_default(), &call.outcome]),
+                plugin: call.source.as_deref().and_then(plugin),
+                profile: call.profile.as_deref(),
+                clients: [call.agent_id.as_deref(), call.client_name.as_deref(), call.platform.as_deref()],
+            },
+            ReadEvent::Start(start) => Self {
+                call: Some([&start.tool, start.session_id.as_deref().unwrap_or_default(), UNFINISHED]),
+                plugin: plugin(&start.source),
+                profile: start.profile.as_deref(),
+                clients: [start.agent_id.as_deref(), None, None],
+            },
+            ReadEvent::Refused(count) => {
+                let client = count.client.as_deref();
+                let outcome = count.outcome.as_ref().unwrap_or(&count.reason);
+                let call = [count.last.as_str(), client.unwrap_or_default(), outcome];
+                let call = (count.what == "call").then_some(call);
+                Self { call, clients: [client, None, None], ..Self::default() }
+            }
+            ReadEvent::Request(request) => {
+                let clients = [Some(request.client.as_str()), request.token.as_deref(), None];
+                Self { clients, ..Self::default() }
+            }
+            ReadEvent::Grant(grant) => Self { plugin: Some(&grant.plugin), ..Self::default() },
+            ReadEvent::Action(_) | ReadEvent::Gap { .. } | ReadEvent::Unknown => Self::default(),
+        }
+    }
+}
+
+/// The names of a client: `token:ci` is also `ci`, and `inspector 1.2` is also `inspector`.
+fn client_names(name: &str) -> [&str; 3] {
+    let bare = name.split_once(':').map_or(name, |(_, bare)| bare);
+    let program = name.split_once(' ').map_or(name, |(program, _)| program);
+    [name, bare, program]
 }
 
 /// The tokens that the policy's `[serve]` accepts, as the audit names them. None if there is no such file.
@@ -320,10 +337,6 @@ fn token_names(args: &SetupArgs) -> Result<Vec<String>> {
         Some(file) => toolbay_mcp::token_names(file).map_err(anyhow::Error::msg),
         None => Ok(Vec::new()),
     }
-}
-
-fn text<'a>(record: &'a Value, key: &str) -> &'a str {
-    record.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// Parses the time of an option into a time as records write it.
@@ -348,7 +361,7 @@ fn micros_now() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     #[test]
     fn times_are_parsed() {
@@ -370,11 +383,16 @@ mod tests {
 
     #[test]
     fn a_filter_matches_its_records() {
-        let call = json!({"kind": "call", "time": "2026-01-01T00:00:00.000000Z", "tool": "p__t", "session_id": "s",
-            "source": {"id": "p"}, "agent_id": "token:ci", "client_name": "inspector 1.2", "profile": "few",
-            "outcome": "ok", "uses": [{"key": "net", "what": "x", "allowed": false}]});
-        let grant = json!({"kind": "grant", "time": "2026-01-02T00:00:00.000000Z", "plugin": "p", "event": "loaded",
-            "refused": {}, "held": []});
+        let read = |record: Value| AuditLine::parse(&record.to_string()).unwrap();
+        let call = read(
+            json!({"kind": "call", "time": "2026-01-01T00:00:00.000000Z", "tool": "p__t", "session_id": "s",
+            "source": {"kind": "plugin", "id": "p", "digest": "ab"}, "agent_id": "token:ci", "client_name": "inspector 1.2",
+            "profile": "few", "outcome": "ok", "uses": [{"key": "net", "what": "x", "allowed": false}]}),
+        );
+        let grant = read(
+            json!({"kind": "grant", "time": "2026-01-02T00:00:00.000000Z", "plugin": "p", "event": "loaded",
+            "refused": {}, "held": []}),
+        );
         let some = |text: &str| Some(text.to_owned());
         let base = LogArgs::default;
         for (which, of_call, of_grant) in [
@@ -415,11 +433,12 @@ mod tests {
             let filter = RecordFilter::new(&which, Some(profile)).unwrap();
             assert_eq!((filter.matches(&call), filter.matches(&grant)), (of_call, false), "{profile}");
         }
-        let start = json!({"kind": "start", "tool": "p__t", "session_id": "s", "source": {"id": "p"}});
+        let start = read(json!({"kind": "start", "start_id": "0-1", "tool": "p__t", "session_id": "s",
+            "source": {"kind": "builtin"}}));
         let count =
-            json!({"kind": "refused", "what": "call", "last": "p__t", "client": "s", "reason": "trap"});
+            read(json!({"kind": "refused", "what": "call", "last": "p__t", "client": "s", "reason": "trap"}));
         let request =
-            json!({"kind": "request", "reason": "host", "client": "192.0.2.1", "token": "token:ci"});
+            read(json!({"kind": "request", "reason": "host", "client": "192.0.2.1", "token": "token:ci"}));
         for (client, wanted) in [("192.0.2.1", true), ("ci", true), ("192.0.2.2", false)] {
             let which = LogArgs { client: some(client), ..base() };
             assert_eq!(RecordFilter::new(&which, None).unwrap().matches(&request), wanted, "{client}");
@@ -437,15 +456,11 @@ mod tests {
             assert_eq!(wants, [of_start, of_count, of_request], "{which:?}");
         }
         let by_profile =
-            json!({"kind": "call", "tool": "p__t", "outcome": "not_available", "refusal": "profile"});
-        let of_tool = json!({"kind": "call", "tool": "p__t", "outcome": "not_available", "began": true});
+            read(json!({"kind": "call", "tool": "p__t", "outcome": "not_available", "refusal": "profile"}));
+        let of_tool =
+            read(json!({"kind": "call", "tool": "p__t", "outcome": "not_available", "began": true}));
         let which = LogArgs { refused: true, ..base() };
         let filter = RecordFilter::new(&which, None).unwrap();
         assert_eq!([&by_profile, &of_tool].map(|record| filter.matches(record)), [true, false]);
-        let filter = LogArgs::default();
-        let filter = RecordFilter::new(&filter, None).unwrap();
-        for broken in ["{\"kind\":\"ca", "5", "{}", "[]"] {
-            assert!(matches!(filter.read(broken), AuditLine::Broken), "{broken}");
-        }
     }
 }

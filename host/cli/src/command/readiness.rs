@@ -29,10 +29,8 @@ impl ToolReadiness {
         if !missing.is_empty() {
             return Self::NeedsGrant(missing);
         }
-        // The lines of the policy are for `explain`.
-        let first = reason.lines().next().unwrap_or_default();
-        let text = first.split(". To allow it").next().unwrap_or(first);
-        Self::Unavailable(text.trim_start_matches("it is ").trim_end_matches(':').to_owned())
+        let text = reason.text.lines().next().unwrap_or_default();
+        Self::Unavailable(text.trim_start_matches("it is ").to_owned())
     }
 
     /// The cell of a table.

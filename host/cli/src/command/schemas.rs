@@ -70,8 +70,7 @@ fn select_tools(args: &SetupArgs, host: &Host, view: &View, names: &[String]) ->
         }
         Err(error) => {
             output::print_error(&error.message);
-            let hints: Vec<String> = error.hint.into_iter().collect();
-            call_error::help_texts(&hints, None, name, host, args)
+            call_error::help_texts(error.hint.as_slice(), None, name, host, args)
                 .iter()
                 .for_each(|help| output::print_help(help));
             None

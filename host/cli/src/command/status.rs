@@ -241,14 +241,10 @@ fn code(loaded: LoadedCode) -> String {
 
 /// Whether a tool can be called, on one line.
 fn state(tool: &ToolStatus) -> String {
-    // The lines of the policy are for `explain`.
-    let line = |reason: &str| {
-        let reason = reason.split(". To allow it").next().unwrap_or(reason);
-        one_line(&reason.replace('\n', " "), MAX_REASON)
-    };
+    let line = |reason: &str| one_line(&reason.replace('\n', " "), MAX_REASON);
     match (&tool.disabled_reason, &tool.unavailable) {
         (Some(reason), _) => format!("off: {}", line(reason)),
-        (None, Some(reason)) => format!("not available: {}", line(reason)),
+        (None, Some(refusal)) => format!("not available: {}", line(&refusal.text)),
         (None, None) => "on".to_owned(),
     }
 }

@@ -335,8 +335,9 @@ fn records() -> String {
              \"outcome\":\"{outcome}\",\"duration_us\":{micros}{more}}}\n"
         )
     };
-    let denied = ",\"uses\":[{\"key\":\"fs_read\",\"what\":\"../secrets\",\"allowed\":false}]";
-    let limit = ",\"limit\":{\"name\":\"timeout\"},\"session_id\":\"notes\"";
+    let denied = ",\"uses\":[{\"key\":\"fs_read\",\"what\":\"../secrets\",\"allowed\":false}],\"usage\":{}";
+    let limit = ",\"limit\":{\"name\":\"timeout\",\"value\":\"30s\",\"setting\":\"[plugins.web.limits] timeout = …\"},\
+                 \"session_id\":\"notes\",\"usage\":{}";
     [
         call("14:42:54.120000", "ok", "text__word_count", 7_240, ",\"usage\":{\"fuel\":12345}"),
         call("14:43:01.000000", "denied", "files__read_file", 120, denied),

@@ -32,6 +32,7 @@ use aho_corasick::AhoCorasick;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use serde_json::value::RawValue;
+use toolbay_policy::hint::Hint;
 use zeroize::Zeroizing;
 
 use crate::tool::content::{BlockBody, ContentBlock, ErrorDetails, ResourceBody, ToolError, ToolOutput};
@@ -248,11 +249,17 @@ impl Redactor {
         out
     }
 
+    /// Redacts a hint.
+    #[must_use]
+    pub fn redact_hint(&self, hint: Hint) -> Hint {
+        hint.map_texts(|text| self.redact_owned(text))
+    }
+
     /// Redacts an error.
     #[must_use]
     pub fn redact_error(&self, error: ToolError) -> ToolError {
         let subject = error.subject.map(|subject| self.redact_owned(subject));
-        let hint = error.hint.map(|hint| self.redact_owned(hint));
+        let hint = error.hint.map(|hint| self.redact_hint(hint));
         let details = error.details.map(|details| Box::new(self.redact_details(*details)));
         ToolError { message: self.redact_owned(error.message), subject, details, hint, ..error }
     }

@@ -67,7 +67,7 @@ async fn an_unknown_result_is_not_repeated_unless_the_policy_and_the_tool_allow_
         if runs == 1 {
             assert_eq!(fault(&again), FaultKind::OutcomeUnknown);
         }
-        let hint = again.hints.lines.iter().any(|line| line == "[shared] rerun_idempotent = true");
+        let hint = again.hints.lines.iter().any(|line| *line == "[shared] rerun_idempotent = true".into());
         assert_eq!(hint, idempotent && !reruns, "the line is shown where it helps");
     }
 }

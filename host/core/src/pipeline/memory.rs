@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use toolbay_policy::limits::LimitHit;
+use toolbay_policy::limits::{LimitHit, LimitSetting};
 use toolbay_policy::quantity;
 
 use crate::tool::fault::{Fault, FaultKind};
@@ -94,7 +94,7 @@ impl MemoryBudget {
         let limit = LimitHit {
             name: self.0.key,
             value: quantity::show_bytes(self.limit()),
-            setting: format!("[host] {} = …", self.0.key),
+            setting: LimitSetting::key("host", self.0.key),
         };
         if bytes > self.limit() {
             return Fault::by_limit(FaultKind::OutOfMemory, what, limit);

@@ -53,7 +53,7 @@ async fn the_first_matching_rule_decides_whether_to_ask() {
         let fixture = fixture(gates, |_| {}).map_pipeline(|p| p.with_approver(Arc::clone(&person) as _));
         let delivered = fixture.call(&session(), "").await;
         assert_eq!((text(&delivered), person.count() - before), (told, asked));
-        let advised = delivered.hints.lines.iter().any(|hint| hint.contains("[[rule]]"));
+        let advised = delivered.hints.lines.iter().any(|hint| hint.to_string().contains("[[rule]]"));
         assert_eq!(advised, decision.is_some_and(|(_, _, allowed)| !allowed), "{:?}", delivered.hints);
         let record = fixture.audit.take().pop().unwrap();
         assert_eq!(record.permission.map(|d| (d.action, d.rule, d.allowed)), decision);
@@ -203,7 +203,7 @@ async fn a_profile_can_only_make_the_rules_stricter() {
         let mut fixture = fixture(policy, |_| {});
         fixture.filter.profile = profile(of_profile);
         let delivered = fixture.call(&session(), "{}").await;
-        let words = format!("{}\n{}", text(&delivered), delivered.hints.lines.join("\n"));
+        let words = format!("{}\n{:?}", text(&delivered), delivered.hints.lines);
         assert!(words.contains(expect), "{words}");
     }
 }

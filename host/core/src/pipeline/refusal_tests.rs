@@ -18,7 +18,7 @@ async fn the_hint_has_the_lines_of_every_table_that_keeps_the_call_from_running(
     let mut fixture = fixture(ruled("[[rule]]\naction = \"deny\""), |_| {});
     fixture.filter.profile = profile("[[profile.reader.rule]]\naction = \"ask\"");
     let delivered = fixture.call(&session(), "{}").await;
-    let hint = delivered.hints.lines.join("\n");
+    let hint = delivered.hints.lines[0].to_string();
     assert!(hint.contains("before rule 1:\n[[rule]]"), "{hint}");
     assert!(hint.contains("before rule 1:\n[[profile.reader.rule]]"), "{hint}");
 }
@@ -50,7 +50,11 @@ async fn a_caller_does_not_learn_the_names_of_tools_outside_of_its_view() {
             (text, delivered.source.is_some(), delivered.hints.for_model(None))
         };
         assert_eq!(seen(&of_hidden), seen(&of_unknown), "{reason}");
-        assert!(of_hidden.hints.lines[0].starts_with("`p__t` exists, and is "), "{:?}", of_hidden.hints);
+        assert!(
+            of_hidden.hints.lines[0].to_string().starts_with("`p__t` exists, and is "),
+            "{:?}",
+            of_hidden.hints
+        );
         let records = fixture.audit.take();
         let of = |name: &str| records.iter().find(|record| &*record.tool == name).unwrap();
         assert_eq!((of("p__t").refusal, of("p__t").source.is_some()), (Some(reason), true));

@@ -78,7 +78,7 @@ impl RunningCalls {
             let text = format!("Stopped: the operator stopped all calls: {reason}");
             return Err(Refusal::new(RefusalReason::Stopped, text)
                 .with_subject("stopped")
-                .with_hint(Some("`toolbay resume` allows calls again".to_owned())));
+                .with_hint(Some("`toolbay resume` allows calls again".into())));
         }
         state.last += 1;
         let entry = Some(RunningEntry { number: state.last, ctx, source, start });

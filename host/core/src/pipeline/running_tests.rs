@@ -33,6 +33,6 @@ async fn running_calls_are_listed_and_cancelled() {
     assert_eq!((running.count(), running.stopped().as_deref()), (0, Some("an incident")));
     let refused = fixture.call(&session, "{}").await;
     assert_eq!(text(&refused), "Stopped: the operator stopped all calls: an incident");
-    assert_eq!(refused.hints.lines, ["`toolbay resume` allows calls again"]);
+    assert_eq!(refused.hints.lines, ["`toolbay resume` allows calls again".into()]);
     assert!(running.resume() && !running.resume());
 }

@@ -136,7 +136,7 @@ async fn without_contact_no_call_begins() {
     shared.lost.store(true, Ordering::Relaxed);
     let refused = fixture.call(&session, "{}").await;
     assert_eq!(text(&refused), "Stopped: no contact with the other replicas");
-    assert_eq!(refused.hints.lines, ["start the store"]);
+    assert_eq!(refused.hints.lines, ["start the store".into()]);
     assert_eq!((fixture.ran(), session.calls(), shared.spent.lock().len()), (0, 0, 0));
     shared.lost.store(false, Ordering::Relaxed);
     assert!(fixture.call(&session, "{}").await.result.is_ok());
@@ -176,7 +176,11 @@ async fn a_spent_budget_is_refused_as_on_one_host() {
         let fixture = with(&shared, fixture(five_calls(), |_| {}));
         let refused = fixture.call(&Arc::new(Session::with_name("team")), "{}").await;
         assert!(text(&refused).starts_with(expected), "{}", text(&refused));
-        assert!(hint.is_empty() || refused.hints.lines.concat().contains(hint), "{:?}", refused.hints);
+        assert!(
+            hint.is_empty() || refused.hints.lines.iter().any(|line| line.to_string().contains(hint)),
+            "{:?}",
+            refused.hints
+        );
         assert_eq!(fixture.ran(), 0);
     }
 }

@@ -1,8 +1,10 @@
 //! The status of tools, for operators.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde::Serialize;
+use toolbay_policy::refusal::PolicyRefusal;
 
 use super::catalog::Catalog;
 use super::entry::{ToolEntry, ToolFlags};
@@ -29,8 +31,8 @@ pub struct ToolStatus {
     pub enabled: bool,
     /// The reason if the tool is disabled.
     pub disabled_reason: Option<Arc<str>>,
-    /// The reason if the tool is unavailable, for the operator, with the policy lines that help.
-    pub unavailable: Option<String>,
+    /// The reason if the tool is unavailable, for the operator.
+    pub unavailable: Option<PolicyRefusal>,
     /// SHA-256 of the schemas ([`ToolDef::schema_sha256`](crate::tool::ToolDef::schema_sha256)).
     pub schema_sha256: String,
 }
@@ -50,7 +52,7 @@ impl ToolEntry {
             flags: self.flags,
             enabled: self.availability.disabled.is_none(),
             disabled_reason: self.availability.disabled.clone(),
-            unavailable: self.unavailable_reason(profile).map(|refusal| refusal.for_operator()),
+            unavailable: self.unavailable_reason(profile).map(Cow::into_owned),
             schema_sha256: def.schema_sha256(),
         }
     }

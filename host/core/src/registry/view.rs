@@ -246,15 +246,14 @@ impl View {
         }
     }
 
-    /// The reason why a tool is not callable, for the operator, with the policy lines that help; `None` if it is
-    /// callable.
+    /// The reason why a tool is not callable, for the operator; `None` if it is callable.
     #[must_use]
-    pub fn denial_reason(&self, entry: &ToolEntry) -> Option<String> {
+    pub fn denial_reason(&self, entry: &ToolEntry) -> Option<PolicyRefusal> {
         let held = self.find_tool(entry.def.name.as_str()).filter(|held| std::ptr::eq(&**held.entry, entry));
         let gate = held.map_or_else(|| self.filter.denial(entry, ToolOrigin::Catalog), |held| held.denial());
         Some(match gate? {
-            ToolDenial::Unavailable(refusal) => refusal.for_operator(),
-            denial => format!("it is {}", describe(&denial)),
+            ToolDenial::Unavailable(refusal) => refusal,
+            denial => format!("it is {}", describe(&denial)).into(),
         })
     }
 
@@ -316,7 +315,7 @@ impl View {
         match denial {
             ToolDenial::Excluded | ToolDenial::NotPermitted | ToolDenial::NotInProfile(_) => {
                 let hint = format!("`{}` exists, and is {}", one_line(name, MAX_NAME), describe(&denial));
-                Refusal::new(reason, self.unknown_tool_message(name)).with_hint(Some(hint))
+                Refusal::new(reason, self.unknown_tool_message(name)).with_hint(Some(hint.into()))
             }
             ToolDenial::Disabled(_) => {
                 let text = format!("Tool {name} is {}; only the operator can enable it", describe(&denial));

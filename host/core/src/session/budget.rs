@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use toolbay_policy::refusal;
+use toolbay_policy::hint::Remedy;
 use toolbay_policy::session::SessionLimits;
 
 use super::Session;
@@ -83,7 +83,14 @@ impl<T> EffectiveLimit<T> {
         let (who, hint) = match self.of_policy {
             true => (
                 "the operator can raise it".to_owned(),
-                Some(refusal::raise_hint(&format!("[session] {} = …", self.reason))),
+                Some(
+                    Remedy::Raise {
+                        table: "[session]".to_owned(),
+                        key: self.reason.to_string(),
+                        value: None,
+                    }
+                    .into(),
+                ),
             ),
             false => (format!("the limit is `{}` of this session's own `SessionLimits`", self.reason), None),
         };

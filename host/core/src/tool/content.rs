@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use toolbay_policy::hint::Hint;
 
 use crate::tool::refusal::RefusalReason;
 
@@ -121,10 +122,9 @@ pub struct ToolError {
     /// What the tool returned beside the message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub details: Option<Box<ErrorDetails>>,
-    /// The policy lines that would allow the refused operation, for the operator ([`toolbay_policy::refusal`]). Only
-    /// the host sets it.
+    /// What would allow the refused operation, for the operator. Only the host sets it.
     #[serde(skip)]
-    pub hint: Option<String>,
+    pub hint: Option<Hint>,
     /// Why the host refused the call; `None` for an error of the tool. A gate sets it through
     /// [`Refusal`](crate::tool::refusal::Refusal).
     #[serde(skip)]
@@ -172,7 +172,7 @@ impl ToolError {
 
     /// Sets the hint for the operator.
     #[must_use]
-    pub fn with_hint(mut self, hint: Option<String>) -> Self {
+    pub fn with_hint(mut self, hint: Option<Hint>) -> Self {
         self.hint = hint;
         self
     }

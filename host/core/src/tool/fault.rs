@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
+use toolbay_policy::hint::Hint;
 use toolbay_policy::limits::LimitHit;
 use toolbay_policy::refusal;
 
@@ -86,14 +87,14 @@ impl Fault {
 
     /// The policy line that raises the limit, for the operator; `None` if no line does.
     #[must_use]
-    pub fn hint(&self) -> Option<String> {
+    pub fn hint(&self) -> Option<Hint> {
         self.limit.as_ref()?.hint()
     }
 
     /// The message and the hint, for the operator.
     #[must_use]
     pub fn for_operator(&self) -> String {
-        refusal::format_for_operator(&self.message, self.hint().as_deref())
+        refusal::format_for_operator(&self.message, self.hint().as_ref())
     }
 
     /// The same fault with a time after which to retry.

@@ -6,6 +6,7 @@
 use std::fmt;
 
 use serde::{Serialize, Serializer};
+use toolbay_policy::hint::Hint;
 
 use super::fault::FaultKind;
 use crate::tool::content::{ErrorCode, ToolError};
@@ -166,7 +167,7 @@ impl Refusal {
 
     /// Sets the hint for the operator.
     #[must_use]
-    pub fn with_hint(self, hint: Option<String>) -> Self {
+    pub fn with_hint(self, hint: Option<Hint>) -> Self {
         Self(self.0.with_hint(hint))
     }
 }

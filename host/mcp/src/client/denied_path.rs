@@ -11,6 +11,7 @@ use toolbay_core::call::server_connector::ServerConnector;
 use toolbay_core::neutral_text;
 use toolbay_policy::capability::path_rule::{self, PathRule};
 use toolbay_policy::hidden_chars::first_hidden;
+use toolbay_policy::hint::{Hint, LineValue, PolicyLine, Remedy};
 use toolbay_policy::mcp_server::{McpServer, ServerTransport, StdioServerConfig};
 
 /// How the C library, Python, Node, Go, Java and .NET say that the kernel denied a path. A move between folders with
@@ -42,7 +43,7 @@ const SYSTEM_FOLDERS: [&str; 10] =
 
 /// The hint for what a server says, if it says that it was denied a path outside of its section, or a change of the modes
 /// of files in it.
-pub(super) fn hint(server: &McpServer, connector: &dyn ServerConnector, text: &str) -> Option<String> {
+pub(super) fn hint(server: &McpServer, connector: &dyn ServerConnector, text: &str) -> Option<Hint> {
     let child = match &server.transport {
         ServerTransport::Stdio(child) if child.sandboxed => child,
         ServerTransport::Stdio(_) | ServerTransport::Http(_) => return None,
@@ -60,11 +61,9 @@ pub(super) fn hint(server: &McpServer, connector: &dyn ServerConnector, text: &s
         let is_denied =
             !child.program.chmod && names(&ATTRIBUTE_CHANGES) && paths(text).take(MAX_PATHS).any(may_write);
         is_denied.then(|| {
-            format!(
-                "to let it change modes, owners and attributes of all your files, write in the policy: [mcp.{}] \
-                 chmod = true",
-                server.name
-            )
+            let purpose = "to let it change modes, owners and attributes of all your files".to_owned();
+            let line = PolicyLine::new(format!("[mcp.{}]", server.name), "chmod", LineValue::Switch);
+            Remedy::Set { purpose, line }.into()
         })
     })
 }
@@ -74,7 +73,7 @@ fn hint_for(
     child: &StdioServerConfig,
     connector: &dyn ServerConnector,
     path: &str,
-) -> Option<String> {
+) -> Option<Hint> {
     let path = path_rule::normalize(Path::new(path))?;
     let shown = path.to_str().filter(|path| is_plausible(path) && connector.redact(path) == *path)?;
     if shown == "/" || SYSTEM_FOLDERS.iter().any(|folder| path.starts_with(folder)) {
@@ -87,22 +86,21 @@ fn hint_for(
     let asks_read = !may_read && !connector.is_protected_path(&path, false);
     let asks_write =
         !allows(&program.write) && (may_read || asks_read) && !connector.is_protected_path(&path, true);
-    let section = format!("[mcp.{}]", server.name);
-    let quoted = toml_string(shown);
-    match (asks_read, asks_write) {
+    let list = LineValue::List(vec![shown.to_owned()]);
+    let set = |verb: &str, key: &str| Remedy::Set {
+        purpose: format!("to let it {verb} `{shown}`"),
+        line: PolicyLine::new(format!("[mcp.{}]", server.name), key, list.clone()),
+    };
+    Some(match (asks_read, asks_write) {
         // The section allows both, so something else denied it.
-        (false, false) => None,
-        (false, true) => {
-            Some(format!("to let it write `{shown}`, write in the policy: {section} fs_write = [{quoted}]"))
+        (false, false) => return None,
+        (false, true) => set("write", "fs_write").into(),
+        (true, false) => set("read", "fs_read").into(),
+        (true, true) => {
+            let read = set("read", "fs_read");
+            format!("{read}, and to let it write there: fs_write = {list}").into()
         }
-        (true, false) => {
-            Some(format!("to let it read `{shown}`, write in the policy: {section} fs_read = [{quoted}]"))
-        }
-        (true, true) => Some(format!(
-            "to let it read `{shown}`, write in the policy: {section} fs_read = [{quoted}], and to let it write there: \
-             fs_write = [{quoted}]"
-        )),
-    }
+    })
 }
 
 /// Whether a text can be shown as a path, and is no other text in the place of one.
@@ -112,11 +110,6 @@ fn is_plausible(path: &str) -> bool {
         && !path.contains(|c: char| c.is_control() || (c.is_whitespace() && c != ' '))
         && first_hidden(path).is_none()
         && neutral_text::neutralize(path) == path
-}
-
-/// A basic string of TOML. The text has no hidden characters.
-fn toml_string(text: &str) -> String {
-    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
 /// The absolute paths in a text: in quotes, or up to a blank.
@@ -145,7 +138,7 @@ mod tests {
     use super::*;
 
     fn hint(server: &McpServer, text: &str) -> Option<String> {
-        super::hint(server, &NullConnector, text)
+        super::hint(server, &NullConnector, text).map(|hint| hint.to_string())
     }
 
     fn server(lines: &str) -> McpServer {

@@ -250,7 +250,7 @@ pub(super) async fn read_undeclared_tools(session: &ClientSession) -> Result<Ser
         Ok(Err(error @ LinkError::Closed(_))) => return Err(error),
         Ok(Err(error)) => {
             listed.lacks_part = true;
-            format!("refuses `tools/list`: {}", error.refusal().in_one_sentence())
+            format!("refuses `tools/list`: {}", error.refusal().for_operator())
         }
         Err(_) => {
             listed.lacks_part = true;
@@ -312,7 +312,7 @@ pub(super) async fn read_list(
         };
         let result = match answer {
             Err(error) if page > 1 && !matches!(error, LinkError::Closed(_)) => {
-                let why = error.refusal().in_one_sentence();
+                let why = error.refusal().for_operator();
                 let problem =
                     format!("page {page} of its list of {items} cannot be read: {why}; the rest is left out");
                 listed.miss(problem);

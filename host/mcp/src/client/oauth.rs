@@ -38,6 +38,7 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use toolbay_core::call::invoke::BoxFuture;
 use toolbay_core::call::server_connector::{ConnectorRequest, ServerConnector};
+use toolbay_policy::hint::{LineValue, PolicyLine, Remedy};
 use toolbay_policy::mcp_server::{HttpServerConfig, McpServer, OAuthClientSettings, ServerTransport};
 use toolbay_policy::name::PluginId;
 use toolbay_policy::quantity;
@@ -79,7 +80,7 @@ pub trait AuthorizationHandler: Send + Sync + fmt::Debug {
 
 /// Why there is no token. `Display` is for the operator: it has the policy lines that would help, and no credentials.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}", .0.in_one_sentence())]
+#[error("{}", .0.for_operator())]
 pub struct OAuthError(PolicyRefusal);
 
 impl OAuthError {
@@ -321,10 +322,9 @@ impl Authenticator {
         let outside =
             |allowed: &BTreeSet<String>| lacking.iter().find(|scope| !allowed.contains(*scope)).cloned();
         if let Some(scope) = self.settings.scopes.as_ref().and_then(outside) {
-            let hint = format!(
-                "to request it, write in the policy: [mcp.{}.oauth] scopes = [\"{scope}\"]",
-                self.name
-            );
+            let table = format!("[mcp.{}.oauth]", self.name);
+            let line = PolicyLine::new(table, "scopes", LineValue::List(vec![scope.clone()]));
+            let hint = Remedy::Set { purpose: "to request it".to_owned(), line };
             return Err(OAuthError::new(PolicyRefusal::new(format!("it wants the scope `{scope}`"), hint)));
         }
         if !lacking.is_subset(&now.wanted) {

@@ -9,8 +9,10 @@ use toolbay_core::call::{AdmittedCall, CallContext};
 use toolbay_core::tool::content::{ErrorCode, ErrorDetails, ToolError, ToolOutput};
 use toolbay_core::tool::fault::{Fault, FaultKind};
 use toolbay_policy::excerpt::one_line;
+use toolbay_policy::hint::Hint;
 use toolbay_policy::limits::LimitHit;
 use toolbay_policy::limits::Usage;
+use toolbay_policy::limits::{LimitHit, LimitSetting};
 use toolbay_policy::quantity;
 use toolbay_policy::refusal::PolicyRefusal;
 
@@ -188,7 +190,7 @@ impl RemoteTool {
         let limit = LimitHit {
             name: "timeout",
             value: quantity::show_duration(self.timeout),
-            setting: format!("[mcp.{}] timeout = …", self.server_name()),
+            setting: LimitSetting::key(format_args!("mcp.{}", self.server_name()), "timeout"),
         };
         Fault::by_limit(
             FaultKind::Deadline,
@@ -247,7 +249,7 @@ impl RemoteTool {
 }
 
 /// Keeps the hint of a fault, which has no field for it.
-fn add_hint(ctx: &CallContext, hint: Option<String>) {
+fn add_hint(ctx: &CallContext, hint: Option<Hint>) {
     if let Some(hint) = hint {
         ctx.add_hint(hint);
     }

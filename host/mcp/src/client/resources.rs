@@ -204,7 +204,7 @@ async fn list_resources(
             Ok(Err(LinkError::Rpc(_))) if list == ListKind::Templates && before.templates.is_empty() => {
                 continue;
             }
-            Ok(Err(error)) => unread(&error.refusal().in_one_sentence()),
+            Ok(Err(error)) => unread(&error.refusal().for_operator()),
             Err(_) => unread("no answer in time"),
         };
         let lacks_part = listed.lacks_part;
@@ -532,7 +532,7 @@ impl Supervisor {
                 let why = error.refusal();
                 if why.hint.is_some() {
                     // The client may belong to a model, so only the log has the hint.
-                    let why = self.sanitize_refusal(&why).in_one_sentence();
+                    let why = self.sanitize_refusal(&why).for_operator();
                     tracing::warn!(server = self.name(), "a resource cannot be read: {why}");
                 }
                 Err(self.read_error(&why.text))

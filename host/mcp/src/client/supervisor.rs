@@ -20,7 +20,9 @@ use toolbay_core::registry::Registry;
 use toolbay_core::tool::content::{ErrorCode, ToolError};
 use toolbay_core::tool::definition_text;
 use toolbay_core::tool::fault::{Fault, FaultKind};
+use toolbay_policy::hint::Hint;
 use toolbay_policy::limits::LimitHit;
+use toolbay_policy::limits::{LimitHit, LimitSetting};
 use toolbay_policy::mcp_server::{McpServer, ProtocolEra, ServerTransport};
 use toolbay_policy::quantity;
 use toolbay_policy::refusal::PolicyRefusal;
@@ -154,7 +156,7 @@ impl Supervisor {
     pub(super) fn status(&self) -> ServerStatus {
         let known = self.lock_status();
         let mut status = known.clone();
-        status.reason = self.failure.lock().as_ref().map(PolicyRefusal::in_one_sentence);
+        status.reason = self.failure.lock().as_ref().map(PolicyRefusal::for_operator);
         drop(known);
         status.problems.extend(self.resources().problems.iter().cloned());
         status
@@ -171,7 +173,7 @@ impl Supervisor {
 
     /// Makes both texts of a refusal safe to show.
     pub(super) fn sanitize_refusal(&self, refusal: &PolicyRefusal) -> PolicyRefusal {
-        refusal.map_both(|text| self.sanitize(text))
+        refusal.clone().map_texts(|text| self.sanitize(&text))
     }
 
     /// How long one attempt to connect may take.
@@ -256,9 +258,10 @@ impl Supervisor {
         let limit = LimitHit {
             name: "mcp_failures",
             value: SUSPEND_AFTER_FAILURES.to_string(),
-            setting:
-                "none: the host retries after the pause, or at once when the section of the server changes"
+            setting: LimitSetting::Nothing(
+                "the host retries after the pause, or at once when the section of the server changes"
                     .to_owned(),
+            ),
         };
         let what = format!(
             "the MCP server `{}` failed {SUSPEND_AFTER_FAILURES} times in a row and is suspended for another {}",
@@ -321,7 +324,7 @@ impl Supervisor {
         let why = self.sanitize_refusal(why);
         let hint = self.denied_path_hint(&why.text);
         let why = why.with_further_hint(hint);
-        let shown = why.in_one_sentence();
+        let shown = why.for_operator();
         tracing::warn!(server = self.name(), failures, "an MCP server is unavailable: {shown}");
         let broken = denied || failures >= SUSPEND_AFTER_FAILURES;
         let doubled = RETRY_DELAY.saturating_mul(1 << failures.saturating_sub(1).min(10));
@@ -349,7 +352,7 @@ impl Supervisor {
     }
 
     /// The policy line that would let the server use a path that it says it was denied.
-    pub(super) fn denied_path_hint(&self, text: &str) -> Option<String> {
+    pub(super) fn denied_path_hint(&self, text: &str) -> Option<Hint> {
         denied_path::hint(&self.server, &*self.context.connector, text)
     }
 
@@ -553,7 +556,7 @@ impl Supervisor {
             let read = tokio::time::timeout(most, self.refresh_tools(session, deadline)).await;
             let read = match read.map_err(|_| "reading its lists again timed out")? {
                 Err(error) if !matches!(error, LinkError::Closed(_)) => {
-                    let why = error.refusal().in_one_sentence();
+                    let why = error.refusal().for_operator();
                     let unread = ServerList::unread(format!("its list of tools cannot be read: {why}"));
                     self.replace_tools(session, unread).await
                 }

@@ -283,7 +283,7 @@ async fn a_model_reads_no_policy_line_of_a_server_that_is_not_ready() {
     assert!(tokio::time::timeout(Duration::ZERO, paused).await.is_err(), "it waits for the next attempt");
     let Failure::Refused(error) = supervisor.unavailable_error() else { panic!("a tool error") };
     assert_eq!(error.message, "the MCP server `s` is unavailable: it did not start within 5s");
-    assert_eq!(error.hint.as_deref(), Some(hint));
+    assert_eq!(error.hint, Some(hint.into()));
     let reason = format!("it did not start within 5s; {hint}");
     assert_eq!(supervisor.status().reason, Some(reason), "the operator reads the whole sentence");
     supervisor.set_state(ServerState::Ready, None);

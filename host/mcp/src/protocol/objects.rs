@@ -37,7 +37,7 @@ fn locate<'a, T: Deserialize<'a>>(text: &'a str) -> Option<serde_json::Error> {
     Some(serde_json::Error::custom(located))
 }
 
-/// The message of an error without its position, which means nothing to a peer.
+/// The message of an error without its position, which means nothing to a peer. `serde_json` appends it to the text.
 pub(crate) fn message_of(error: &serde_json::Error) -> String {
     let text = error.to_string();
     text.rsplit_once(" at line ").map_or_else(|| text.clone(), |(what, _)| what.to_owned())

@@ -24,7 +24,7 @@ use toolbay_core::tool::content::{self, BlockBody, ErrorDetails, ResourceBody, T
 use toolbay_core::tool::fault::{Fault, FaultKind};
 use toolbay_core::tool::schema::Schema;
 use toolbay_core::tool::tags;
-use toolbay_policy::limits::LimitHit;
+use toolbay_policy::limits::{LimitHit, LimitSetting};
 use toolbay_policy::output::Truncation;
 
 use crate::protocol::legacy_tasks::{self, TaskSupport, ToolExecution};
@@ -394,7 +394,7 @@ fn failure_result(
             if let Some(LimitHit { name, value, setting }) = limit {
                 let mut limit = json!({ "name": name, "value": value });
                 if let (Value::Object(limit), true) = (&mut limit, shows_lines) {
-                    limit.insert("setting".to_owned(), setting.into());
+                    limit.insert("setting".to_owned(), setting.to_string().into());
                 }
                 meta.put("toolbay/limit", &limit);
             }
@@ -414,10 +414,11 @@ fn failure_result(
 
 /// The fault of a call beyond the limit on concurrent calls of a connection.
 pub(crate) fn busy_fault(most: usize) -> Fault {
-    let limit =
-        LimitHit {
-            name: "max_in_flight", value: most.to_string(), setting: "max_in_flight = …".to_owned()
-        };
+    let limit = LimitHit {
+        name: "max_in_flight",
+        value: most.to_string(),
+        setting: LimitSetting::Nothing("the program that serves sets this `max_in_flight`".to_owned()),
+    };
     let message = format!(
         "the server is busy: this connection has reached its limit of {most} concurrent calls; retry when one of \
          them has ended"

@@ -13,6 +13,7 @@ use toolbay_core::pipeline::Pipeline;
 use toolbay_core::pipeline::memory::{MemoryBudget, MemoryReservation};
 use toolbay_core::tool::fault::{Fault, FaultKind};
 use toolbay_policy::limits::LimitHit;
+use toolbay_policy::limits::{LimitHit, LimitSetting};
 use toolbay_policy::quantity;
 
 /// Bytes that every call reserves: the text of most results.
@@ -159,7 +160,7 @@ impl Outbox {
         let limit = LimitHit {
             name: "outbox_bytes",
             value: quantity::show_bytes(self.settings.limit),
-            setting: "[host] outbox_bytes = …".to_owned(),
+            setting: LimitSetting::key("host", "outbox_bytes"),
         };
         let what = "busy: the client has not read the responses to its earlier calls";
         Fault::by_limit(FaultKind::Busy, what, limit).retry_after(RETRY_AFTER)

@@ -19,8 +19,8 @@ use toolbay_core::tool::content::{
 use toolbay_core::tool::fault::{Fault, FaultKind};
 use toolbay_core::tool::schema::Schema;
 use toolbay_core::tool::{ToolDef, ToolSource, ToolTraits};
-use toolbay_policy::limits::LimitHit;
 use toolbay_policy::limits::Usage;
+use toolbay_policy::limits::{LimitHit, LimitSetting};
 use toolbay_policy::name::{PluginId, QualifiedName, ToolName};
 use toolbay_policy::refusal::PolicyRefusal;
 
@@ -85,7 +85,7 @@ impl PuppetTool {
                 Err(ToolError::new(ErrorCode::ExecutionFailed, "see").with_details(details).into())
             }
             "deadline" => {
-                let setting = "[plugins.p.limits] timeout = …".to_owned();
+                let setting = LimitSetting::key("plugins.p.limits", "timeout");
                 let limit = LimitHit { name: "timeout", value: "30s".to_owned(), setting };
                 Err(Failure::Fault(Fault::by_limit(FaultKind::Deadline, "too slow", limit)))
             }

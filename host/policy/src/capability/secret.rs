@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 
 use crate::capability::net::{self, AddressScope, HostPattern, NetRule, NetTarget, Scheme};
 use crate::excerpt::one_line;
+use crate::hint::{Hint, LineValue, PolicyLine, Remedy};
+use crate::refusal::PolicyRefusal;
 use crate::refusal::{PolicyRefusal, allow_hint};
 use crate::rule::GrantRule;
 
@@ -215,11 +217,12 @@ impl Secret {
     }
 }
 
-/// Formats the hint that extends a list of the secret's section by `entry`.
+/// The hint that extends a list of the secret's section by `entry`.
 #[must_use]
-pub fn add_hint(name: &str, list: &str, known: &[String], entry: &str) -> String {
-    let all: Vec<&str> = known.iter().map(String::as_str).chain([entry]).collect();
-    allow_hint(&format!("[secrets.{name:?}]\n{list} = {}", serde_json::json!(all)))
+pub fn add_hint(name: &str, list: &str, known: &[String], entry: &str) -> Hint {
+    let all = known.iter().cloned().chain([entry.to_owned()]).collect();
+    let line = PolicyLine::new(format!("[secrets.{name:?}]"), list, LineValue::List(all));
+    Remedy::Allow { first: None, lines: vec![line] }.into()
 }
 
 /// Checks that a rule is an origin: scheme, host and port (RFC 6454). A method or path would suggest a restriction

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::table::{LimitEntry, LimitFlag, LimitRow, LimitTable, limit_table};
-use super::{LimitHit, LimitOrigin};
+use super::{LimitHit, LimitOrigin, LimitSetting};
 use crate::name::{PluginId, ToolName};
 use crate::name_list::list_all_names;
 use crate::quantity::unit::{ANY, DAY, POSITIVE};
@@ -211,11 +211,15 @@ impl CallLimits {
         let value = self.rows().find(|(entry, _)| entry.key == name).map(|(_, value)| value);
         let table = self.table.as_deref().map_or_else(|| format!("plugins.{plugin}"), str::to_owned);
         let setting = match self.origins.iter().rev().find(|(of, _)| *of == name) {
-            None => format!("[{table}.limits] {name} = …"),
-            Some((_, LimitOrigin::Tool(tool))) => format!("[{table}.tools.{tool}.limits] {name} = …"),
-            Some((_, LimitOrigin::Author)) => format!("nothing: the tool's author set this `{name}`"),
+            None => LimitSetting::key(format_args!("{table}.limits"), name),
+            Some((_, LimitOrigin::Tool(tool))) => {
+                LimitSetting::key(format_args!("{table}.tools.{tool}.limits"), name)
+            }
+            Some((_, LimitOrigin::Author)) => {
+                LimitSetting::Nothing(format!("the tool's author set this `{name}`"))
+            }
             Some((_, LimitOrigin::Host)) => {
-                format!("nothing: the host sets this `{name}` for entries that are not calls")
+                LimitSetting::Nothing(format!("the host sets this `{name}` for entries that are not calls"))
             }
         };
         LimitHit { name, value: value.unwrap_or_default(), setting }

@@ -2,29 +2,58 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::refusal;
+use crate::hint::{Hint, Remedy};
 
-/// The limit that ended a call, and the place that sets it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct LimitHit {
+/// The limit that ended a call, and the place that sets it. A reader of records has the name as a `String`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitHit<S = &'static str> {
     /// The limit's key in the policy, such as `fuel`.
-    pub name: &'static str,
+    pub name: S,
     /// Its value as the policy writes it.
     pub value: String,
-    /// The policy line that raises it, such as `[plugins.text.limits] fuel = …`.
-    pub setting: String,
+    /// What raises it.
+    pub setting: LimitSetting,
+}
+
+/// What raises a limit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", from = "String")]
+pub enum LimitSetting {
+    /// A line of the policy: `[plugins.text.limits] fuel = …`.
+    Key {
+        /// The table with its brackets.
+        table: String,
+        /// The key.
+        key: String,
+    },
+    /// Nothing, for this reason.
+    Nothing(String),
+}
+
+impl LimitSetting {
+    /// Starts the text of a setting if no line raises the limit. The reason follows.
+    const NOTHING: &str = "nothing: ";
+
+    /// A key in a table, which is named without its brackets.
+    #[must_use]
+    pub fn key(table: impl fmt::Display, key: impl Into<String>) -> Self {
+        Self::Key { table: format!("[{table}]"), key: key.into() }
+    }
 }
 
 impl LimitHit {
-    /// Prefix of a setting if no line raises the limit. The reason follows.
-    pub const NO_SETTING_PREFIX: &str = "nothing: ";
-
     /// The hint for the operator. `None` if no policy line raises the limit.
     #[must_use]
-    pub fn hint(&self) -> Option<String> {
-        (!self.setting.starts_with(Self::NO_SETTING_PREFIX)).then(|| refusal::raise_hint(&self.setting))
+    pub fn hint(&self) -> Option<Hint> {
+        match &self.setting {
+            LimitSetting::Key { table, key } => {
+                let (table, key, value) = (table.clone(), key.clone(), Some(self.value.clone()));
+                Some(Remedy::Raise { table, key, value }.into())
+            }
+            LimitSetting::Nothing(_) => None,
+        }
     }
 }
 
@@ -32,9 +61,35 @@ impl fmt::Display for LimitHit {
     /// Writes the name, the value and, if no line raises the limit, the reason.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the limit `{}` is {}", self.name, self.value)?;
-        match self.setting.strip_prefix(Self::NO_SETTING_PREFIX) {
-            Some(why) => write!(f, "; {why}"),
-            None => Ok(()),
+        match &self.setting {
+            LimitSetting::Nothing(why) => write!(f, "; {why}"),
+            LimitSetting::Key { .. } => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for LimitSetting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Key { table, key } => write!(f, "{table} {key} = …"),
+            Self::Nothing(why) => write!(f, "{}{why}", Self::NOTHING),
+        }
+    }
+}
+
+impl From<LimitSetting> for String {
+    fn from(setting: LimitSetting) -> Self {
+        setting.to_string()
+    }
+}
+
+impl From<String> for LimitSetting {
+    /// Reads the text of a record.
+    fn from(text: String) -> Self {
+        let key = text.strip_suffix(" = …").and_then(|line| line.rsplit_once(' '));
+        match key {
+            Some((table, key)) => Self::Key { table: table.to_owned(), key: key.to_owned() },
+            None => Self::Nothing(text.strip_prefix(Self::NOTHING).unwrap_or(&text).to_owned()),
         }
     }
 }

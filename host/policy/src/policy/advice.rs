@@ -15,6 +15,7 @@ use crate::capability::path_rule;
 use crate::capability::program::ProgramRule;
 use crate::capability::secret::SecretRule;
 use crate::capability::{Capability, FROM_PROFILE};
+use crate::hint::{Hint, LineValue, PolicyLine, PolicyLines, Remedy};
 use crate::name::{PluginId, ToolName};
 use crate::refusal;
 use crate::rule::{self, GrantRule};
@@ -30,28 +31,22 @@ pub struct AdvisedList {
     pub lines: Vec<String>,
 }
 
-impl AdvisedList {
-    /// The line of TOML in the table.
-    fn assignment(&self) -> String {
-        let key = self.key.name();
-        if self.key.is_switch() {
-            return format!("{key} = true");
-        }
-        let lines: Vec<String> =
-            self.lines.iter().map(|line| serde_json::Value::from(line.as_str()).to_string()).collect();
-        format!("{key} = [{}]", lines.join(", "))
+impl From<AdvisedList> for PolicyLine {
+    fn from(list: AdvisedList) -> Self {
+        let value = if list.key.is_switch() { LineValue::Switch } else { LineValue::List(list.lines) };
+        Self::new(list.table, list.key.name(), value)
     }
 }
 
 impl fmt::Display for AdvisedList {
     /// Writes the list as two lines of TOML.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}\n{}", self.table, self.assignment())
+        PolicyLines(&[self.clone().into()]).fmt(f)
     }
 }
 
-/// Formats lists as TOML: each table once, and each list once with the lines of all.
-fn show_lists<'l>(lists: impl IntoIterator<Item = &'l AdvisedList>) -> String {
+/// Merges lists: those of a table stand together, and each list is there once with the lines of all.
+fn merge_lists<'l>(lists: impl IntoIterator<Item = &'l AdvisedList>) -> Vec<PolicyLine> {
     let mut tables: Vec<(&str, Vec<AdvisedList>)> = Vec::new();
     for list in lists {
         let at = tables.iter().position(|(table, _)| *table == list.table);
@@ -68,10 +63,7 @@ fn show_lists<'l>(lists: impl IntoIterator<Item = &'l AdvisedList>) -> String {
             None => known.push(list.clone()),
         }
     }
-    let table = |(name, lists): (&str, Vec<AdvisedList>)| {
-        std::iter::once(name.to_owned()).chain(lists.iter().map(AdvisedList::assignment)).collect::<Vec<_>>()
-    };
-    tables.into_iter().flat_map(table).collect::<Vec<_>>().join("\n")
+    tables.into_iter().flat_map(|(_, lists)| lists).map(PolicyLine::from).collect()
 }
 
 /// How an operator can permit a use.
@@ -100,16 +92,15 @@ impl Advice {
         }
     }
 
-    /// Formats the hint of a refusal.
+    /// The hint of a refusal.
     #[must_use]
-    pub fn hint(&self) -> String {
+    pub fn hint(&self) -> Hint {
         Self::joint_hint([self])
     }
 
-    /// Formats one hint for uses that are all needed: the reasons of those that no line allows, then one block with
-    /// the lists of the others.
+    /// One hint for uses that are all needed: the reasons of those that no line allows, then the lists of the others.
     #[must_use]
-    pub fn joint_hint<'a>(parts: impl IntoIterator<Item = &'a Self>) -> String {
+    pub fn joint_hint<'a>(parts: impl IntoIterator<Item = &'a Self>) -> Hint {
         let (mut sentences, mut all): (Vec<&str>, Vec<&AdvisedList>) = (Vec::new(), Vec::new());
         for part in parts {
             let sentence = match part {
@@ -122,9 +113,11 @@ impl Advice {
             };
             sentences.extend(sentence.map(String::as_str).filter(|new| !sentences.contains(new)));
         }
-        let lines = (!all.is_empty()).then(|| refusal::allow_hint(&show_lists(all)));
-        sentences.extend(lines.as_deref());
-        if sentences.is_empty() { "The policy grants it already.".to_owned() } else { sentences.join(" ") }
+        let first = (!sentences.is_empty()).then(|| sentences.join(" "));
+        if !all.is_empty() {
+            return Remedy::Allow { first, lines: merge_lists(all) }.into();
+        }
+        first.unwrap_or_else(|| "The policy grants it already.".to_owned()).into()
     }
 }
 

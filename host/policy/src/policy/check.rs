@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::document::{DocumentEdit, PolicyDocument, ProblemLocation, UNKNOWN_KEY, WrittenText};
-use super::problem::{PathStep, PolicyProblem};
+use super::document::{DocumentEdit, PolicyDocument, ProblemLocation, WrittenText};
+use super::problem::{PathStep, PolicyProblem, ProblemKind};
 use super::{Policy, PolicyError, file};
 
 /// Most findings reported for one file. A file with more is probably not a policy.
@@ -265,9 +265,9 @@ fn to_finding(
     problem: PolicyProblem,
     located: &ProblemLocation,
 ) -> PolicyFinding {
-    let PolicyProblem { message, help, .. } = problem;
+    let PolicyProblem { message, kind, help, .. } = problem;
     // An unknown key belongs to its parent table, even if it is a table itself.
-    let is_table = located.is_table && !message.starts_with(UNKNOWN_KEY);
+    let is_table = located.is_table && kind != ProblemKind::UnknownKey;
     let table = format_header(if is_table { &located.path } else { parent_table(&located.path) });
     PolicyFinding { table, help, ..PolicyFinding::new(severity, text, located.span.clone(), message) }
 }

@@ -8,7 +8,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeArray, DeString, DeTable, DeValue};
 
-use super::problem::{PathStep, PolicyProblem, suggest_name};
+use super::problem::{PathStep, PolicyProblem, ProblemKind, suggest_name};
 
 /// Required keys, each with a placeholder value that is valid in every table.
 const REQUIRED: [(&str, &str); 10] = [
@@ -44,11 +44,6 @@ const FOREIGN_KEYS: [(&str, &str, &str); 5] = [
     ("approve", "toolcall_reason", "write a [[rule]] with `tool` and `action = \"ask\"`"),
     ("permission", "toolcall_reason", "write a [[rule]] with `tool` and `action`"),
 ];
-
-/// Prefixes of messages about a key instead of its value.
-const ABOUT_KEYS: [&str; 2] = [UNKNOWN_KEY, "the key "];
-/// Prefix of messages about a key that the table does not have.
-pub(super) const UNKNOWN_KEY: &str = "unknown key";
 
 /// A TOML tree from which mistakes are removed.
 #[derive(Debug)]
@@ -221,7 +216,7 @@ impl<'t> PolicyDocument<'t> {
             }
         }
         let is_table = node.is_none_or(|node| node.value.get_ref().is_table());
-        let key = node.and_then(|node| node.key).filter(|_| problem.message.starts_with(UNKNOWN_KEY));
+        let key = node.and_then(|node| node.key).filter(|_| problem.kind == ProblemKind::UnknownKey);
         let span = key.map(Spanned::span).or_else(|| node.map(TomlNode::span));
         ProblemLocation { path, span: span.unwrap_or_default(), is_table }
     }
@@ -262,9 +257,9 @@ impl<'t> PolicyDocument<'t> {
         located: &ProblemLocation,
     ) -> Option<DocumentEdit> {
         let mut edits = Vec::new();
-        if located.is_table && problem.message.contains(" is missing") {
-            let key = problem.message.split('`').nth(1).unwrap_or_default().to_owned();
-            edits.push(DocumentEdit::Place([located.path.as_slice(), &[PathStep::Key(key)]].concat()));
+        if let (true, ProblemKind::MissingKey(key)) = (located.is_table, &problem.kind) {
+            let key = PathStep::Key(key.clone());
+            edits.push(DocumentEdit::Place([located.path.as_slice(), &[key]].concat()));
         }
         // A command line is one value.
         let is_command = |path: &[PathStep]| matches!(path, [.., PathStep::Key(key), _] if key == "command");
@@ -322,13 +317,12 @@ impl<'t> PolicyDocument<'t> {
     /// Converts a TOML error into a problem with its path.
     pub(super) fn problem_from(&self, error: &toml::de::Error) -> PolicyProblem {
         let path = error.span().and_then(|span| self.path_of(&span)).unwrap_or_default();
-        let (message, help) = reword(error.message());
-        let is_value = !ABOUT_KEYS.iter().any(|begin| message.starts_with(begin));
+        let (message, kind, help) = reword(error.message());
         let of_key = match path.last() {
-            Some(PathStep::Key(key)) if is_value => format!("`{key}`: {message}"),
+            Some(PathStep::Key(key)) if kind == ProblemKind::Value => format!("`{key}`: {message}"),
             _ => message,
         };
-        PolicyProblem { path, help, ..PolicyProblem::from(of_key) }
+        PolicyProblem { path, kind, help, ..PolicyProblem::from(of_key) }
     }
 
     /// Returns the deepest path whose key or value has this range.
@@ -436,12 +430,16 @@ fn syntax_message(message: &str, at: &str) -> String {
     }
 }
 
-/// Rewords a message of serde, and returns the help line with a suggestion.
-fn reword(message: &str) -> (String, Option<String>) {
+/// Rewords a message of serde, and returns its kind and the help line with a suggestion. `toml` has no type for them.
+fn reword(message: &str) -> (String, ProblemKind, Option<String>) {
     if let Some(rest) = message.strip_prefix("missing field ") {
-        return (format!("the key {rest} is missing"), None);
+        let kind = ProblemKind::MissingKey(rest.trim_matches('`').to_owned());
+        return (format!("the key {rest} is missing"), kind, None);
     }
-    for (prefix, what) in [("unknown field ", UNKNOWN_KEY), ("unknown variant ", "unknown value")] {
+    for (prefix, what, kind) in [
+        ("unknown field ", "unknown key", ProblemKind::UnknownKey),
+        ("unknown variant ", "unknown value", ProblemKind::Value),
+    ] {
         let Some(rest) = message.strip_prefix(prefix) else { continue };
         let (name, known) = rest.rsplit_once(", expected ").unwrap_or((rest, ""));
         let known: Vec<&str> = known.split('`').skip(1).step_by(2).collect();
@@ -458,7 +456,7 @@ fn reword(message: &str) -> (String, Option<String>) {
             (None, false) => format!("; use one of `{}`", known.join("`, `")),
             _ => String::new(),
         };
-        return (format!("{what} {name}{there_are}"), help);
+        return (format!("{what} {name}{there_are}"), kind, help);
     }
     let expected = [
         ("invalid type: ", "wrong type: "),
@@ -473,8 +471,9 @@ fn reword(message: &str) -> (String, Option<String>) {
         ("expected f64", "expected a number"),
     ];
     let text = expected.iter().fold(message.to_owned(), |text, (from, to)| text.replacen(from, to, 1));
-    match text.split_once("expected struct ") {
-        Some((head, _)) => (format!("{head}expected a table"), None),
-        None => (text, None),
-    }
+    let text = match text.split_once("expected struct ") {
+        Some((head, _)) => format!("{head}expected a table"),
+        None => text,
+    };
+    (text, ProblemKind::Value, None)
 }

@@ -26,7 +26,7 @@ use crate::limits::{CallLimits, CallLimitsPatch, HostLimits, HostLimitsPatch};
 use crate::mcp_server::MAX_SERVERS;
 use crate::name::{self, PluginId, ToolName};
 use crate::output::OutputSettings;
-use crate::permission::{self, Action, Permissions};
+use crate::permission::{self, Action, Permissions, RuleError};
 use crate::quantity::unit::{OptionalQuantity, Size, Time, Timeout};
 use crate::rule::GrantRule as _;
 use crate::schema::{
@@ -420,8 +420,13 @@ fn parse_rules(
     written: Vec<permission::PermissionRuleSection>,
 ) -> Result<Vec<permission::PermissionRule>, PolicyProblem> {
     let read = |(index, written)| {
-        permission::PermissionRule::try_from(written)
-            .map_err(|text| PolicyProblem::at_list_entry("rule", index, text))
+        permission::PermissionRule::try_from(written).map_err(|error| {
+            let problem = PolicyProblem::at_list_entry("rule", index, error.to_string());
+            match error {
+                RuleError::MissingAction => problem.with_missing_key("action"),
+                RuleError::Invalid(_) => problem,
+            }
+        })
     };
     written.into_iter().enumerate().map(read).collect()
 }

@@ -12,6 +12,7 @@ use crate::capability::kind::kinds;
 use crate::capability::net::NetRule;
 use crate::capability::{Capability, CapabilityKind, FROM_PROFILE};
 use crate::capability::{path_rule, secret};
+use crate::hint::Hint;
 use crate::name::{PluginId, ToolName};
 use crate::refusal::PolicyRefusal;
 use crate::rule::{self, GrantRule, intersect_lists};
@@ -34,7 +35,7 @@ pub struct GrantDecision {
 impl GrantDecision {
     /// Why nothing is granted: the policy lines that would grant it, or the reason why none can.
     #[must_use]
-    pub fn hint(&self) -> Option<String> {
+    pub fn hint(&self) -> Option<Hint> {
         self.advice.as_ref().map(Advice::hint)
     }
 }

@@ -91,7 +91,7 @@ fn a_declaration_that_an_exclusion_covers_is_missing_and_the_hint_names_the_excl
         ("https://*.in.x.org", "!*.in.x.org"),
     ] {
         let grants = policy.grant(&web, &tool, &[net(declared)], None);
-        let hint = grants.decisions[0].hint().unwrap();
+        let hint = grants.decisions[0].hint().unwrap().to_string();
         assert!(hint.contains(&format!("`{exclusion}` in `net` of [plugins.web.grant] excludes")), "{hint}");
         assert_eq!(grants.net, []);
     }

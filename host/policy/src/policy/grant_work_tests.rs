@@ -57,6 +57,6 @@ fn the_rules_of_several_declarations_are_bounded() {
         ["**/*x*", "/srv/7", "**/*y*"].map(str::to_owned).into_iter(),
     );
     let hints: Vec<bool> =
-        grants.missing().map(|d| d.hint().unwrap().contains("256 lines of `fs_read`")).collect();
+        grants.missing().map(|d| d.hint().unwrap().to_string().contains("256 lines of `fs_read`")).collect();
     assert_eq!((grants.fs_read.len(), hints), (300, vec![true, true]));
 }

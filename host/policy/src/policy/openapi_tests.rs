@@ -85,8 +85,14 @@ fn every_key_of_a_section_is_applied() {
         (own.timeout, all.timeout, all.http_bytes),
         (Duration::from_secs(2), Duration::from_secs(5), 1 << 20)
     );
-    assert_eq!(all.hit(Limit::HttpBytes, &pets.name).setting, "[openapi.pets.limits] http_bytes = …");
-    assert_eq!(own.hit(Limit::Timeout, &pets.name).setting, "[openapi.pets.tools.addPet.limits] timeout = …");
+    assert_eq!(
+        all.hit(Limit::HttpBytes, &pets.name).setting.to_string(),
+        "[openapi.pets.limits] http_bytes = …"
+    );
+    assert_eq!(
+        own.hit(Limit::Timeout, &pets.name).setting.to_string(),
+        "[openapi.pets.tools.addPet.limits] timeout = …"
+    );
     let rows = policy.openapi_limit_rows(pets, &add);
     let timeout = rows.iter().find(|row| row.key == "timeout").unwrap();
     assert_eq!(timeout.set, "[openapi.pets.tools.addPet.limits] timeout");
@@ -121,7 +127,7 @@ fn a_profile_narrows_the_grants_of_a_service() {
     assert!(of(&[key], Some("reader")).unavailable().is_some());
     let elsewhere = wish("net", "GET https://other.example.com");
     assert!(of(&[elsewhere], None).unavailable().is_some());
-    let hint = |key, wish| policy.advise_openapi(pets, None, key, wish).hint();
+    let hint = |key, wish| policy.advise_openapi(pets, None, key, wish).hint().to_string();
     let lines = "[openapi.pets]\nnet = [\"GET https://files.example.com\", \"GET https://cdn.example.com\"]";
     assert!(hint(GrantKey::Net, "GET https://cdn.example.com").ends_with(lines));
     let lines = "[openapi.pets]\nnet_private = [\"10.0.0.0/8\", \"127.0.0.1/32\"]";

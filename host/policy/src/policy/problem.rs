@@ -19,12 +19,25 @@ pub(super) enum PathStep {
     Line(usize),
 }
 
+/// What a mistake is about.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) enum ProblemKind {
+    /// A value, or several.
+    #[default]
+    Value,
+    /// A key that its table does not have.
+    UnknownKey,
+    /// A key that its table needs.
+    MissingKey(String),
+}
+
 /// A mistake and its path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PolicyProblem {
     /// The path from the top of the file.
     pub(super) path: Vec<PathStep>,
     pub(super) message: String,
+    pub(super) kind: ProblemKind,
     /// How to fix it.
     pub(super) help: Option<String>,
     /// The table that must exist. If it exists but is broken, only that mistake is reported.
@@ -37,7 +50,8 @@ impl PolicyProblem {
     /// Creates a problem at a path of keys.
     pub(super) fn at_keys<'a>(keys: impl IntoIterator<Item = &'a str>, message: impl Into<String>) -> Self {
         let path = keys.into_iter().map(|key| PathStep::Key(key.to_owned())).collect();
-        Self { path, message: message.into(), help: None, required_table: None, is_final: false }
+        let (message, kind) = (message.into(), ProblemKind::Value);
+        Self { path, message, kind, help: None, required_table: None, is_final: false }
     }
 
     /// Moves the problem into a list entry with this text.
@@ -76,6 +90,12 @@ impl PolicyProblem {
     pub(super) fn under_keys<'a>(mut self, keys: impl IntoIterator<Item = &'a str>) -> Self {
         let outer = keys.into_iter().map(|key| PathStep::Key(key.to_owned()));
         self.path = outer.chain(std::mem::take(&mut self.path)).collect();
+        self
+    }
+
+    /// Makes it the problem of a key that the table needs.
+    pub(super) fn with_missing_key(mut self, key: &str) -> Self {
+        self.kind = ProblemKind::MissingKey(key.to_owned());
         self
     }
 

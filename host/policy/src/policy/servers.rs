@@ -170,12 +170,9 @@ impl ServerSection {
                 return Err(message.to_owned().into());
             }
             (None, None) => {
-                return Err(
-                    "`command` or `url` is missing: write `command = [\"/path/of/the/program\"]`, or \
-                            `url = \"https://…\"`"
-                        .to_owned()
-                        .into(),
-                );
+                let message = "`command` or `url` is missing: write `command = [\"/path/of/the/program\"]`, or \
+                               `url = \"https://…\"`";
+                return Err(PolicyProblem::from(message.to_owned()).with_missing_key("command"));
             }
         };
         let server = McpServer {

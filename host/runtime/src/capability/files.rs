@@ -125,16 +125,15 @@ impl Capabilities {
             );
             let hint = match (&advice, find_obstacle(&granted.services.process.protected, path, access).await)
             {
-                (Advice::Write { .. }, Some(Obstacle::Protected)) => {
-                    grants::protected_refusal("", path).hint.unwrap_or_default()
-                }
+                (Advice::Write { .. }, Some(Obstacle::Protected)) => grants::protected_hint(path),
                 (Advice::Write { .. }, Some(Obstacle::MissingFolder(folder))) => {
                     let folder = path_rule::printable_path(&folder.to_string_lossy());
-                    format!("The folder `{folder}` does not exist: create it. {}", advice.hint())
+                    let create = format!("The folder `{folder}` does not exist: create it.");
+                    advice.hint().with_first(create)
                 }
                 _ => advice.hint(),
             };
-            ctx.add_hint(format!("{text}. {hint}"));
+            ctx.add_hint(hint.with_about(text.as_str()));
             notice = advice.notice(&ctx.tool);
         }
         format!("{text}: {notice}")
@@ -167,8 +166,7 @@ impl Capabilities {
         if let (Some(folder), Err(FileError::Denied(_)), Some(ctx)) =
             (missing_folder, result, &self.grantee.ctx)
         {
-            let refusal = grants::missing_folder_refusal("", folder, access);
-            ctx.add_hint(refusal.hint.unwrap_or_default());
+            ctx.add_hint(grants::missing_folder_hint(folder, access));
         }
     }
 

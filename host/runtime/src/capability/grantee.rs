@@ -1,10 +1,11 @@
 //! The plugin or service that uses a capability, and the texts of its refusals: one for the guest, and so for the
 //! model, and a hint for the operator in the record of the call.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use toolbay_core::call::CallContext;
 use toolbay_policy::capability::path_rule;
+use toolbay_policy::hint::Hint;
 use toolbay_policy::limits::{CallLimits, Limit};
 use toolbay_policy::name::PluginId;
 use toolbay_policy::refusal::{PolicyRefusal, limit_notice, not_permitted_notice};
@@ -23,6 +24,8 @@ pub(crate) struct Grantee {
     /// The call. `None` for sealed entries (metadata queries and reductions) and when the host itself requests an
     /// OpenAPI document; an operator reads the refusal then.
     pub(crate) ctx: Option<Arc<CallContext>>,
+    /// Without a call: where the hint of a refusal goes. `None`: into its text.
+    pub(crate) hint: Option<Arc<OnceLock<Hint>>>,
 }
 
 impl Grantee {
@@ -33,10 +36,10 @@ impl Grantee {
         let Some(granted) = &self.granted else { return self.sealed_error() };
         let text = granted.refusal_text(&self.plugin, key, entry);
         let advice = || granted.advice(&self.plugin, self.profile(), key, entry);
-        let Some(ctx) = &self.ctx else { return format!("{text}. {}", advice().hint()) };
+        let Some(ctx) = &self.ctx else { return self.without_call(text, advice().hint()) };
         let notice = if ctx.should_build_hint() {
             let advice = advice();
-            ctx.add_hint(format!("{text}. {}", advice.hint()));
+            ctx.add_hint(advice.hint().with_about(text.as_str()));
             advice.notice(&ctx.tool)
         } else {
             not_permitted_notice(&ctx.tool)
@@ -45,16 +48,23 @@ impl Grantee {
     }
 
     /// Keeps a hint for the operator and returns the text for the guest.
-    pub(super) fn refuse_with(&self, text: &str, hint: impl FnOnce() -> String) -> String {
-        let Some(ctx) = &self.ctx else { return format!("{text}. {}", hint()) };
+    pub(super) fn refuse_with(&self, text: &str, hint: impl FnOnce() -> Hint) -> String {
+        let Some(ctx) = &self.ctx else { return self.without_call(text.to_owned(), hint()) };
         if ctx.should_build_hint() {
-            ctx.add_hint(format!("{text}. {}", hint()));
+            ctx.add_hint(hint().with_about(text));
         }
         format!("{text}: {}", not_permitted_notice(&ctx.tool))
     }
 
+    /// The text of a refusal without a call.
+    fn without_call(&self, text: String, hint: Hint) -> String {
+        let Some(kept) = &self.hint else { return hint.with_about(text).to_string() };
+        kept.get_or_init(|| hint);
+        text
+    }
+
     /// The hint for a use that a line of the policy excludes, with the tables of the line.
-    pub(super) fn exclusion_hint(&self, key: GrantKey, line: &str) -> String {
+    pub(super) fn exclusion_hint(&self, key: GrantKey, line: &str) -> Hint {
         let tables = match &self.granted {
             Some(granted) if granted.service.is_none() => {
                 let (plugin, tool, profile) = (&self.plugin, &granted.tool, self.profile());
@@ -63,13 +73,13 @@ impl Grantee {
             }
             Some(_) | None => "the policy".to_owned(),
         };
-        format!("`{}` in `{}` of {tables} excludes it.", path_rule::printable_path(line), key.name())
+        format!("`{}` in `{}` of {tables} excludes it.", path_rule::printable_path(line), key.name()).into()
     }
 
     /// Keeps advice for the operator and returns the text for the guest. Without a call, the operator reads the text.
-    pub(super) fn advise(&self, text: &str, advice: &str) -> String {
-        let Some(ctx) = &self.ctx else { return format!("{text}; {advice}") };
-        ctx.add_hint(format!("{text}; {advice}"));
+    pub(super) fn advise(&self, text: &str, advice: Hint) -> String {
+        let Some(ctx) = &self.ctx else { return self.without_call(text.to_owned(), advice) };
+        ctx.add_hint(advice.with_about(text));
         text.to_owned()
     }
 
@@ -87,10 +97,10 @@ impl Grantee {
         let text = format!("{what}: {hit}");
         match (hit.hint(), &self.ctx) {
             (Some(hint), Some(ctx)) => {
-                ctx.add_hint(format!("{text}. {hint}"));
+                ctx.add_hint(hint.with_about(text.as_str()));
                 format!("{text}; {}", limit_notice(&ctx.tool))
             }
-            (Some(hint), None) => format!("{text}. {hint}"),
+            (Some(hint), None) => self.without_call(text, hint),
             (None, _) => text,
         }
     }

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use toolbay_policy::capability::protected_paths::Protection;
+use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_policy::{DocumentLocation, OpenApiService};
 
 use crate::host::Host;
@@ -49,7 +50,10 @@ impl Host {
     ///
     /// # Errors
     /// When the document cannot be read.
-    pub async fn read_openapi(&self, section: &Arc<OpenApiService>) -> Result<(Arc<str>, Arc<str>), String> {
+    pub async fn read_openapi(
+        &self,
+        section: &Arc<OpenApiService>,
+    ) -> Result<(Arc<str>, Arc<str>), PolicyRefusal> {
         openapi::read_document(section, &self.installed.services()).await
     }
 

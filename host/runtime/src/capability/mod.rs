@@ -239,7 +239,7 @@ pub(crate) struct CallTimes {
 impl Capabilities {
     /// Creates a sealed entry: one without grants and without a call.
     pub(crate) fn sealed(plugin: PluginId, limits: Arc<CallLimits>) -> Self {
-        Self::new(Grantee { plugin, granted: None, limits, ctx: None })
+        Self::new(Grantee { plugin, granted: None, limits, ctx: None, hint: None })
     }
 
     /// Creates an entry with unused quotas, without files, settings and access to other tools.

@@ -23,7 +23,6 @@ use tokio::sync::Semaphore;
 use toolbay_policy::capability::path_rule;
 use toolbay_policy::limits::Limit;
 use toolbay_policy::name::PluginId;
-use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_policy::{GrantKey, Policy, ProgramSection};
 
 use super::Capabilities;
@@ -77,7 +76,7 @@ impl ProcessLauncher {
         }
         let table = format!("[{kind}.{name}]");
         let refused = open_program_folders(program, &self.protected, &table, keys).err()?;
-        Some(refused.hint.unwrap_or(refused.text))
+        Some(refused.hint.map_or(refused.text, |hint| hint.to_string()))
     }
 
     /// Keeps the permits and takes the programs of another policy.
@@ -148,9 +147,9 @@ impl Capabilities {
             PrepareError::Guest(error) => error,
             PrepareError::Denied(problem) => {
                 self.grantee.note(GrantKey::Process, &path_rule::printable_path(shown), false);
-                let PolicyRefusal { text, hint } = problem;
-                let text = format!("`{}` is not run: {text}", path_rule::printable_path(shown));
-                ProcessError::Denied(self.grantee.report_refusal(PolicyRefusal { text, hint }))
+                let problem = problem
+                    .map_text(|text| format!("`{}` is not run: {text}", path_rule::printable_path(shown)));
+                ProcessError::Denied(self.grantee.report_refusal(problem))
             }
             PrepareError::Limit(what, limit) => ProcessError::Denied(self.grantee.limit_error(&what, limit)),
             PrepareError::FolderNotGranted(folder) => ProcessError::Denied(format!(

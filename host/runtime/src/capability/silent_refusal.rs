@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use toolbay_core::call::CallContext;
 use toolbay_policy::GrantDecision;
 use toolbay_policy::capability::CapabilityKind;
+use toolbay_policy::hint::Hint;
 use toolbay_policy::name_list::list_all_names;
 use toolbay_policy::refusal::not_permitted_notice;
 
@@ -94,6 +95,10 @@ impl SilentRefusal {
         is_reported && !decisions.any(|one| self.ungranted_use.kinds.contains(&one.capability.kind))
     }
 
+    fn add_hint(&self, hint: Hint) {
+        self.ctx.add_hint(hint.with_about(self.ungranted_use.text));
+    }
+
     /// Records the use.
     pub(crate) fn record_use(&self) {
         if self.noted.swap(true, Ordering::Relaxed) {
@@ -104,17 +109,16 @@ impl SilentRefusal {
         let mut notice = not_permitted_notice(&self.ctx.tool);
         match (self.is_undeclared(), self.granted.foreign) {
             (false, _) => {}
-            (true, true) => self.ctx.add_hint(format!(
-                "{text}. To declare it, write `needs` in the metadata file next to the component: {names}."
-            )),
+            (true, true) => self.add_hint(
+                format!("To declare it, write `needs` in the metadata file next to the component: {names}.")
+                    .into(),
+            ),
             (true, false) => {
                 notice = "the tool does not declare it".to_owned();
-                self.ctx.add_hint(format!("{text}. Only a tool that declares {names} can be granted it."));
+                self.add_hint(format!("Only a tool that declares {names} can be granted it.").into());
             }
         }
-        for hint in self.declared_refusals().filter_map(GrantDecision::hint) {
-            self.ctx.add_hint(format!("{text}. {hint}"));
-        }
+        self.declared_refusals().filter_map(GrantDecision::hint).for_each(|hint| self.add_hint(hint));
         self.ctx.add_silent_refusal(&format!("{text}: {notice}"), *only_on_failure);
     }
 }

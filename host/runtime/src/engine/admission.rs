@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use toolbay_core::call::invoke::nested::MAX_DEPTH;
 use toolbay_core::tool::fault::{Fault, FaultKind};
 use toolbay_policy::limits::HostLimits;
-use toolbay_policy::limits::LimitHit;
+use toolbay_policy::limits::{LimitHit, LimitSetting};
 use toolbay_policy::name::PluginId;
 use toolbay_policy::quantity;
 
@@ -107,7 +107,7 @@ impl ConcurrencyLimiter {
 
     fn busy(&self, plugin: &PluginId, reason: BusyReason) -> Fault {
         let parallel = self.limits.parallel_calls;
-        let host = |name, value: String| LimitHit { name, value, setting: format!("[host] {name} = …") };
+        let host = |name, value: String| LimitHit { name, value, setting: LimitSetting::key("host", name) };
         let WaitEstimate { at_bound, reserved, retry_after: retry } = self.permits.estimate_wait(plugin);
         let (what, limit) = match (reason, at_bound) {
             (BusyReason::QueueFull, _) => (
@@ -119,7 +119,7 @@ impl ConcurrencyLimiter {
                 LimitHit {
                     name: "concurrency",
                     value: bound.to_string(),
-                    setting: format!("[plugins.{plugin}.limits] concurrency = …"),
+                    setting: LimitSetting::key(format_args!("plugins.{plugin}.limits"), "concurrency"),
                 },
             ),
             (BusyReason::TimedOut, None) if reserved > 0 => (
@@ -143,7 +143,7 @@ impl ConcurrencyLimiter {
             "busy: {} calls with nested calls are running, the maximum for {parallel} parallel calls",
             self.limits.max_nested_callers()
         );
-        let (value, setting) = (parallel.to_string(), "[host] parallel_calls = …".to_owned());
+        let (value, setting) = (parallel.to_string(), LimitSetting::key("host", "parallel_calls"));
         busy(&what, LimitHit { name: "parallel_calls", value, setting }, outlook.retry_after)
     }
 

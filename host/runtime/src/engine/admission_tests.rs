@@ -96,7 +96,7 @@ async fn a_plugin_at_its_bound_waits_without_a_permit() {
         admission.acquire(&id("a"), 2, &cancel).await.unwrap(),
     ];
     let busy = admission.acquire(&id("a"), 2, &cancel).await.unwrap_err();
-    assert_eq!(busy.limit.unwrap().setting, "[plugins.a.limits] concurrency = …");
+    assert_eq!(busy.limit.unwrap().setting.to_string(), "[plugins.a.limits] concurrency = …");
     assert_eq!(admission.free_permits(), 2);
     let other = admission.acquire(&id("b"), 2, &cancel).await.unwrap();
     assert_eq!((admission.free_permits(), other.queued_us), (1, 0));

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use toolbay_core::tool::fault::{Fault, FaultKind};
 use toolbay_policy::limits::HostLimits;
-use toolbay_policy::limits::LimitHit;
+use toolbay_policy::limits::{LimitHit, LimitSetting};
 use toolbay_policy::quantity;
 
 /// How often the pause doubles at most: 64 times the initial pause.
@@ -108,7 +108,7 @@ impl CircuitBreaker {
         let limit = LimitHit {
             name: "breaker_faults",
             value: self.max_faults.to_string(),
-            setting: "[host] breaker_faults = …".to_owned(),
+            setting: LimitSetting::key("host", "breaker_faults"),
         };
         Some(Fault::by_limit(FaultKind::Suspended, &what, limit).retry_after(left))
     }
@@ -220,7 +220,10 @@ mod tests {
             fault.message.contains("tool `p__t` faulted 3 times in a row, the last time with `deadline`"),
             "{fault}"
         );
-        assert!(fault.hint().is_some_and(|hint| hint.contains("[host] breaker_faults = …")), "{fault}");
+        assert!(
+            fault.hint().is_some_and(|hint| hint.to_string().contains("[host] breaker_faults = …")),
+            "{fault}"
+        );
         assert!((9_000..=10_000).contains(&left(&breaker)));
         wait(&breaker);
         breaker.check().unwrap();

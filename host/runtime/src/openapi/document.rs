@@ -4,7 +4,7 @@
 //! Otherwise the server is asked for a newer version. If the request fails, the copy is used with a warning.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
@@ -12,6 +12,7 @@ use toolbay_openapi::ServiceRequest;
 use toolbay_policy::capability::net::NetRule;
 use toolbay_policy::limits::CallLimits;
 use toolbay_policy::name::ToolName;
+use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_policy::rule::GrantRule as _;
 use toolbay_policy::{DocumentLocation, Grants, OpenApiService};
 use url::Url;
@@ -80,7 +81,7 @@ pub(crate) async fn fetch_document(
     services: &Arc<Services>,
     cache: Option<PathBuf>,
     refresh: bool,
-) -> Result<DocumentText, String> {
+) -> Result<DocumentText, PolicyRefusal> {
     match &section.document {
         DocumentLocation::File(path) => {
             let path = path.clone();
@@ -90,7 +91,7 @@ pub(crate) async fn fetch_document(
             let read = tokio::time::timeout(FETCH_TIME, read).await;
             let read =
                 read.map_err(|_| format!("it could not be read within {} seconds", FETCH_TIME.as_secs()))?;
-            read.map_err(|e| e.to_string())??.check_pin(section)
+            Ok(read.map_err(|e| e.to_string())??.check_pin(section)?)
         }
         DocumentLocation::Url(url) => {
             let copy = cache.map(|dir| DocumentCopy::new(dir, url));
@@ -110,7 +111,7 @@ async fn fetch_with_copy(
     services: &Arc<Services>,
     copy: Option<DocumentCopy>,
     refresh: bool,
-) -> Result<DocumentText, String> {
+) -> Result<DocumentText, PolicyRefusal> {
     let held = match copy.clone() {
         Some(copy) => tokio::task::spawn_blocking(move || copy.read()).await.map_err(|e| e.to_string())?,
         None => None,
@@ -134,11 +135,11 @@ async fn fetch_with_copy(
                 store_copy(copy, CopyHeader { fetched: unix_seconds(), ..header }, &text).await;
                 Ok(text)
             }
-            None => Err("its server answered 304 Not Modified, but there is no copy".to_owned()),
+            None => Err("its server answered 304 Not Modified, but there is no copy".into()),
         },
         Err(why) => match before {
             Some((_, text)) => {
-                let warning = format!("{why}; the cached copy is used");
+                let warning = format!("{}; the cached copy is used", why.for_operator());
                 Ok(DocumentText { warning: Some(warning), ..text.clone() })
             }
             None => Err(why),
@@ -152,13 +153,14 @@ async fn request_document(
     url: &Url,
     services: &Arc<Services>,
     before: Option<&CopyHeader>,
-) -> Result<Option<(CopyHeader, Vec<u8>)>, String> {
+) -> Result<Option<(CopyHeader, Vec<u8>)>, PolicyRefusal> {
     let mut headers = vec![("Accept".to_owned(), "application/json, application/yaml, */*;q=0.5".to_owned())];
     if let Some(CopyHeader { tag: Some(tag), .. }) = before {
         headers.push(("If-None-Match".to_owned(), tag.clone()));
     }
     let request =
         ServiceRequest { method: "GET", url: url.to_string(), headers, body: None, credentials: Vec::new() };
+    let hint = Arc::new(OnceLock::new());
     let who = Grantee {
         plugin: section.name.clone(),
         granted: Some(Arc::new(document_grants(section, url, services)?)),
@@ -169,20 +171,23 @@ async fn request_document(
             ..services.policy.openapi_limits(section, None)
         }),
         ctx: None,
+        hint: Some(Arc::clone(&hint)),
     };
     let sent = service::send(request, MAX_BYTES + 1, who, Instant::now() + FETCH_TIME).await;
     let response = sent.map_err(|error| match error {
-        NetError::Timeout => format!("its server did not answer within {} seconds", FETCH_TIME.as_secs()),
-        other => other.to_string(),
+        NetError::Timeout => {
+            format!("its server did not answer within {} seconds", FETCH_TIME.as_secs()).into()
+        }
+        other => PolicyRefusal { text: other.to_string(), hint: hint.get().cloned() },
     })?;
     if response.status == 304 && before.is_some() {
         return Ok(None);
     }
     if response.status != 200 {
-        return Err(format!("its server answered {}", response.status));
+        return Err(format!("its server answered {}", response.status).into());
     }
     if response.truncated || response.body.len() as u64 > MAX_BYTES {
-        return Err(format!("it has more than {MAX_BYTES} bytes"));
+        return Err(format!("it has more than {MAX_BYTES} bytes").into());
     }
     let tag = response.headers.iter().find(|(name, _)| name == "etag").map(|(_, value)| value.clone());
     let tag = tag.filter(|tag| tag.len() <= MAX_ETAG_BYTES && tag.bytes().all(|b| (0x20..0x7f).contains(&b)));

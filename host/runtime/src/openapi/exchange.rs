@@ -49,7 +49,7 @@ impl ServiceExchange {
         let most = limits.http_bytes;
         let plugin = self.section.name.clone();
         let granted = Some(Arc::clone(self.grants_for(ctx)));
-        let who = Grantee { plugin, granted, limits, ctx: Some(Arc::clone(ctx)) };
+        let who = Grantee { plugin, granted, limits, ctx: Some(Arc::clone(ctx)), hint: None };
         service::send(request, most, who, deadline).await
     }
 

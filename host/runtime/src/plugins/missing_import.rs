@@ -18,7 +18,8 @@ const PROVIDED: [(&str, &[&str]); 9] = [
     ("wasi:sockets", &["0.2", "0.3"]),
 ];
 
-/// Describes the missing one of a component's `imports`. `reason` is the linker's message, which names it.
+/// Describes the missing one of a component's `imports`. `reason` is the linker's message, which names it:
+/// wasmtime has no type for it.
 pub(super) fn describe<'a>(mut imports: impl Iterator<Item = &'a str>, reason: &str) -> String {
     let Some(name) = imports.find(|name| reason.contains(&format!("`{name}`"))) else {
         return format!("imports what this host does not provide: {reason}");

@@ -306,6 +306,7 @@ impl PluginTool {
             granted: Some(Arc::clone(granted)),
             limits: Arc::clone(&self.limits),
             ctx: Some(Arc::clone(ctx)),
+            hint: None,
         };
         let capabilities = Capabilities {
             times: Some(CallTimes { began, deadline: self.deadline(ctx, began) }),

@@ -7,6 +7,8 @@ use toolbay_core::call::reduce::ReduceContext;
 use toolbay_core::registry::ReducerEntry;
 use toolbay_core::tool::content::{ToolOutput, ToolResult};
 
+use super::LintFinding;
+
 /// The characters that a result may have.
 const BUDGET: usize = 20_000;
 
@@ -20,13 +22,13 @@ pub(crate) fn policy(info: &PluginInfo) -> String {
 }
 
 /// Findings about the reducers of a plugin, in a host with [`policy`].
-pub(crate) async fn findings(host: &Host, id: &PluginId) -> Vec<String> {
+pub(crate) async fn findings(host: &Host, id: &PluginId) -> Vec<LintFinding> {
     let catalog = host.registry().snapshot();
     let mut found = Vec::new();
     for entry in catalog.reducers().filter(|entry| entry.owner.as_ref() == Some(id)) {
         for text in samples() {
             if let Some(problem) = problem(entry, &text).await {
-                found.push(format!("error: its reducer for `{}` {problem}", entry.declared));
+                found.push(LintFinding::error(format!("its reducer for `{}` {problem}", entry.declared)));
                 break;
             }
         }

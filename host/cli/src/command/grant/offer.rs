@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use toml_edit::{DocumentMut, Item, TableLike};
 use toolbay::{Host, PluginId};
+use toolbay_policy::hint::{LineValue, PolicyLine};
 use toolbay_policy::{GrantKey, Policy};
 
 use super::NamedTools;
@@ -17,11 +17,16 @@ type GrantLists = BTreeMap<GrantKey, BTreeSet<String>>;
 /// The command that writes the lists of a hint about a tool, and nothing else. `None` if there is none: the lists are
 /// those of a tool or a profile, a definition is missing, or the grant of what is declared would be wider or would not
 /// allow the use.
-pub(crate) fn command_for_hint(args: &SetupArgs, host: &Host, tool: &str, toml: &str) -> Option<String> {
+pub(crate) fn command_for_hint(
+    args: &SetupArgs,
+    host: &Host,
+    tool: &str,
+    lines: &[PolicyLine],
+) -> Option<String> {
     let catalog = host.registry().snapshot();
     let entry = catalog.get(tool)?;
     let plugin = entry.def.source.plugin()?;
-    let wanted = hint_lists(plugin, toml)?;
+    let wanted = hint_lists(plugin, lines)?;
     let file = PolicyFile::find_or_new(args, true).ok()?;
     let tools = super::named_tools(host, plugin);
     let offer = GrantOffer { file: &file, policy: &host.policy(), plugin, wanted: &wanted };
@@ -35,27 +40,18 @@ pub(crate) fn command_for_hint(args: &SetupArgs, host: &Host, tool: &str, toml: 
 }
 
 /// The lists of a hint. `None` if it has others than those of `[plugins.ID.grant]`.
-fn hint_lists(plugin: &PluginId, toml: &str) -> Option<GrantLists> {
-    let document: DocumentMut = toml.parse().ok()?;
-    let plugins = only_table(document.as_table(), "plugins")?;
-    let grant = only_table(only_table(plugins, plugin.as_str())?, "grant")?;
-    grant.iter().map(|(key, list)| Some((grant_key(key)?, lines(list)?))).collect()
-}
-
-/// A table that is the only entry of another one.
-fn only_table<'t>(table: &'t dyn TableLike, name: &str) -> Option<&'t dyn TableLike> {
-    table.get(name).filter(|_| table.len() == 1)?.as_table_like()
-}
-
-fn grant_key(name: &str) -> Option<GrantKey> {
-    GrantKey::ALL.iter().find(|key| key.name() == name).copied()
-}
-
-fn lines(list: &Item) -> Option<BTreeSet<String>> {
-    if list.as_bool() == Some(true) {
-        return Some(["true".to_owned()].into());
-    }
-    list.as_array()?.iter().map(|line| line.as_str().map(str::to_owned)).collect()
+fn hint_lists(plugin: &PluginId, lines: &[PolicyLine]) -> Option<GrantLists> {
+    let table = format!("[plugins.{plugin}.grant]");
+    let list = |line: &PolicyLine| {
+        let key = GrantKey::ALL.iter().find(|key| key.name() == line.key).filter(|_| line.table == table)?;
+        let texts = match &line.value {
+            LineValue::Switch => ["true".to_owned()].into(),
+            LineValue::List(texts) => texts.iter().cloned().collect(),
+            LineValue::Text(_) => return None,
+        };
+        Some((*key, texts))
+    };
+    lines.iter().map(list).collect()
 }
 
 /// The lists that a grant is to leave.
@@ -91,19 +87,27 @@ mod tests {
     #[test]
     fn only_the_lists_of_the_plugin_are_a_grant() {
         let plugin = PluginId::new("p").unwrap();
-        let keys = |toml| hint_lists(&plugin, toml).map(|lists| lists.into_keys().collect::<Vec<_>>());
+        let line = |table: &str, key: &str| {
+            let value =
+                if key == "clock" { LineValue::Switch } else { LineValue::List(vec!["a".to_owned()]) };
+            PolicyLine::new(table, key, value)
+        };
+        let keys = |lines: &[PolicyLine]| {
+            hint_lists(&plugin, lines).map(|lists| lists.into_keys().collect::<Vec<_>>())
+        };
+        let own = "[plugins.p.grant]";
         assert_eq!(
-            keys("[plugins.p.grant]\nfs_read = [\"a\"]\nclock = true"),
+            keys(&[line(own, "fs_read"), line(own, "clock")]),
             Some(vec![GrantKey::FsRead, GrantKey::Clock])
         );
-        for other in [
-            "[plugins.p.tools.t]\nfs_read = [\"a\"]",
-            "[plugins.p.grant]\nfs_read = [\"a\"]\n[profile.q]\nfs_read = [\"a\"]",
-            "[plugins.q.grant]\nfs_read = [\"a\"]",
-            "[plugins.p.grant]\nnope = [\"a\"]",
-            "[secrets.\"KEY\"]\nheaders = [\"a\"]",
+        for (table, key) in [
+            ("[plugins.p.tools.t]", "fs_read"),
+            ("[profile.q]", "fs_read"),
+            ("[plugins.q.grant]", "fs_read"),
+            (own, "nope"),
+            ("[secrets.\"KEY\"]", "headers"),
         ] {
-            assert_eq!(keys(other), None, "{other}");
+            assert_eq!(keys(&[line(own, "fs_read"), line(table, key)]), None, "{table} {key}");
         }
     }
 }

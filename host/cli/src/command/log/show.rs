@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use anstyle::Style;
 use serde_json::{Value, json};
+use toolbay_core::audit::read::{AuditLine, CallRecord, ReadEvent};
+use toolbay_core::audit::{ActionRecord, CallStart, GrantRecord, RefusalCountRecord, RequestRecord};
+use toolbay_policy::consent::GrantLines;
 use toolbay_policy::excerpt::one_line;
 
-use super::{UNFINISHED, text};
+use super::UNFINISHED;
 use crate::command::args::StatsGroup;
 use crate::output::format::{self, count_noun};
 use crate::output::table::{Cell, TextTable};
@@ -19,45 +22,34 @@ const MAX: usize = 200;
 const WIDTHS: [usize; 5] = [8, 12, 20, 7, 8];
 
 /// Whether something was refused.
-pub(super) fn has_refusal(record: &Value) -> bool {
-    let filled = |key: &str| match record.get(key) {
-        Some(Value::Array(items)) => !items.is_empty(),
-        Some(Value::Object(map)) => !map.is_empty(),
-        _ => false,
-    };
-    let is_refusal = matches!(text(record, "kind"), "refused" | "request");
-    is_refusal || refusals(record).next().is_some() || filled("refused") || filled("held")
-}
-
-fn is_refused(one: &Value) -> bool {
-    one.get("allowed") == Some(&Value::Bool(false))
-}
-
-fn refused_uses(record: &Value) -> impl Iterator<Item = &Value> {
-    let uses = record.get("uses").and_then(Value::as_array).into_iter().flatten();
-    uses.filter(|one| is_refused(one))
+pub(super) fn has_refusal(event: &ReadEvent) -> bool {
+    match event {
+        ReadEvent::Call(call) => refusals(call).next().is_some(),
+        ReadEvent::Refused(_) | ReadEvent::Request(_) => true,
+        ReadEvent::Grant(grant) => !grant.refused.is_empty() || !grant.held.is_empty(),
+        ReadEvent::Start(_) | ReadEvent::Action(_) | ReadEvent::Gap { .. } | ReadEvent::Unknown => false,
+    }
 }
 
 /// How often a call was refused something: once by a gate, and for each use.
-fn count_refusals(record: &Value) -> u64 {
-    let by_gate = !text(record, "refusal").is_empty() || record.get("permission").is_some_and(is_refused);
-    u64::from(by_gate) + refused_uses(record).count() as u64
+fn count_refusals(call: &CallRecord) -> u64 {
+    let by_gate = call.refusal.is_some() || call.permission.is_some_and(|decision| !decision.allowed);
+    u64::from(by_gate) + call.uses.iter().filter(|one| !one.allowed).count() as u64
 }
 
-fn refusals(record: &Value) -> impl Iterator<Item = String> {
-    let uses = refused_uses(record).map(|one| format!("{} {}", text(one, "key"), text(one, "what")));
-    let by_rules = record.get("permission").filter(|one| is_refused(one)).map(|decision| {
-        let action = text(decision, "action");
-        let is_of_profile = decision.get("of_profile").and_then(Value::as_bool).unwrap_or_default();
-        let profile = Some(text(record, "profile")).filter(|name| is_of_profile && !name.is_empty());
-        let table = profile.map(|name| format!(" of [profile.{name}]")).unwrap_or_default();
-        match decision.get("rule").and_then(Value::as_u64) {
-            Some(place) => format!("permission: rule {place}{table} says {action}"),
-            None => format!("permission: {action}{}", table.replacen(" of ", " by ", 1)),
+fn refusals(call: &CallRecord) -> impl Iterator<Item = String> {
+    let uses = call.uses.iter().filter(|one| !one.allowed).map(|one| format!("{} {}", one.key, one.what));
+    let by_rules = call.permission.filter(|decision| !decision.allowed).map(|decision| {
+        let action = decision.action.as_str();
+        let profile = call.profile.as_ref().filter(|_| decision.of_profile);
+        match (decision.rule, profile) {
+            (Some(rule), Some(name)) => format!("permission: rule {rule} of [profile.{name}] says {action}"),
+            (Some(rule), None) => format!("permission: rule {rule} says {action}"),
+            (None, Some(name)) => format!("permission: {action} by [profile.{name}]"),
+            (None, None) => format!("permission: {action}"),
         }
     });
-    let of_call = Some(text(record, "refusal").to_owned()).filter(|reason| !reason.is_empty());
-    of_call.into_iter().chain(uses).chain(by_rules).map(|refusal| one_line(&refusal, MAX))
+    call.refusal.iter().cloned().chain(uses).chain(by_rules).map(|refusal| one_line(&refusal, MAX))
 }
 
 /// An empty table of records.
@@ -66,9 +58,9 @@ pub(super) fn table() -> TextTable {
 }
 
 /// Prints one record below those that are already there.
-pub(super) fn print_row(record: &Value) -> std::io::Result<()> {
+pub(super) fn print_row(line: &AuditLine) -> std::io::Result<()> {
     let mut table = TextTable::new(["", "", "", "", "", ""]).with_numbers_in(&[3]).with_min_widths(&WIDTHS);
-    table.push(row(record));
+    table.push(row(line));
     table.print()
 }
 
@@ -84,23 +76,23 @@ struct RecordRow {
 }
 
 /// One record as a row.
-pub(super) fn row(record: &Value) -> [Cell; 6] {
-    let row = match text(record, "kind") {
-        "call" => call(record),
-        "grant" => grant(record),
-        "start" => start(record),
-        "request" => request(record),
-        "refused" => refused(record),
-        "action" => action(record),
-        "gap" => {
-            let lost = usize::try_from(number(record, "/lost")).unwrap_or(usize::MAX);
+pub(super) fn row(line: &AuditLine) -> [Cell; 6] {
+    let row = match &line.event {
+        ReadEvent::Call(record) => call(record),
+        ReadEvent::Grant(record) => grant(record),
+        ReadEvent::Start(record) => start(record),
+        ReadEvent::Request(record) => request(record),
+        ReadEvent::Refused(record) => refused(record),
+        ReadEvent::Action(record) => action(record),
+        ReadEvent::Gap { lost } => {
+            let lost = usize::try_from(*lost).unwrap_or(usize::MAX);
             let detail = format!("{} lost before this one", count_noun(lost, "record", "records"));
-            failed("gap", String::new(), String::new(), vec![detail])
+            failed("gap", "", String::new(), vec![detail])
         }
-        other => RecordRow { style: DIM, ..failed(other, String::new(), String::new(), Vec::new()) },
+        ReadEvent::Unknown => RecordRow { style: DIM, ..failed("unknown", "", String::new(), Vec::new()) },
     };
     [
-        Cell::styled(DIM, time(text(record, "time"))),
+        Cell::styled(DIM, time(&line.time)),
         Cell::styled(row.style, row.outcome),
         Cell::styled(NAME, row.subject),
         row.took.map_or_else(String::new, format::time).into(),
@@ -121,133 +113,101 @@ fn time(text: &str) -> String {
     if same { seconds.split('T').nth(1).unwrap_or_default().to_owned() } else { seconds.replace('T', " ") }
 }
 
-fn failed(outcome: &str, subject: String, client: String, details: Vec<String>) -> RecordRow {
-    RecordRow { outcome: one_line(outcome, MAX), style: FAILURE, subject, took: None, client, details }
-}
-
-fn number(record: &Value, pointer: &str) -> u64 {
-    record.pointer(pointer).and_then(Value::as_u64).unwrap_or(0)
-}
-
-/// The time that a call waited, in microseconds. Audits of older versions have the wait for a place only.
-fn waited(record: &Value) -> u64 {
-    record.get("waited_us").and_then(Value::as_u64).unwrap_or_else(|| number(record, "/usage/queued_us"))
+fn failed(outcome: &str, subject: &str, client: String, details: Vec<String>) -> RecordRow {
+    let (outcome, subject) = (one_line(outcome, MAX), one_line(subject, MAX));
+    RecordRow { outcome, style: FAILURE, subject, took: None, client, details }
 }
 
 /// Who called: the agent or token, else the program, else the platform.
-fn client(record: &Value) -> String {
-    let keys = ["agent_id", "client_name", "platform"].map(|key| text(record, key));
-    one_line(keys.into_iter().find(|text| !text.is_empty()).unwrap_or_default(), MAX)
+fn client(call: &CallRecord) -> String {
+    let named = call.agent_id.as_ref().or(call.client_name.as_ref()).or(call.platform.as_ref());
+    shown(named)
 }
 
-fn action(record: &Value) -> RecordRow {
-    let shown = |key: &str| one_line(text(record, key), MAX);
-    let details = [shown("subject"), shown("reason")].into_iter().filter(|text| !text.is_empty()).collect();
-    RecordRow { style: DIM, ..failed(text(record, "action"), String::new(), shown("by"), details) }
+fn shown(text: Option<&String>) -> String {
+    text.map(|text| one_line(text, MAX)).unwrap_or_default()
 }
 
-fn call(record: &Value) -> RecordRow {
-    let outcome = text(record, "outcome");
-    let mut details = Vec::new();
-    if let Some(limit) = record.pointer("/limit/name").and_then(Value::as_str) {
-        details.push(format!("limit {}", one_line(limit, MAX)));
-    }
+/// Details that are there, each with its name.
+fn named<'t>(parts: impl IntoIterator<Item = (&'t str, Option<&'t str>)>) -> impl Iterator<Item = String> {
+    parts.into_iter().filter_map(|(name, text)| Some(format!("{name} {}", one_line(text?, MAX))))
+}
+
+fn action(record: &ActionRecord<String>) -> RecordRow {
+    let details = [&record.subject, &record.reason].into_iter().flatten();
+    let details = details.map(|text| one_line(text, MAX)).collect();
+    RecordRow { style: DIM, ..failed(&record.action, "", one_line(&record.by, MAX), details) }
+}
+
+fn call(record: &CallRecord) -> RecordRow {
+    let limit = record.limit.as_ref().map(|limit| limit.name.as_str());
+    let mut details: Vec<String> = named([("limit", limit)]).collect();
     details.extend(refusals(record).map(|refusal| format!("refused {refusal}")));
-    details.extend(session_and_profile(record));
+    let place = [("session", record.session_id.as_deref()), ("profile", record.profile.as_deref())];
+    details.extend(named(place));
     RecordRow {
-        style: if outcome == "ok" { SUCCESS } else { FAILURE },
-        took: Some(Duration::from_micros(number(record, "/duration_us"))),
-        ..failed(outcome, one_line(text(record, "tool"), MAX), client(record), details)
+        style: if record.outcome == "ok" { SUCCESS } else { FAILURE },
+        took: Some(Duration::from_micros(record.duration_us)),
+        ..failed(&record.outcome, &record.tool, client(record), details)
     }
-}
-
-fn session_and_profile(record: &Value) -> impl Iterator<Item = String> {
-    let parts = [("session", "session_id"), ("profile", "profile")];
-    let present = parts.into_iter().filter(|(_, key)| !text(record, key).is_empty());
-    present.map(|(name, key)| format!("{name} {}", one_line(text(record, key), MAX)))
 }
 
 /// A call that began and has no record.
-fn start(record: &Value) -> RecordRow {
-    let details = std::iter::once("began, and has no record".to_owned()).chain(session_and_profile(record));
-    failed(UNFINISHED, one_line(text(record, "tool"), MAX), client(record), details.collect())
+fn start(record: &CallStart) -> RecordRow {
+    let place = [("session", record.session_id.as_deref()), ("profile", record.profile.as_deref())];
+    let details = std::iter::once("began, and has no record".to_owned()).chain(named(place));
+    failed(UNFINISHED, &record.tool, shown(record.agent_id.as_ref()), details.collect())
 }
 
 /// A request over HTTP that was refused.
-fn request(record: &Value) -> RecordRow {
-    let [reason, client, method, path, host] =
-        ["reason", "client", "method", "path", "host"].map(|key| one_line(text(record, key), MAX));
-    let mut details = vec![format!("status {}", number(record, "/status"))];
-    let token = one_line(text(record, "token"), MAX);
-    if !token.is_empty() {
-        details.push(token);
-    }
-    if !host.is_empty() {
-        details.push(format!("host {host}"));
-    }
-    failed(&reason, format!("{method} {path}"), client, details)
+fn request(record: &RequestRecord<String>) -> RecordRow {
+    let RequestRecord { client, token, reason, status, method, path, host } = record;
+    let mut details = vec![format!("status {status}")];
+    details.extend(token.as_ref().map(|token| one_line(token, MAX)));
+    details.extend(named([("host", host.as_deref())]));
+    failed(reason, &format!("{method} {path}"), one_line(client, MAX), details)
 }
 
 /// Refusals that were counted.
-fn refused(record: &Value) -> RecordRow {
-    let [what, reason, client, last] =
-        ["what", "reason", "client", "last"].map(|key| one_line(text(record, key), MAX));
-    let client = if client.is_empty() { "several".to_owned() } else { client };
-    let count = usize::try_from(number(record, "/count")).unwrap_or(usize::MAX);
-    let calls = count_noun(count, &what, &format!("{what}s"));
-    let within = format!("{calls} within {} s", number(record, "/seconds"));
-    match one_line(text(record, "outcome"), MAX) {
+fn refused(record: &RefusalCountRecord<String>) -> RecordRow {
+    let RefusalCountRecord { what, client, outcome, reason, last, count, seconds } = record;
+    let client = client.as_ref().map_or_else(|| "several".to_owned(), |client| one_line(client, MAX));
+    let (what, count) = (one_line(what, MAX), usize::try_from(*count).unwrap_or(usize::MAX));
+    let within = format!("{} within {seconds} s", count_noun(count, &what, &format!("{what}s")));
+    match outcome {
         // Requests have a reason only.
-        outcome if outcome.is_empty() => failed(&reason, last, client, vec![within]),
-        outcome => failed(&outcome, last, client, vec![format!("refused {reason}"), within]),
+        None => failed(reason, last, client, vec![within]),
+        Some(outcome) => {
+            failed(outcome, last, client, vec![format!("refused {}", one_line(reason, MAX)), within])
+        }
     }
 }
 
 /// A decision about a plugin, or its load.
-fn grant(record: &Value) -> RecordRow {
-    let [event, plugin, version, by] =
-        ["event", "plugin", "version", "by"].map(|key| one_line(text(record, key), MAX));
-    let mut details = Vec::new();
-    if !text(record, "digest").is_empty() {
-        details.push(format!("sha256 {}", one_line(&format::short_digest(text(record, "digest")), MAX)));
-    }
-    let origin = [("from", "/origin/reference"), ("signer", "/origin/signer")];
-    let origin = origin.map(|(name, at)| (name, record.pointer(at).and_then(Value::as_str)));
-    details.extend(
-        origin.into_iter().filter_map(|(name, text)| Some(format!("{name} {}", one_line(text?, MAX)))),
-    );
-    if !by.is_empty() {
-        details.push(format!("by {by}"));
-    }
-    details.extend(granted(record).into_iter().map(|line| format!("granted {line}")));
-    details.extend(lists(record.get("refused")).into_iter().map(|line| format!("refused {line}")));
-    let held = record.get("held").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
-    details.extend(held.map(|line| format!("held for {}", one_line(line, MAX))));
-    let style = if has_refusal(record) { FAILURE } else { Style::new() };
-    RecordRow {
-        style,
-        ..failed(&event, format!("{plugin} {version}").trim().to_owned(), String::new(), details)
-    }
+fn grant(record: &GrantRecord) -> RecordRow {
+    let digest = record.digest.as_deref().map(format::short_digest);
+    let origin = record.origin.as_deref();
+    let parts = [
+        ("sha256", digest.as_deref()),
+        ("from", origin.map(|origin| origin.reference.as_str())),
+        ("signer", origin.map(|origin| origin.signer.as_str())),
+        ("by", record.by.as_deref()),
+    ];
+    let mut details: Vec<String> = named(parts).collect();
+    let granted = record.granted.tools.iter();
+    let granted = granted.flat_map(|(tool, lists)| lines(lists).map(move |line| format!("{tool}: {line}")));
+    details.extend(granted.map(|line| format!("granted {}", one_line(&line, MAX))));
+    details.extend(lines(&record.refused).map(|line| format!("refused {}", one_line(&line, MAX))));
+    details.extend(record.held.iter().map(|line| format!("held for {}", one_line(line, MAX))));
+    let is_refused = !record.refused.is_empty() || !record.held.is_empty();
+    let style = if is_refused { FAILURE } else { Style::new() };
+    let subject = format!("{} {}", record.plugin, record.version.as_deref().unwrap_or_default());
+    RecordRow { style, ..failed(record.event.as_str(), subject.trim(), String::new(), details) }
 }
 
-/// What is granted, as `tool: list line`.
-fn granted(record: &Value) -> Vec<String> {
-    let tools = record.pointer("/granted/tools").and_then(Value::as_object).into_iter().flatten();
-    let of_tool = |(tool, keys): (&String, &Value)| {
-        let lines = lists(Some(keys));
-        lines.into_iter().map(|line| one_line(&format!("{tool}: {line}"), MAX)).collect::<Vec<_>>()
-    };
-    tools.flat_map(of_tool).collect()
-}
-
-/// The lines of a map of lists, as `list line`.
-fn lists(map: Option<&Value>) -> Vec<String> {
-    let lists = map.and_then(Value::as_object).into_iter().flatten();
-    let of_list = |(name, lines): (&String, &Value)| {
-        let lines = lines.as_array().into_iter().flatten().filter_map(Value::as_str);
-        lines.map(|line| one_line(&format!("{name} {line}"), MAX)).collect::<Vec<_>>()
-    };
-    lists.flat_map(of_list).collect()
+/// The lines of lists, as `list line`.
+fn lines(lists: &GrantLines) -> impl Iterator<Item = String> {
+    lists.iter().flat_map(|(name, lines)| lines.iter().map(move |line| format!("{name} {line}")))
 }
 
 /// Calls, counted by tool or client.
@@ -278,20 +238,16 @@ impl CallStats {
         }
     }
 
-    pub(super) fn add(&mut self, record: &Value) {
-        if text(record, "kind") != "call" {
-            return;
-        }
+    pub(super) fn add(&mut self, call: &CallRecord) {
         let name = match self.by {
-            StatsGroup::Tool => one_line(text(record, "tool"), MAX),
-            StatsGroup::Client => client(record),
+            StatsGroup::Tool => one_line(&call.tool, MAX),
+            StatsGroup::Client => client(call),
         };
         let tool = self.groups.entry(name).or_default();
-        *tool.outcomes.entry(one_line(text(record, "outcome"), MAX)).or_default() += 1;
-        tool.refusals += count_refusals(record);
-        // A person who thinks, and a queue, make no tool slow.
-        tool.durations.push(number(record, "/duration_us").saturating_sub(waited(record)));
-        if let Some(fuel) = record.pointer("/usage/fuel").and_then(Value::as_u64) {
+        *tool.outcomes.entry(one_line(&call.outcome, MAX)).or_default() += 1;
+        tool.refusals += count_refusals(call);
+        tool.durations.push(call.working_us());
+        if let Some(fuel) = call.usage.fuel {
             tool.fuel = tool.fuel.saturating_add(fuel);
             tool.metered += 1;
         }
@@ -370,20 +326,24 @@ mod tests {
                 "permission: ask by [profile.few]",
             ),
         ] {
-            let record = json!({"kind": "call", "profile": "few", "permission": permission});
-            assert_eq!(refusals(&record).collect::<Vec<_>>(), [expected]);
+            let record = json!({"profile": "few", "permission": permission});
+            let call: CallRecord = serde_json::from_value(record).unwrap();
+            assert_eq!(refusals(&call).collect::<Vec<_>>(), [expected]);
         }
     }
 
     #[test]
     fn calls_are_counted_by_client_without_their_waits_and_unused_tokens_are_there() {
         let mut stats = CallStats::new(StatsGroup::Client);
-        for (client, outcome, refusal) in
-            [("token:ci", "ok", ""), ("token:ci", "not_available", "rule"), ("oauth:alice", "ok", "")]
-        {
-            stats.add(&json!({"kind": "call", "tool": "p__t", "agent_id": client, "outcome": outcome,
-                "refusal": refusal, "permission": {"allowed": refusal.is_empty()},
-                "duration_us": 61_000_000, "waited_us": 60_000_000}));
+        for (client, outcome, refusal) in [
+            ("token:ci", "ok", None),
+            ("token:ci", "not_available", Some("rule")),
+            ("oauth:alice", "ok", None),
+        ] {
+            let record = json!({"tool": "p__t", "agent_id": client, "outcome": outcome, "refusal": refusal,
+                "permission": {"action": "ask", "allowed": refusal.is_none()},
+                "duration_us": 61_000_000, "waited_us": 60_000_000});
+            stats.add(&serde_json::from_value(record).unwrap());
         }
         stats.add_unused(vec!["token:ci".to_owned(), "token:old".to_owned()]);
         let shown: Vec<Value> = stats.groups.iter().map(|(name, one)| one.json("client", name)).collect();

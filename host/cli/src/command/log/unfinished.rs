@@ -2,31 +2,30 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use serde_json::Value;
+use toolbay_core::audit::StartId;
+use toolbay_core::audit::read::{AuditLine, ReadEvent};
 
-use super::text;
-
-/// A line with its number and its parsed record.
-type Numbered = (u64, String, Value);
+/// A line with its number and its record.
+type Numbered = (u64, String, AuditLine);
 
 /// Start lines of calls that have not ended.
 #[derive(Debug, Default)]
 pub(super) struct UnfinishedCalls {
-    by_id: HashMap<String, u64>,
-    lines: BTreeMap<u64, (String, Value)>,
+    by_id: HashMap<StartId, u64>,
+    lines: BTreeMap<u64, Numbered>,
 }
 
 impl UnfinishedCalls {
     /// Adds a start line.
-    pub(super) fn begin(&mut self, number: u64, line: &str, record: Value) {
-        self.by_id.insert(text(&record, "start_id").to_owned(), number);
-        self.lines.insert(number, (line.to_owned(), record));
+    pub(super) fn begin(&mut self, id: StartId, line: Numbered) {
+        self.by_id.insert(id, line.0);
+        self.lines.insert(line.0, line);
     }
 
     /// Removes the start line of the call that a record ends.
-    pub(super) fn end(&mut self, record: &Value) {
-        if text(record, "kind") == "call"
-            && let Some(number) = self.by_id.remove(text(record, "start_id"))
+    pub(super) fn end(&mut self, event: &ReadEvent) {
+        if let ReadEvent::Call(call) = event
+            && let Some(number) = call.start_id.and_then(|id| self.by_id.remove(&id))
         {
             self.lines.remove(&number);
         }
@@ -34,8 +33,7 @@ impl UnfinishedCalls {
 
     /// Merges these lines with others and returns the last `most`, in order.
     pub(super) fn join(self, kept: VecDeque<Numbered>, most: usize) -> Vec<Numbered> {
-        let starts = self.lines.into_iter().map(|(number, (line, record))| (number, line, record));
-        let mut all: Vec<Numbered> = kept.into_iter().chain(starts).collect();
+        let mut all: Vec<Numbered> = kept.into_iter().chain(self.lines.into_values()).collect();
         all.sort_by_key(|(number, ..)| *number);
         let before = all.len().saturating_sub(most);
         all.drain(..before);

@@ -8,6 +8,8 @@ use toml_edit::{Array, DocumentMut, InlineTable, Table, value};
 use toolbay::{OpenApiInfo, Policy};
 use toolbay_core::registry::ToolEntry;
 use toolbay_policy::excerpt::one_line;
+use toolbay_policy::hint::{Hint, LineValue};
+use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_policy::{DocumentLocation, OpenApiService};
 
 use crate::command::args::{DocumentArgs, SetupArgs};
@@ -50,7 +52,7 @@ pub(super) async fn plan(
     let about = find_service(&first, name)?;
     let host = setup::host_for(args, first, HostPurpose::Inspect)?;
     let read = host.read_openapi(&about).await;
-    let (read, digest) = read.map_err(|why| anyhow!("`{place}`: {}", with_flag(&why, &about)))?;
+    let (read, digest) = read.map_err(|why| anyhow!("`{place}`: {}", with_flag(why, &about)))?;
     let mut section = service_table(&place, document)?;
     if pin {
         section.insert("sha256", value(&*digest));
@@ -75,22 +77,19 @@ pub(super) async fn plan(
 }
 
 /// Why a document cannot be read, with the flag of this command that writes the advised line of the policy.
-fn with_flag(why: &str, about: &OpenApiService) -> String {
-    let network = why.split("net_private = [").nth(1).and_then(|rest| rest.split(']').next());
-    let flag = match network {
-        _ if about.document.url().is_none() => String::new(),
-        Some(network) => format!("\nhere: --net-private {}", network.split(", ").last().unwrap_or(network)),
-        None if why.contains("] ca = ") => "\nhere: --ca FILE".to_owned(),
-        None => String::new(),
-    };
+fn with_flag(why: PolicyRefusal, about: &OpenApiService) -> String {
+    let lines = why.hint.as_ref().map_or(&[][..], Hint::lines);
+    let flag = lines.iter().find_map(|line| match (line.key.as_str(), &line.value) {
+        ("net_private", LineValue::List(networks)) => Some(format!("--net-private {:?}", networks.last()?)),
+        ("ca", _) => Some("--ca FILE".to_owned()),
+        _ => None,
+    });
+    let flag = flag.map(|flag| format!("\nhere: {flag}")).unwrap_or_default();
     // `check` writes no section.
-    let section = format!("[{KIND}.{CHECKED}]");
-    let why = if about.name.as_str() == CHECKED {
-        why.replace(&section, &format!("[{KIND}.NAME]"))
-    } else {
-        why.to_owned()
-    };
-    why + &flag
+    let section =
+        format!("[{KIND}.{}]", if about.name.as_str() == CHECKED { "NAME" } else { about.name.as_str() });
+    let named = why.map_texts(|text| text.replace(&format!("[{KIND}.{}]", about.name), &section));
+    named.for_operator() + &flag
 }
 
 fn find_service(policy: &Policy, name: &str) -> Result<Arc<OpenApiService>> {

@@ -1,5 +1,6 @@
 //! The refusals of a call for two readers: hints for the operator and texts for the model.
 
+use toolbay_policy::hint::Hint;
 use toolbay_policy::refusal;
 
 use crate::call::CallContext;
@@ -8,13 +9,13 @@ use crate::tool::ToolSource;
 use crate::tool::content::{BlockBody, ContentBlock, ToolOutput};
 
 /// The hints for the operator: first that of the call's own failure, then those of refusals while it ran.
-pub(crate) fn hints(result: &Result<ToolOutput, Failure>, ctx: &CallContext) -> Vec<String> {
+pub(crate) fn hints(result: &Result<ToolOutput, Failure>, ctx: &CallContext) -> Vec<Hint> {
     let own = match result {
         Err(Failure::Refused(error)) => error.hint.clone(),
-        Err(Failure::Fault(fault)) => fault.hint().map(|hint| ctx.redactor().redact_owned(hint)),
+        Err(Failure::Fault(fault)) => fault.hint().map(|hint| ctx.redactor().redact_hint(hint)),
         Ok(_) | Err(Failure::Host(_)) => None,
     };
-    let mut hints: Vec<String> = own.into_iter().collect();
+    let mut hints: Vec<Hint> = own.into_iter().collect();
     for hint in ctx.hints() {
         if !hints.contains(&hint) {
             hints.push(hint);

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use toolbay_policy::limits::{DEFAULT_RESULT_BYTES, HostLimits};
+use toolbay_policy::limits::{DEFAULT_RESULT_BYTES, HostLimits, LimitSetting};
 
 use crate::call::CallContext;
 use crate::call::invoke::Failure;
@@ -263,11 +263,17 @@ pub(crate) fn data_bytes(block: &ContentBlock) -> u64 {
 }
 
 /// Where the policy sets `result_bytes` for a tool.
-pub(crate) fn result_bytes_setting(entry: &ToolEntry) -> String {
+pub(crate) fn result_bytes_setting(entry: &ToolEntry) -> LimitSetting {
     match &*entry.def.source {
-        ToolSource::Plugin { id, .. } => format!("[plugins.{id}.limits] result_bytes = …"),
-        ToolSource::Mcp { server, .. } => format!("[mcp.{server}] max_result_bytes = …"),
-        ToolSource::OpenApi { document } => format!("[openapi.{document}.limits] result_bytes = …"),
-        ToolSource::Builtin => "nothing: the program that registers the tool sets the limit".to_owned(),
+        ToolSource::Plugin { id, .. } => {
+            LimitSetting::key(format_args!("plugins.{id}.limits"), "result_bytes")
+        }
+        ToolSource::Mcp { server, .. } => LimitSetting::key(format_args!("mcp.{server}"), "max_result_bytes"),
+        ToolSource::OpenApi { document } => {
+            LimitSetting::key(format_args!("openapi.{document}.limits"), "result_bytes")
+        }
+        ToolSource::Builtin => {
+            LimitSetting::Nothing("the program that registers the tool sets the limit".to_owned())
+        }
     }
 }

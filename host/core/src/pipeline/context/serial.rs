@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use toolbay_policy::limits::HostLimits;
-use toolbay_policy::limits::LimitHit;
+use toolbay_policy::limits::{LimitHit, LimitSetting};
 use toolbay_policy::quantity;
 
 use crate::tool::fault::{Fault, FaultKind};
@@ -104,7 +104,7 @@ impl SerialQueues {
     }
 
     fn busy_fault(&self, queue: &str, why: &str, name: &'static str, value: String) -> Fault {
-        let setting = format!("[host] {name} = …");
+        let setting = LimitSetting::key("host", name);
         let what = format!("busy: calls of `{queue}` run one after the other (`serial`), and {why}");
         Fault::by_limit(FaultKind::Busy, &what, LimitHit { name, value, setting }).retry_after(RETRY_AFTER)
     }
@@ -155,8 +155,11 @@ mod tests {
         let (second, third) = tokio::join!(queues.acquire(&name, &cancel), queues.acquire(&name, &cancel));
         let (second, third) = (second.unwrap_err(), third.unwrap_err());
         assert_eq!((second.kind, third.kind), (FaultKind::Busy, FaultKind::Busy));
-        assert!(second.hint().is_some_and(|hint| hint.contains("[host] queue_timeout")), "{second}");
-        assert!(third.hint().is_some_and(|hint| hint.contains("[host] queued_calls")), "{third}");
+        assert!(
+            second.hint().is_some_and(|hint| hint.to_string().contains("[host] queue_timeout")),
+            "{second}"
+        );
+        assert!(third.hint().is_some_and(|hint| hint.to_string().contains("[host] queued_calls")), "{third}");
         assert!(!third.message.contains("[host]"), "{third}");
         drop(first);
         queues.acquire(&name, &cancel).await.unwrap();

@@ -17,7 +17,7 @@ pub(crate) fn check_contact(shared: &SharedState) -> Result<(), Refusal> {
     shared.heartbeat.check().map_err(|lost| {
         Refusal::new(RefusalReason::NoContact, format!("Stopped: {lost}"))
             .with_subject("no_contact")
-            .with_hint(lost.hint.map(|hint| hint.to_string()))
+            .with_hint(lost.hint.map(|hint| hint.to_string().into()))
     })
 }
 

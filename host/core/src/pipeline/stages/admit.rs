@@ -287,7 +287,7 @@ fn deny(batch: &BatchContext, ctx: &CallContext, ruling: &Ruling<'_>, denial: &D
         _ => denial.remedy(),
     };
     let text = format!("Tool {name} is denied by permission policy: {because}; {remedy}");
-    Refusal::new(denial.reason(), text).with_subject("permission").with_hint(Some(ruling.allowing_lines()))
+    Refusal::new(denial.reason(), text).with_subject("permission").with_hint(ruling.hint())
 }
 
 /// The output of a dry run for a call that would run.

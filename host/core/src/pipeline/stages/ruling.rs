@@ -1,5 +1,6 @@
 //! The outcome of the permission rules for a call.
 
+use toolbay_policy::hint::{Hint, LineValue, PolicyLine, Remedy};
 use toolbay_policy::permission::{
     Action, MAX_ARGUMENT, PermissionRule, Permissions, RuleOutcome, UncomparedArgument,
 };
@@ -117,31 +118,32 @@ impl<'a> Ruling<'a> {
         }
     }
 
-    /// The policy lines that would allow the call: for every table that keeps it from running at once.
-    pub(super) fn allowing_lines(&self) -> String {
+    /// What would allow the call, for every table that keeps it from running at once.
+    pub(super) fn hint(&self) -> Option<Hint> {
         let entry = self.subject.entry();
         let tags: Vec<&str> = entry.tags().iter().map(|tag| &**tag).collect();
         let of_profile = (self.subject.profile_name()).zip(self.subject.profile());
         let of_profile = of_profile.map(|(name, profile)| (Some(&**name), &profile.permissions));
         let tables = std::iter::once((None, self.policy)).chain(of_profile);
-        let lines = tables.flat_map(|(profile, rules)| {
+        let hints = tables.flat_map(|(profile, rules)| {
             let restrictions = rules.restrictions(entry.def.subject(&tags), self.args);
-            restrictions.map(move |outcome| allowing_line(entry.def.name.as_str(), profile, &outcome))
+            restrictions.map(move |outcome| Hint::from(remedy(entry.def.name.as_str(), profile, &outcome)))
         });
-        lines.collect::<Vec<_>>().join("\n")
+        hints.reduce(|all, next| format!("{all}\n{next}").into())
     }
 }
 
-/// The policy lines that would turn one outcome into `allow`.
-fn allowing_line(tool: &str, profile: Option<&str>, outcome: &RuleOutcome<'_>) -> String {
+/// What would turn one outcome into `allow`.
+fn remedy(tool: &str, profile: Option<&str>, outcome: &RuleOutcome<'_>) -> Remedy {
     if let Some((0, rule)) = outcome.rule {
         let place = rule.reason.as_deref().unwrap_or("`permission` of its section");
-        return format!("To allow it without asking, remove {place} from the policy.");
+        return Remedy::Note(format!("To allow it without asking, remove {place} from the policy."));
     }
-    let table = profile.map_or_else(|| "rule".to_owned(), |profile| format!("profile.{profile}.rule"));
-    let place = outcome.rule.map(|(place, _)| format!(" before rule {place}")).unwrap_or_default();
-    format!(
-        "To allow it without asking, write in the policy{place}:\n[[{table}]]\ntool = \"{tool}\"\n\
-         action = \"allow\""
-    )
+    let table =
+        profile.map_or_else(|| "[[rule]]".to_owned(), |profile| format!("[[profile.{profile}.rule]]"));
+    let line = |key, value: &str| PolicyLine::new(table.as_str(), key, LineValue::Text(value.to_owned()));
+    Remedy::AllowUnasked {
+        before_rule: outcome.rule.map(|(place, _)| place),
+        lines: vec![line("tool", tool), line("action", "allow")],
+    }
 }

@@ -183,7 +183,7 @@ impl Salvage {
     }
 }
 
-/// The message of an error without its position, which is that in a part of the schema.
+/// The message of an error without its position, which is that in a part of the schema. `serde_json` appends it to the text.
 #[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
 fn reason(error: serde_json::Error) -> Unreadable {
     let text = error.to_string();

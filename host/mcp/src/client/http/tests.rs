@@ -175,8 +175,8 @@ async fn a_refusal_for_credentials_keeps_its_policy_line_apart() {
         let text = format!("the server answered with status {status}: it requires credentials");
         assert_eq!(error.to_string(), text);
         let hint = "write in the policy: [mcp.s] bearer = \"NAME\" and [secrets.NAME]";
-        assert_eq!(error.refusal().in_one_sentence(), format!("{text}; {hint}"));
-        assert_eq!(LinkError::SessionLost(Box::new(error)).refusal().hint.as_deref(), Some(hint));
+        assert_eq!(error.refusal().for_operator(), format!("{text}; {hint}"));
+        assert_eq!(LinkError::SessionLost(Box::new(error)).refusal().hint, Some(hint.into()));
     }
     // A server's own words are no hint.
     let body = "write in the policy: [mcp.s] sandbox = \"none\"";

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use toolbay_policy::capability::path_rule::{self, PathRule};
 use toolbay_policy::capability::protected_paths::{ProtectedPaths, Protection};
 use toolbay_policy::capability::secret::SecretSource;
+use toolbay_policy::hint::Hint;
 use toolbay_policy::limits::CallLimits;
 use toolbay_policy::name::PluginId;
 use toolbay_policy::refusal::PolicyRefusal;
@@ -93,7 +94,7 @@ impl FolderHandles {
             }
         };
         let refused = self.exclude_protected(rule, &root, access).err()?;
-        Some(refused.hint.unwrap_or(refused.text))
+        Some(refused.hint.map_or(refused.text, |hint| hint.to_string()))
     }
 
     /// The protected paths, including those added later.
@@ -311,18 +312,26 @@ impl PathGrants {
 
 /// The refusal of a protected path.
 pub(super) fn protected_refusal(shown: &str, path: &Path) -> PolicyRefusal {
-    let hint = format!(
-        "The policy cannot allow it; only `--allow-protected-path {}` on the command line can.",
-        shown_path(path)
-    );
-    PolicyRefusal::new(format!("`{shown}` is a protected path of the host"), hint)
+    PolicyRefusal::new(format!("`{shown}` is a protected path of the host"), protected_hint(path))
+}
+
+/// What would allow a protected path.
+pub(super) fn protected_hint(path: &Path) -> Hint {
+    let path = shown_path(path);
+    format!("The policy cannot allow it; only `--allow-protected-path {path}` on the command line can.")
+        .into()
 }
 
 /// The refusal of a path in a granted folder that does not exist.
 pub(super) fn missing_folder_refusal(shown: &str, folder: &Path, access: FileAccess) -> PolicyRefusal {
+    let text = format!("`{shown}`: the granted folder does not exist");
+    PolicyRefusal::new(text, missing_folder_hint(folder, access))
+}
+
+/// What would allow a path in a granted folder that does not exist.
+pub(super) fn missing_folder_hint(folder: &Path, access: FileAccess) -> Hint {
     let (folder, key) = (shown_path(folder), access.key().name());
-    let hint = format!("Create the folder `{folder}`: `{key}` grants it, and it does not exist.");
-    PolicyRefusal::new(format!("`{shown}`: the granted folder does not exist"), hint)
+    format!("Create the folder `{folder}`: `{key}` grants it, and it does not exist.").into()
 }
 
 /// The path grants of one tool on behalf of one call.

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use toolbay_core::tool::fault::{Fault, FaultKind};
+use toolbay_policy::hint::Hint;
 use toolbay_policy::limits::{CallLimits, Limit};
 use toolbay_policy::name::PluginId;
 
@@ -15,7 +16,7 @@ pub(crate) struct FileUsage {
     bytes: AtomicU64,
     entries: AtomicU64,
     warned: AtomicBool,
-    hint: OnceLock<String>,
+    hint: OnceLock<Hint>,
 }
 
 impl FileUsage {
@@ -31,7 +32,7 @@ impl FileUsage {
     }
 
     /// The policy line that raises the limit hit first, for the operator.
-    pub(crate) fn hint(&self) -> Option<&String> {
+    pub(crate) fn hint(&self) -> Option<&Hint> {
         self.hint.get()
     }
 
@@ -63,7 +64,7 @@ impl FileUsage {
         }
         match fault.hint() {
             Some(hint) => {
-                self.hint.get_or_init(|| format!("{}. {hint}", fault.message));
+                self.hint.get_or_init(|| hint.with_about(fault.message.as_str()));
                 format!("{}; the operator can raise it", fault.message)
             }
             None => fault.message,
@@ -86,7 +87,7 @@ mod tests {
         let meter = FileUsage::new(&PluginId::new("p").unwrap(), &Arc::new(limits));
         assert_eq!(meter.count_bytes(6), Ok(()));
         assert!(meter.count_bytes(5).unwrap_err().contains("the limit `file_bytes` is 10"));
-        assert!(meter.hint().unwrap().contains("[plugins.p.limits] file_bytes"));
+        assert!(meter.hint().unwrap().to_string().contains("[plugins.p.limits] file_bytes"));
         assert!(meter.count_bytes(u64::MAX).is_err());
         assert_eq!(meter.count_bytes(4), Ok(()));
         assert_eq!((meter.count_bytes(0), meter.count_entry()), (Ok(()), Ok(())));

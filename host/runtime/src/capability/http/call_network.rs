@@ -163,7 +163,7 @@ impl CallNetwork {
         let table =
             self.granted.service.as_ref().map(|service| format!("[openapi.{}]", service.section.name));
         let hint = operator_target::authority_hint(table.as_deref());
-        NetError::Transport(self.grantee.advise(why, &hint))
+        NetError::Transport(self.grantee.advise(why, hint))
     }
 
     /// The redactor of the call.
@@ -215,7 +215,7 @@ impl CallNetwork {
                 self.grantee.note(GrantKey::Net, &target.to_rule(), false);
                 let profile = self.grantee.profile().unwrap_or_default();
                 let text = format!("the profile `{profile}` does not allow `{}`", target.to_rule());
-                let hint = || format!("See `net` in [profile.{profile}].");
+                let hint = || format!("See `net` in [profile.{profile}].").into();
                 Err(NetError::Denied(self.grantee.refuse_with(&text, hint)))
             }
             Err(why) => {

@@ -227,7 +227,7 @@ async fn send_checked(
                 "no connection to `{}`: the host cannot read the certificates that it trusts",
                 target.host()
             );
-            NetError::Transport(network.grantee.advise(&text, &why))
+            NetError::Transport(network.grantee.advise(&text, why.into()))
         }
     })
 }

@@ -94,18 +94,18 @@ async fn send(
     let body = Full::new(body).map_err(|never| match never {}).boxed_unsync();
     let request = build_request(&target, url, headers, body).map_err(|e| e.to_string())?;
     let OperatorNetworks { private, table } = networks;
-    let hint = |net: IpNet| format!("write in the policy: [{table}] net_private = [\"{net}\"]");
+    let table = format!("[{table}]");
     let route = OutboundRoute::default();
     let named = OperatorTarget {
         target: &target,
         private,
         grants_written: true,
-        hint: &hint,
+        network_list: (&table, "net_private"),
         route: &route,
-        ca_table: None,
+        has_ca: false,
     };
     client
         .send_to_operator_target(ConnectionUser::Host, &name, named, request)
         .await
-        .map_err(|error| error.into_refusal().in_one_sentence())
+        .map_err(|error| error.into_refusal().for_operator())
 }

@@ -10,7 +10,6 @@ use futures_util::StreamExt as _;
 use http_body_util::{BodyDataStream, BodyExt as _, Full};
 use hyper::Response;
 use hyper::header::{ACCEPT_ENCODING, HeaderMap, HeaderName, HeaderValue, LOCATION, USER_AGENT};
-use ipnet::IpNet;
 use toolbay_core::call::server_connector::{self, BodyStream, ConnectorError};
 use toolbay_policy::capability::net::NetTarget;
 use toolbay_policy::excerpt::one_line;
@@ -65,14 +64,14 @@ impl HttpClient {
     ) -> Result<Response<ResponseBody>, ConnectorError> {
         let body: OutboundBody = Full::new(body).map_err(|never| match never {}).boxed_unsync();
         let request = build_request(target, url, headers, body)?;
-        let hint = |net: IpNet| format!("write in the policy: [mcp.{name}] net_private = [\"{net}\"]");
+        let table = format!("[mcp.{name}]");
         let named = OperatorTarget {
             target,
             private: &endpoint.net_private,
             grants_written: true,
-            hint: &hint,
+            network_list: (&table, "net_private"),
             route: &endpoint.route,
-            ca_table: Some(format!("[mcp.{name}]")),
+            has_ca: true,
         };
         self.send_to_operator_target(ConnectionUser::Server(name.clone()), name, named, request).await
     }

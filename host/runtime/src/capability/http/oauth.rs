@@ -8,7 +8,6 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::header::{ACCEPT_ENCODING, AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
-use ipnet::IpNet;
 use toolbay_core::call::server_connector::{
     ClientSecretPlacement, ClientSecretUse, ConnectorError, ConnectorResponse, OAuthRequest,
 };
@@ -51,14 +50,14 @@ impl HttpClient {
         let body: OutboundBody =
             Full::new(Bytes::from(std::mem::take(&mut *body))).map_err(|never| match never {}).boxed_unsync();
         let request = build_request(&target, &url, headers, body)?;
-        let hint = |net: IpNet| format!("write in the policy: [mcp.{name}] net_private = [\"{net}\"]");
+        let table = format!("[mcp.{name}]");
         let named = OperatorTarget {
             target: &target,
             private: &endpoint.net_private,
             grants_written: target.same_origin(&own),
-            hint: &hint,
+            network_list: (&table, "net_private"),
             route: &endpoint.route,
-            ca_table: Some(format!("[mcp.{name}]")),
+            has_ca: true,
         };
         let sent =
             self.send_to_operator_target(ConnectionUser::Server(name.clone()), name, named, request).await;

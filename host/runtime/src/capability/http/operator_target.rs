@@ -12,6 +12,7 @@ use toolbay_core::call::server_connector::ConnectorError;
 use toolbay_policy::capability::net::NetTarget;
 use toolbay_policy::capability::net::address::{self, AddressError};
 use toolbay_policy::excerpt::one_line;
+use toolbay_policy::hint::{Hint, LineValue, PolicyLine, Remedy};
 use toolbay_policy::name::PluginId;
 use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_policy::route::OutboundRoute;
@@ -33,12 +34,12 @@ pub(super) struct OperatorTarget<'a> {
     pub(super) private: &'a [IpNet],
     /// Whether the operator wrote the URL, which grants an address in it.
     pub(super) grants_written: bool,
-    /// Returns the policy line that would allow another network.
-    pub(super) hint: &'a (dyn Fn(IpNet) -> String + Send + Sync),
+    /// The table and the list of the policy that would allow another network.
+    pub(super) network_list: (&'a str, &'static str),
     /// How it is reached.
     pub(super) route: &'a OutboundRoute,
-    /// The table of the policy with the key `ca`, if there is one.
-    pub(super) ca_table: Option<String>,
+    /// Whether the table has the key `ca`.
+    pub(super) has_ca: bool,
 }
 
 impl OperatorTarget<'_> {
@@ -73,8 +74,10 @@ impl OperatorTarget<'_> {
                     format!("{ip} is a cloud metadata service, which hands out credentials")
                 }
             };
-            let net = IpNet::from(address::unmap_ipv4(ip));
-            let hint = format!("to allow it, {}", (self.hint)(net));
+            let net = IpNet::from(address::unmap_ipv4(ip)).to_string();
+            let (table, key) = self.network_list;
+            let line = PolicyLine::new(table, key, LineValue::List(vec![net]));
+            let hint = Remedy::Set { purpose: "to allow it".to_owned(), line };
             return Err(NetError::Address(PolicyRefusal::new(format!("`{host}`: {problem}"), hint)));
         }
         Ok(())
@@ -102,7 +105,7 @@ impl HttpClient {
             DispatchError::Net(error) => error.into(),
             DispatchError::NoCertificates(why) => ConnectorError::Failed(why.into()),
             DispatchError::UnknownAuthority(why) => {
-                let hint = authority_hint(named.ca_table.as_deref());
+                let hint = authority_hint(named.has_ca.then_some(named.network_list.0));
                 ConnectorError::Failed(PolicyRefusal::new(why, hint))
             }
             DispatchError::ConnectionLost(error) => {
@@ -126,14 +129,14 @@ impl From<NetError> for ConnectorError {
 }
 
 /// How to trust another authority.
-pub(super) fn authority_hint(table: Option<&str>) -> String {
+pub(super) fn authority_hint(table: Option<&str>) -> Hint {
     match table {
-        Some(table) => {
-            format!(
-                "to trust the authority of a file with its certificate (PEM), write in the policy: {table} ca = \"ca.pem\""
-            )
+        Some(table) => Remedy::Set {
+            purpose: "to trust the authority of a file with its certificate (PEM)".to_owned(),
+            line: PolicyLine::new(table, "ca", LineValue::Text("ca.pem".to_owned())),
         }
-        None => "to trust it, add its certificate to those of this machine".to_owned(),
+        .into(),
+        None => "to trust it, add its certificate to those of this machine".into(),
     }
 }
 
@@ -152,15 +155,14 @@ mod tests {
         let check_as = |grants_written: bool, url: &str, ip: &str, private: &[&str]| {
             let target = NetTarget::request("GET", &Url::parse(url).unwrap()).unwrap();
             let private: Vec<IpNet> = private.iter().map(|net| net.parse().unwrap()).collect();
-            let hint = |net: IpNet| format!("write {net}");
             let route = OutboundRoute::default();
             let named = OperatorTarget {
                 target: &target,
                 private: &private,
                 grants_written,
-                hint: &hint,
+                network_list: ("[mcp.s]", "net_private"),
                 route: &route,
-                ca_table: None,
+                has_ca: false,
             };
             named.check_name()?;
             // A public address in the same answer does not help.
@@ -168,12 +170,12 @@ mod tests {
         };
         let check = |url: &str, ip: &str, private: &[&str]| check_as(true, url, ip, private);
         let whole = |refused: Result<(), NetError>| match refused {
-            Err(NetError::Address(why)) => why.in_one_sentence(),
+            Err(NetError::Address(why)) => why.for_operator(),
             other => panic!("{other:?}"),
         };
         for url in ["http://127.0.0.1/", "http://localhost/"] {
             let why = whole(check_as(false, url, "127.0.0.1", &[]));
-            assert!(why.contains("write 127.0.0.1/32"), "named by a peer: {url}: {why}");
+            assert!(why.contains("[\"127.0.0.1/32\"]"), "named by a peer: {url}: {why}");
             assert_eq!(check_as(false, url, "127.0.0.1", &["127.0.0.0/8"]), Ok(()), "{url}");
         }
         for (url, ip, private) in [
@@ -187,10 +189,10 @@ mod tests {
             assert_eq!(check(url, ip, &private), Ok(()), "{url} {ip}");
         }
         for (url, ip, private, part) in [
-            ("https://keys.example/", "10.1.2.3", vec![], "write 10.1.2.3/32"),
-            ("https://keys.example/", "127.0.0.1", vec![], "write 127.0.0.1/32"),
-            ("https://keys.example/", "::ffff:10.1.2.3", vec!["192.168.0.0/16"], "write 10.1.2.3/32"),
-            ("http://localhost/", "10.1.2.3", vec![], "write 10.1.2.3/32"),
+            ("https://keys.example/", "10.1.2.3", vec![], "[\"10.1.2.3/32\"]"),
+            ("https://keys.example/", "127.0.0.1", vec![], "[\"127.0.0.1/32\"]"),
+            ("https://keys.example/", "::ffff:10.1.2.3", vec!["192.168.0.0/16"], "[\"10.1.2.3/32\"]"),
+            ("http://localhost/", "10.1.2.3", vec![], "[\"10.1.2.3/32\"]"),
             ("http://169.254.169.254/", "169.254.169.254", vec![], "credentials"),
             ("http://metadata.google.internal/", "8.8.8.8", vec![], "credentials"),
         ] {

@@ -63,14 +63,14 @@ impl RegistryHttp {
             UrlAuthor::Operator => ("net_private", &self.net_private),
             UrlAuthor::Registry => ("redirect_private", &self.redirect_private),
         };
-        let hint = |net: IpNet| format!("write in the policy: [registry.\"{host}\"] {key} = [\"{net}\"]");
+        let table = format!("[registry.\"{host}\"]");
         let named = OperatorTarget {
             target: &target,
             private,
             grants_written: author == UrlAuthor::Operator,
-            hint: &hint,
+            network_list: (&table, key),
             route: &self.route,
-            ca_table: Some(format!("[registry.\"{host}\"]")),
+            has_ca: true,
         };
         let sent =
             self.client.send_to_operator_target(ConnectionUser::Host, &self.looks_up, named, request).await;
@@ -103,6 +103,8 @@ impl RegistryTransport for RegistryHttp {
 mod tests {
     use std::path::Path;
 
+    use toolbay_policy::hint::Hint;
+
     use super::*;
 
     /// Sends a request as the client of a registry with these settings.
@@ -129,7 +131,8 @@ mod tests {
             for settings in ["", "net_private = [\"0.0.0.0/0\", \"::/0\"]"] {
                 let error = send(settings, UrlAuthor::Registry, url).await;
                 let ConnectorError::Denied(why) = &error else { panic!("{url}: {error}") };
-                let names_key = why.hint.as_ref().is_some_and(|hint| hint.contains("] redirect_private = ["));
+                let lines = why.hint.as_ref().map_or(&[][..], Hint::lines);
+                let names_key = lines.iter().any(|line| line.key == "redirect_private");
                 assert!(names_key && !why.text.contains("redirect_private"), "{url}: {why:?}");
             }
         }

@@ -124,5 +124,6 @@ fn check_secret(grantee: &Grantee, granted: &ResolvedGrants, secret: &str) -> Re
     }
     let profile = grantee.profile().unwrap_or_default();
     let text = format!("the profile `{profile}` does not allow the secret `{secret}`");
-    Err(NetError::Denied(grantee.refuse_with(&text, || format!("See `secrets` in [profile.{profile}]."))))
+    let hint = || format!("See `secrets` in [profile.{profile}].").into();
+    Err(NetError::Denied(grantee.refuse_with(&text, hint)))
 }

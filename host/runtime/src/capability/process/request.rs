@@ -12,8 +12,9 @@ use toolbay_policy::GrantKey;
 use toolbay_policy::capability::environment::EnvRule;
 use toolbay_policy::capability::path_rule;
 use toolbay_policy::capability::program::{Program, ProgramRule};
+use toolbay_policy::hint::{LineValue, PolicyLine, Remedy};
 use toolbay_policy::limits::{CallLimits, Limit};
-use toolbay_policy::refusal::{PolicyRefusal, allow_hint};
+use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_policy::rule::GrantRule;
 
 use super::child::LaunchPlan;
@@ -258,9 +259,10 @@ fn program_environment(
                 path_rule::printable_path(name)
             );
             // The whole list with the missing name added.
-            let all: Vec<&String> = program.guest_env.iter().chain([name]).collect();
-            let lines = format!("[programs.{}]\nguest_env = {}", command.program, serde_json::json!(all));
-            return Err(PolicyRefusal::new(text, allow_hint(&lines)));
+            let all = program.guest_env.iter().chain([name]).cloned().collect();
+            let table = format!("[programs.{}]", command.program);
+            let lines = vec![PolicyLine::new(table, "guest_env", LineValue::List(all))];
+            return Err(PolicyRefusal::new(text, Remedy::Allow { first: None, lines }));
         }
         env.retain(|(known, _)| known.as_os_str() != name.as_str());
         env.push((OsString::from(name), OsString::from(value)));

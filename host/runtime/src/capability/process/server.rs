@@ -10,6 +10,7 @@ use cap_std::ambient_authority;
 use cap_std::fs::Dir;
 use toolbay_core::call::invoke::BoxFuture;
 use toolbay_core::call::server_connector::{ConnectorError, ProcessHandle, ServerProcess};
+use toolbay_policy::hint::{LineValue, PolicyLine, Remedy};
 use toolbay_policy::mcp_server::{ServerTransport, StdioServerConfig};
 use toolbay_policy::name::PluginId;
 use toolbay_policy::refusal::PolicyRefusal;
@@ -54,7 +55,14 @@ pub(crate) async fn start_server(
         }
         StartError::Unconfined(problem) => ConnectorError::Denied(PolicyRefusal::new(
             format!("the server is not started, because this system cannot sandbox it: {problem}"),
-            format!("to start it anyway, write in the policy: [mcp.{name}] sandbox = \"best-effort\""),
+            Remedy::Set {
+                purpose: "to start it anyway".to_owned(),
+                line: PolicyLine::new(
+                    format!("[mcp.{name}]"),
+                    "sandbox",
+                    LineValue::Text("best-effort".to_owned()),
+                ),
+            },
         )),
     })?;
     let confinement = running.confinement();
