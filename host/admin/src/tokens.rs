@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use serde::Deserialize;
-use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 use toml::Spanned;
 use toolbay_policy::{PolicyFinding, Severity};
+use toolbay_state::digest::Digest;
 
 /// Longest name of an operator, in characters.
 pub(crate) const MAX_NAME: usize = 100;
@@ -53,7 +53,7 @@ pub(crate) struct TokenHash(String);
 
 impl TokenHash {
     pub(crate) fn of(secret: &[u8]) -> Self {
-        Self(format!("{:x}", Sha256::digest(secret)))
+        Self(Digest::of(secret).to_string())
     }
 }
 

@@ -515,7 +515,7 @@ fn info(active: &ActivePlugin) -> PluginInfo {
     }
     PluginInfo {
         id: plugin.id.clone(),
-        digest: Arc::clone(plugin.digest.text()),
+        digest: Arc::from(&*plugin.digest.hex()),
         bytes: plugin.bytes,
         file: plugin.file.as_deref().map(Path::to_path_buf),
         origin: plugin.origin.clone(),

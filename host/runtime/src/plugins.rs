@@ -7,7 +7,6 @@ pub(crate) mod compiled_functions;
 pub(crate) mod compiler;
 pub(crate) mod complexity;
 pub(crate) mod descriptor;
-pub(crate) mod digest;
 pub(crate) mod directory;
 pub(crate) mod file;
 pub(crate) mod inotify;

@@ -17,11 +17,11 @@ use toolbay_mcp::client::{self, MAX_SAVED_LIST_BYTES, SavedTools};
 use toolbay_policy::Policy;
 use toolbay_policy::mcp_server::{HttpServerConfig, McpServer, StdioServerConfig};
 use toolbay_policy::name::PluginId;
+use toolbay_state::private;
 use zeroize::Zeroizing;
 
 use crate::capability::process::server;
 use crate::plugins::installed::InstalledPlugins;
-use crate::storage::private;
 
 /// Connects under the host's policy. Each start and each request uses the current services, so a policy reload applies
 /// to the next one.

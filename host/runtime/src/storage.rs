@@ -5,7 +5,4 @@ pub(crate) mod backup;
 pub(crate) mod consent;
 pub(crate) mod held_updates;
 pub(crate) mod output_store;
-pub(crate) mod private;
-pub(crate) mod regular;
-pub(crate) mod state_file;
 pub(crate) mod stop_order;

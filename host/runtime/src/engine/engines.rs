@@ -160,7 +160,7 @@ mod tests {
             Arc::ptr_eq(&by_time, &get(kind(Metering::Time, AsyncSupport::Off))),
             "the engine is created once"
         );
-        let digest = crate::plugins::digest::sha256(b"x");
+        let digest = toolbay_state::digest::Digest::of(b"x");
         let file = |linked: &LinkedEngine| linked.cache.as_ref().unwrap().code_file(&digest);
         assert_ne!(file(&by_fuel), file(&by_time), "the meterings have separate code files");
         assert_eq!(file(&by_time), file(&asynchronous), "a component is compiled for one of these two");

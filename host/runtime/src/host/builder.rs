@@ -19,6 +19,7 @@ use toolbay_core::session::output_store::{MemoryOutputStore, OutputQuota, Output
 use toolbay_policy::Policy;
 use toolbay_policy::capability::protected_paths::{ProtectedPaths, Protection};
 use toolbay_policy::consent::ConsentStore;
+use toolbay_state::private::DEFAULT_STATE_WAIT;
 
 use crate::capability::Services;
 use crate::capability::clock::{Clock, EnvironmentOverrides, SeededRandom};
@@ -42,7 +43,6 @@ use crate::plugins::resident_code::ResidentCode;
 use crate::server_connector;
 use crate::storage::consent::{ConsentGate, FileConsents};
 use crate::storage::output_store::FileOutputStore;
-use crate::storage::private::DEFAULT_STATE_WAIT;
 
 use super::running::SOURCE_WAIT;
 use super::{Host, call_policy};

@@ -20,14 +20,14 @@ use std::sync::{Arc, Once};
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
+use toolbay_state::digest::Digest;
+use toolbay_state::private::{self, make_dir};
+use toolbay_state::regular::open_regular;
 use wasmtime::component::Component;
 
 use crate::engine::Engine;
 use crate::engine::native;
 use crate::plugins::descriptor::Descriptor;
-use crate::plugins::digest::{Digest, RawDigest, raw_sha256, sha256};
-use crate::storage::private::{self, make_dir};
-use crate::storage::regular::open_regular;
 use index::MAX_INDEX;
 pub(crate) use index::{DirectoryIndex, FileDigest};
 
@@ -79,15 +79,15 @@ struct CacheEntryFiles {
 #[derive(Serialize, Deserialize)]
 struct StoredMetadata {
     format: u32,
-    component: String,
-    code: String,
+    component: Digest,
+    code: Digest,
     descriptor: Descriptor,
 }
 
 /// The cached metadata of a component.
 pub(crate) struct CachedMetadata {
     pub(crate) descriptor: Descriptor,
-    code_digest: String,
+    code_digest: Digest,
 }
 
 impl Cache {
@@ -167,7 +167,7 @@ impl Cache {
         let file = self.file(component, "json");
         let bytes = read_trusted(&file, MAX_METADATA)?;
         let stored: StoredMetadata = serde_json::from_slice(&bytes).ok()?;
-        if stored.format != FORMAT || stored.component != component.as_str() {
+        if stored.format != FORMAT || stored.component != *component {
             return None;
         }
         self.touch(&file);
@@ -193,7 +193,7 @@ impl Cache {
     ) -> Option<Component> {
         let path = self.code_file(component);
         let bytes = read_trusted(&path, u64::MAX)?;
-        if sha256(&bytes).as_str() != hit.code_digest {
+        if Digest::of(&bytes) != hit.code_digest {
             tracing::warn!(file = %path.display(), "the compiled code in the cache is damaged; compiling again");
             return None;
         }
@@ -214,8 +214,8 @@ impl Cache {
     pub(crate) fn put(&self, component: &Digest, code: &[u8], descriptor: &Descriptor) -> Result<(), String> {
         let stored = StoredMetadata {
             format: FORMAT,
-            component: component.as_str().to_owned(),
-            code: sha256(code).as_str().to_owned(),
+            component: *component,
+            code: Digest::of(code),
             descriptor: descriptor.clone(),
         };
         let metadata = serde_json::to_vec(&stored).map_err(|e| e.to_string())?;
@@ -231,8 +231,8 @@ impl Cache {
     pub(crate) fn functions(&self, component: &Digest) -> Option<Vec<u8>> {
         let file = self.file(component, "functions");
         let mut bytes = read_trusted(&file, u64::MAX)?;
-        let digest = bytes.split_off(bytes.len().checked_sub(size_of::<RawDigest>())?);
-        if raw_sha256(&bytes).as_slice() != digest {
+        let digest = bytes.split_off(bytes.len().checked_sub(size_of::<Digest>())?);
+        if Digest::of(&bytes).as_bytes() != &*digest {
             tracing::warn!(file = %file.display(), "compiled functions in the cache are damaged; compiling again");
             return None;
         }
@@ -246,8 +246,8 @@ impl Cache {
     /// The disk is full or the folder is gone.
     pub(crate) fn put_functions(&self, component: &Digest, functions: &[u8]) -> Result<(), String> {
         let file = self.file(component, "functions");
-        let digest = raw_sha256(functions);
-        private::replace_unsynced(&file, &[functions, &digest]).map_err(|e| e.to_string())?;
+        let digest = Digest::of(functions);
+        private::replace_unsynced(&file, &[functions, digest.as_bytes()]).map_err(|e| e.to_string())?;
         self.sweep();
         Ok(())
     }
@@ -294,7 +294,7 @@ impl Cache {
     /// The path of a directory's index, and the absolute path of the directory.
     fn index_file(&self, dir: &Path) -> (PathBuf, PathBuf) {
         let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_path_buf());
-        (self.file(&sha256(dir.as_os_str().as_encoded_bytes()), "index"), dir)
+        (self.file(&Digest::of(dir.as_os_str().as_encoded_bytes()), "index"), dir)
     }
 
     /// Logs a failed write once: the next ones fail as well, and there may be thousands.

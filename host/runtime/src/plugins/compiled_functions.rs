@@ -11,13 +11,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use toolbay_state::digest::Digest;
 use wasmtime::CacheStore;
 
 use crate::engine::Engine;
 use crate::engine::engines::LinkedEngine;
 use crate::error::LoadError;
 use crate::plugins::code;
-use crate::plugins::digest::sha256;
 use crate::plugins::file::read_component;
 
 /// The length of a key, a SHA-256, and of the size that follows it, in bytes.
@@ -39,7 +39,7 @@ impl CompiledFunctions {
     /// The functions of a base, which come from the cache, or are compiled now.
     pub(crate) fn from_base(linked: &LinkedEngine, base: &Path) -> Result<Self, LoadError> {
         let (base, _) = read_component(base)?;
-        let (digest, cache) = (sha256(&base), linked.cache.as_ref());
+        let (digest, cache) = (Digest::of(&base), linked.cache.as_ref());
         let cached = cache.and_then(|cache| cache.functions(&digest)).and_then(Self::parse);
         if let Some(functions) = cached {
             return Ok(functions);

@@ -15,9 +15,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use toolbay_state::digest::Digest;
+
 use crate::error::{HostError, LoadError};
 use crate::plugins::cache::{DirectoryIndex, FileDigest};
-use crate::plugins::digest::Digest;
 use crate::plugins::file::{PendingChange, Stamp};
 use crate::plugins::loader::{Candidate, Loader, LockedComponent};
 use crate::plugins::state::{FileKey, PluginFile, PluginState};
@@ -198,7 +199,7 @@ impl Directory {
             key,
             stamp,
             must_be_stable: matches!(mode, ScanMode::Settled(_)),
-            known_digest: known_digest.and_then(|record| record.digest.clone()),
+            known_digest: known_digest.and_then(|record| record.digest),
             hashed,
             locked,
         })
@@ -293,7 +294,7 @@ impl Directory {
             if let (Some(name), Some(record), Some(Ok(plugin))) = (name, &file.record, file.state.content())
                 && let (Some(stamp), true) = (record.stamp, record.is_stable)
             {
-                let hashed = FileDigest { digest: plugin.digest.clone(), bytes: plugin.bytes };
+                let hashed = FileDigest { digest: plugin.digest, bytes: plugin.bytes };
                 index.insert(name.to_owned(), stamp, hashed);
             }
         }

@@ -23,11 +23,11 @@ use toolbay_core::registry::event::HostEvent;
 use toolbay_core::registry::{Registry, ViewDefaults};
 use toolbay_policy::Policy;
 use toolbay_policy::name::PluginId;
+use toolbay_state::digest::Digest;
 
 use crate::capability::Services;
 use crate::error::LoadError;
 use crate::plugins::cache::DirectoryIndex;
-use crate::plugins::digest::Digest;
 use crate::plugins::directory::{Directory, PluginLocation, ReadFile, ReadTask, ScanMode, list};
 use crate::plugins::loader::Loader;
 use crate::plugins::plugin::{HostResources, Plugin};
@@ -350,7 +350,7 @@ impl InstalledPlugins {
         let known = |file: &PluginFile| KnownFile {
             id: file.id.clone(),
             path: file.path.clone(),
-            digest: file.record.as_ref().and_then(|record| record.digest.clone()),
+            digest: file.record.as_ref().and_then(|record| record.digest),
         };
         looked.then(|| files.all().map(known).collect())
     }

@@ -20,6 +20,7 @@ use toolbay_policy::limits::CallLimits;
 use toolbay_policy::name::{PluginId, ToolName};
 use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_policy::{Grants, Policy, ReducerBinding};
+use toolbay_state::digest::Digest;
 
 use crate::capability::files::FileGrants;
 use crate::capability::{GrantsByProfile, ResolvedGrants, Services};
@@ -30,7 +31,6 @@ use crate::plugins::availability::{self, ToolCheck};
 use crate::plugins::code::Code;
 use crate::plugins::compiler::{self, run_blocking};
 use crate::plugins::descriptor::{Descriptor, ToolDescription};
-use crate::plugins::digest::{Digest, sha256};
 use crate::plugins::file::{MAX_COMPONENT_BYTES, Stamp, read_component};
 use crate::plugins::loading::CompileProgress;
 use crate::plugins::memory_estimate::MemoryEstimate;
@@ -105,7 +105,7 @@ impl Loader {
         registry: Option<Arc<PluginOrigin>>,
     ) -> Result<(ComponentSource, Option<Stamp>), LoadError> {
         let (bytes, stamp) = read_component(file)?;
-        let (digest, size) = (sha256(&bytes), bytes.len() as u64);
+        let (digest, size) = (Digest::of(&bytes), bytes.len() as u64);
         let file = Some(Arc::clone(file));
         let origin = ComponentOrigin { id, digest, bytes: size, file, registry, component_bytes: None };
         Ok((ComponentSource { origin, bytes }, stamp))
@@ -138,7 +138,7 @@ impl Loader {
         let Some(cache) = &self.shared.engine(kind)?.cache else { return Ok(None) };
         let read = || Some(self.shared.descriptors.share(digest, cache.get(digest)?.descriptor));
         let mut lookups = lookups.0.lock();
-        let descriptor = lookups.entry((digest.clone(), metering)).or_insert_with(read).clone();
+        let descriptor = lookups.entry((*digest, metering)).or_insert_with(read).clone();
         drop(lookups);
         let plugin = |descriptor| Plugin::new(Arc::clone(&self.shared), origin.clone(), descriptor, true);
         Ok(descriptor.map(plugin))
@@ -151,7 +151,7 @@ impl Loader {
         }
         let origin = ComponentOrigin {
             id: plugin.id.clone(),
-            digest: digest.clone(),
+            digest: *digest,
             bytes: plugin.bytes,
             file: plugin.file.clone(),
             registry: None,
@@ -174,7 +174,7 @@ impl Loader {
         let component_bytes = Some(bytes.as_slice().into());
         let origin = ComponentOrigin {
             id,
-            digest: sha256(&bytes),
+            digest: Digest::of(&bytes),
             bytes: bytes.len() as u64,
             file: None,
             registry: None,
@@ -190,7 +190,7 @@ impl Loader {
             return Err(LoadError::ReservedId { id: id.clone(), table });
         }
         match self.services.policy.pinned_sha256(id) {
-            Some(pinned) if pinned != digest.as_str() => {
+            Some(pinned) if *pinned != *digest.hex() => {
                 Err(LoadError::DigestMismatch { found: digest.to_string(), pinned: pinned.to_owned() })
             }
             _ => Ok(()),

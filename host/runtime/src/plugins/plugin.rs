@@ -7,6 +7,7 @@ use std::time::Instant;
 use arc_swap::Guard;
 use toolbay_core::tool::{PluginOrigin, ToolSource};
 use toolbay_policy::name::PluginId;
+use toolbay_state::digest::Digest;
 
 use crate::capability::files::{FolderHandles, ReadLog};
 use crate::engine::admission::ConcurrencyLimiter;
@@ -18,7 +19,6 @@ use crate::plugins::cache::CachedMetadata;
 use crate::plugins::code::Code;
 use crate::plugins::compiler::{CompiledComponent, Compiler, run_blocking};
 use crate::plugins::descriptor::{Descriptor, DescriptorCache};
-use crate::plugins::digest::Digest;
 use crate::plugins::loading::{CompileProgress, LoadListener};
 use crate::plugins::resident_code::{CodeSlot, ResidentCode};
 
@@ -100,7 +100,7 @@ impl Plugin {
 
     /// The source of the plugin's tools.
     pub(crate) fn source(&self) -> Arc<ToolSource> {
-        let (version, digest) = (self.version().map(Arc::from), Arc::clone(self.digest.text()));
+        let (version, digest) = (self.version().map(Arc::from), Arc::from(&*self.digest.hex()));
         let origin = self.origin.clone();
         Arc::new(ToolSource::Plugin { id: self.id.clone(), version, digest, origin })
     }
@@ -176,7 +176,7 @@ impl Plugin {
                 return Err(LoadError::Host("its compiled code is gone from the cache".to_owned()));
             };
             let (bytes, _) = crate::plugins::file::read_component(file)?;
-            if crate::plugins::digest::sha256(&bytes) != plugin.digest {
+            if toolbay_state::digest::Digest::of(&bytes) != plugin.digest {
                 return Err(LoadError::Host(format!("`{}` changed since it was loaded", file.display())));
             }
             Ok(bytes)

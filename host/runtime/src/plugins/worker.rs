@@ -20,13 +20,13 @@ use rustix::process::{Resource, Rlimit, getrlimit, nice, setrlimit};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt};
 use toolbay_policy::text::one_line;
+use toolbay_state::digest::Digest;
 
 use crate::capability::process::sandbox::{self, Confinement};
 use crate::engine::{AsyncSupport, Engine, EngineKind, Metering};
 use crate::error::LoadError;
 use crate::plugins::code;
 use crate::plugins::compiler::STACK;
-use crate::plugins::digest::sha256;
 use crate::plugins::file::MAX_COMPONENT_BYTES;
 
 /// The argument that makes a program a compile worker; see [`run_worker`](crate::run_worker).
@@ -73,7 +73,7 @@ struct WorkerResponse {
 #[derive(Debug, Serialize, Deserialize)]
 enum CompileReply {
     /// The code follows.
-    Code { bytes: u64, sha256: String },
+    Code { bytes: u64, sha256: Digest },
     /// The component is invalid, with the reason.
     Invalid(String),
     /// The component uses disabled proposals.
@@ -102,7 +102,7 @@ pub(crate) async fn compile_in_worker(
     }
     match answer {
         CompileReply::Code { bytes, sha256: digest } => {
-            let whole = code.len() as u64 == bytes && sha256(&code).as_str() == digest;
+            let whole = code.len() as u64 == bytes && Digest::of(&code) == digest;
             if whole { Ok(code) } else { Err(worker_error("sent code that does not match its digest")) }
         }
         CompileReply::Invalid(why) => Err(LoadError::Invalid(why)),
@@ -237,9 +237,7 @@ fn compile(component: &[u8], engine: EngineKind) -> (CompileReply, Vec<u8>) {
         Err(error) => Err(LoadError::Host(error.to_string())),
     };
     match answer {
-        Ok(code) => {
-            (CompileReply::Code { bytes: code.len() as u64, sha256: sha256(&code).as_str().to_owned() }, code)
-        }
+        Ok(code) => (CompileReply::Code { bytes: code.len() as u64, sha256: Digest::of(&code) }, code),
         Err(LoadError::UnsupportedFeature(which)) => (CompileReply::Feature(which), Vec::new()),
         Err(LoadError::Invalid(why)) => (CompileReply::Invalid(why), Vec::new()),
         Err(other) => (CompileReply::Failed(other.to_string()), Vec::new()),

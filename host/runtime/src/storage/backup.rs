@@ -12,10 +12,10 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
+use toolbay_state::private;
 
 use crate::capability::kv::RedbStore;
 use crate::storage::consent::timestamp_now;
-use crate::storage::private;
 
 /// Increased when the meaning of the stored data changes.
 const VERSION: u32 = 1;

@@ -16,11 +16,11 @@ use toolbay_policy::consent::{
 };
 use toolbay_policy::name::{PluginId, ToolName};
 use toolbay_policy::refusal::PolicyRefusal;
+use toolbay_state::digest::Digest;
+use toolbay_state::private;
+use toolbay_state::state_file::StateFile;
 
-use crate::plugins::digest::Digest;
 use crate::plugins::plugin::Plugin;
-use crate::storage::private;
-use crate::storage::state_file::StateFile;
 
 /// Increased when the meaning of the stored data changes.
 const VERSION: u32 = 1;
@@ -239,7 +239,7 @@ impl ConsentGate {
             .collect();
         let plugins: Vec<&PluginId> = checked.iter().map(|(one, ..)| &one.plugin.id).collect();
         let is_pinned =
-            |one: &AskingPlugin<'_>| policy.pinned_sha256(&one.plugin.id) == Some(one.plugin.digest.as_str());
+            |one: &AskingPlugin<'_>| policy.pinned_sha256(&one.plugin.id) == Some(&*one.plugin.digest.hex());
         let result = store.update_all(&plugins, &mut |index, known| {
             let Some((one, granted, outcome)) = checked.get_mut(index) else { return ConsentChange::Keep };
             let change;
@@ -299,7 +299,7 @@ fn evaluate(
     granted: &Authority,
     known: Option<&Consent>,
 ) -> (ConsentChange, ConsentOutcome) {
-    let (digest, version) = (asking.plugin.digest.as_str(), asking.plugin.version());
+    let (digest, version) = (&*asking.plugin.digest.hex(), asking.plugin.version());
     let agreed = |granted: &Authority, by: &str| {
         ConsentChange::Replace(Agreement { digest, version, granted: granted.clone(), by }.consent())
     };
@@ -308,7 +308,7 @@ fn evaluate(
         ConsentDecision::Unchanged => (ConsentChange::Keep, ConsentOutcome::default()),
         ConsentDecision::NeedsConsent(lines) => {
             let held = Some(HoldReason::NewAuthority(lines));
-            let agreed = known.and_then(|known| Digest::parse(&known.digest));
+            let agreed = known.and_then(|known| known.digest.parse().ok());
             (ConsentChange::Keep, ConsentOutcome { held, agreed, event: None })
         }
         ConsentDecision::FirstConsent => {

@@ -6,8 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use toolbay_core::registry::MAX_REASON;
 use toolbay_policy::text::one_line;
-
-use crate::storage::state_file::StateFile;
+use toolbay_state::state_file::StateFile;
 
 /// Increased when the meaning of the stored data changes.
 const VERSION: u32 = 1;
@@ -95,7 +94,7 @@ impl FileStopOrder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::private;
+    use toolbay_state::private;
 
     #[test]
     fn an_order_is_stored_until_calls_are_allowed_again() {

@@ -15,9 +15,8 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::{self, CertificateError, ClientConfig, RootCertStore};
 use toolbay_policy::text::one_line;
-
-use crate::plugins::digest::{Digest, sha256};
-use crate::storage::regular::read_regular;
+use toolbay_state::digest::Digest;
+use toolbay_state::regular::read_regular;
 
 /// Largest file with certificates, in bytes. The bundles of systems have less than 300 KiB.
 const MAX_CA: u64 = 1 << 20;
@@ -58,7 +57,7 @@ impl TlsRoots {
     fn read_file_config(&self, file: &Path) -> Result<Arc<ClientConfig>, String> {
         let failed = |why: String| format!("`ca`: `{}` {why}", file.display());
         let pem = read_regular(file, MAX_CA).map_err(|error| failed(format!("cannot be read: {error}")))?;
-        let digest = sha256(&pem);
+        let digest = Digest::of(&pem);
         if let Some((known, config)) = self.with_file.lock().get(file)
             && *known == digest
         {

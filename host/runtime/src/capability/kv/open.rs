@@ -18,9 +18,9 @@ use redb::{
 };
 use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
+use toolbay_state::private;
 
 use super::{header, tables};
-use crate::storage::private;
 
 /// The page cache of redb. Small next to the 64 MiB of a guest; the system caches the file, too.
 const CACHE_BYTES: usize = 16 << 20;
@@ -270,14 +270,10 @@ fn open_file(path: &Path, missing: MissingFile) -> Result<File, KvStoreError> {
     Ok(file)
 }
 
-fn check_ownership(meta: &Metadata) -> Result<(), &'static str> {
-    if meta.uid() != rustix::process::geteuid().as_raw() {
-        Err("belongs to another user")
-    } else if meta.mode() & 0o022 != 0 {
-        Err("can be written by others: only its owner may (mode 0700 for the folder, 0600 for the file)")
-    } else {
-        Ok(())
-    }
+fn check_ownership(meta: &Metadata) -> Result<(), String> {
+    private::check_trusted(meta).map_err(|problem| {
+        format!("{problem}: only its owner may write to it (mode 0700 for the folder, 0600 for the file)")
+    })
 }
 
 /// Retries until the lock is acquired or the time is up.

@@ -11,6 +11,7 @@ use redb::{Error, ReadTransaction, ReadableDatabase};
 use tokio::sync::{mpsc, oneshot};
 use toolbay_core::session::kv::{Bucket, KvError, KvStore, Quota};
 use toolbay_policy::name::PluginId;
+use toolbay_state::private::DEFAULT_STATE_WAIT;
 
 use super::backup;
 use super::encoding::{EntryInfo, EntryKey, live_value};
@@ -19,7 +20,6 @@ use super::panic::contain;
 use super::read;
 use super::tables::{ENTRIES, KvOperation, StoreResult, TimestampMs, WriteReply};
 use super::writer::{self, QUEUE_CAPACITY, SharedStore, WriteRequest, WriterTask, now_ms, to_guest_error};
-use crate::storage::private::DEFAULT_STATE_WAIT;
 
 /// A key-value store in a redb file, `kv.redb`, which any number of hosts and processes can share, or in memory.
 ///

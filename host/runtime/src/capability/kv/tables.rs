@@ -130,7 +130,7 @@ pub(super) fn version(transaction: &ReadTransaction) -> StoreResult<Option<u64>>
 /// # Errors
 /// When the version differs; the text says what to do.
 pub(super) fn check_version(found: u64) -> Result<(), String> {
-    crate::storage::private::check_version(found, VERSION)
+    toolbay_state::private::check_version(found, VERSION)
 }
 
 impl<'t> KvTables<'t> {

@@ -14,8 +14,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use toolbay_policy::capability::program::Program;
-
-use crate::storage::regular::open_regular;
+use toolbay_state::regular::open_regular;
 
 /// Programs that run the code of an argument.
 const INTERPRETERS: [&str; 24] = [

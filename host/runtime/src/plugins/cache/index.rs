@@ -10,14 +10,14 @@
 //! | [`StoredIndex`] in the encoding of `postcard` | … |
 //! | SHA-256 of all this | 32 |
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use toolbay_state::digest::Digest;
 
-use crate::plugins::digest::{Digest, RawDigest, raw_sha256};
 use crate::plugins::file::Stamp;
 
 const MAGIC: &[u8; 8] = b"toolbay\0";
@@ -39,7 +39,7 @@ struct StoredIndex<'a> {
 #[derive(Serialize, Deserialize)]
 struct StoredFile<'a> {
     name: &'a [u8],
-    digest: RawDigest,
+    digest: [u8; 32],
     bytes: u64,
     stamp: Stamp,
 }
@@ -80,14 +80,14 @@ impl DirectoryIndex {
     pub(super) fn to_bytes(&self, dir: &Path) -> Result<Vec<u8>, postcard::Error> {
         let mut files = Vec::with_capacity(self.0.len());
         for (name, (stamp, hashed)) in &self.0 {
-            let (name, digest) = (name.as_bytes(), hashed.digest.raw());
+            let (name, digest) = (name.as_bytes(), *hashed.digest.as_bytes());
             files.push(StoredFile { name, digest, bytes: hashed.bytes, stamp: *stamp });
         }
         let stored = StoredIndex { dir: dir.as_os_str().as_bytes(), files };
         let mut out = [&MAGIC[..], &FORMAT.to_le_bytes()].concat();
         out = postcard::to_extend(&stored, out)?;
-        let sum = raw_sha256(&out);
-        out.extend(sum);
+        let sum = Digest::of(&out);
+        out.extend(sum.as_bytes());
         Ok(out)
     }
 
@@ -99,7 +99,7 @@ impl DirectoryIndex {
         let (all, sum) = bytes.split_last_chunk::<32>().ok_or("it is truncated")?;
         let rest = all.strip_prefix(MAGIC).ok_or("it is not an index")?;
         let rest = rest.strip_prefix(&FORMAT.to_le_bytes()).ok_or("its format is unknown")?;
-        if raw_sha256(all) != *sum {
+        if Digest::of(all).as_bytes() != sum {
             return Err("it is damaged");
         }
         let (stored, rest) =
@@ -110,12 +110,9 @@ impl DirectoryIndex {
         if !rest.is_empty() {
             return Err("it is damaged");
         }
-        // Many files can have the same component.
-        let mut digests: HashMap<RawDigest, Digest> = HashMap::new();
         let file = |file: StoredFile<'_>| {
-            let digest = digests.entry(file.digest).or_insert_with(|| file.digest.into()).clone();
-            let name = OsString::from_vec(file.name.to_vec());
-            (name, (file.stamp, FileDigest { digest, bytes: file.bytes }))
+            let hashed = FileDigest { digest: file.digest.into(), bytes: file.bytes };
+            (OsString::from_vec(file.name.to_vec()), (file.stamp, hashed))
         };
         Ok(Self(stored.files.into_iter().map(file).collect()))
     }
@@ -124,7 +121,7 @@ impl DirectoryIndex {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plugins::digest::sha256;
+    use toolbay_state::digest::Digest;
 
     fn index() -> DirectoryIndex {
         let dir = tempfile::tempdir().unwrap();
@@ -134,7 +131,7 @@ mod tests {
             std::fs::write(&file, name).unwrap();
             std::fs::write(file.with_extension("plugin.toml"), "").unwrap();
             let stamp = Stamp::from_component(&file, has_manifest).unwrap();
-            index.insert(name.into(), stamp, FileDigest { digest: sha256(name.as_bytes()), bytes: 7 });
+            index.insert(name.into(), stamp, FileDigest { digest: Digest::of(name.as_bytes()), bytes: 7 });
         }
         index
     }
@@ -180,7 +177,7 @@ mod tests {
         for (at, byte) in [(head, 200), (head + 1, 255), (has_manifest, 2)] {
             let mut bad = sound[..sound.len() - 32].to_vec();
             bad[at] = byte;
-            bad.extend(raw_sha256(&bad));
+            bad.extend(*Digest::of(&bad).as_bytes());
             assert_eq!(DirectoryIndex::parse(&bad, dir), Err("it is damaged"), "byte {at}");
         }
     }

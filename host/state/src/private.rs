@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use serde::de::DeserializeOwned;
-use toolbay_policy::quantity::show_duration;
 
 /// Default time to wait for a lock in the state directory. 200 commands that write at once on two cores need less.
 pub const DEFAULT_STATE_WAIT: Duration = Duration::from_secs(30);
@@ -29,7 +28,7 @@ const MAX_SWEPT: usize = 10_000;
 ///
 /// # Errors
 /// The reason why the folder cannot be created or trusted.
-pub(crate) fn make_dir(dir: &Path) -> Result<(), String> {
+pub fn make_dir(dir: &Path) -> Result<(), String> {
     let shown = dir.display();
     DirBuilder::new()
         .recursive(true)
@@ -43,7 +42,7 @@ pub(crate) fn make_dir(dir: &Path) -> Result<(), String> {
 ///
 /// # Errors
 /// The reason why it cannot be trusted.
-pub(crate) fn check_dir(dir: &Path) -> Result<(), String> {
+pub fn check_dir(dir: &Path) -> Result<(), String> {
     let shown = dir.display();
     let meta = fs::symlink_metadata(dir).map_err(|e| format!("`{shown}`: {e}"))?;
     if !meta.is_dir() {
@@ -54,7 +53,10 @@ pub(crate) fn check_dir(dir: &Path) -> Result<(), String> {
 }
 
 /// Checks that this user owns the file and nobody else can write it.
-fn check_trusted(meta: &fs::Metadata) -> Result<(), &'static str> {
+///
+/// # Errors
+/// The reason why it cannot be trusted.
+pub fn check_trusted(meta: &fs::Metadata) -> Result<(), &'static str> {
     if meta.uid() != rustix::process::geteuid().as_raw() {
         Err("belongs to another user")
     } else if meta.mode() & 0o022 != 0 {
@@ -68,7 +70,7 @@ fn check_trusted(meta: &fs::Metadata) -> Result<(), &'static str> {
 ///
 /// # Errors
 /// The reason why the file cannot be read or trusted.
-pub(crate) fn read(path: &Path, most: u64) -> Result<Option<Vec<u8>>, String> {
+pub fn read(path: &Path, most: u64) -> Result<Option<Vec<u8>>, String> {
     let failed = |problem: String| format!("`{}` {problem}", path.display());
     let Some(file) = open(path)? else { return Ok(None) };
     let size = file.metadata().map_or(0, |meta| meta.len().min(most));
@@ -86,7 +88,7 @@ pub(crate) fn read(path: &Path, most: u64) -> Result<Option<Vec<u8>>, String> {
 ///
 /// # Errors
 /// A newer version of this program wrote the file, or the file is damaged. The message says what to do.
-pub(crate) fn parse_state<T: DeserializeOwned>(
+pub fn parse_state<T: DeserializeOwned>(
     path: &Path,
     bytes: &[u8],
     version: u32,
@@ -109,7 +111,7 @@ pub(crate) fn parse_state<T: DeserializeOwned>(
 ///
 /// # Errors
 /// The versions differ. The message says what to do.
-pub(crate) fn check_version(found: u64, known: u64) -> Result<(), String> {
+pub fn check_version(found: u64, known: u64) -> Result<(), String> {
     match found.cmp(&known) {
         std::cmp::Ordering::Equal => Ok(()),
         std::cmp::Ordering::Greater => Err(format!(
@@ -127,7 +129,7 @@ pub(crate) fn check_version(found: u64, known: u64) -> Result<(), String> {
 ///
 /// # Errors
 /// The reason why the file cannot be read or trusted.
-pub(crate) fn open(path: &Path) -> Result<Option<File>, String> {
+pub fn open(path: &Path) -> Result<Option<File>, String> {
     let failed = |problem: String| format!("`{}` {problem}", path.display());
     // Follows no link, and does not block on a FIFO.
     let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
@@ -151,7 +153,7 @@ pub(crate) fn open(path: &Path) -> Result<Option<File>, String> {
 ///
 /// # Errors
 /// The disk is full or the folder is gone. The old file stays.
-pub(crate) fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+pub fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let dir = path.parent().unwrap_or(Path::new("/"));
     write_and_rename(path, &[bytes], File::sync_all).and_then(|()| File::open(dir)?.sync_all())
 }
@@ -160,7 +162,7 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
 ///
 /// # Errors
 /// The disk is full or the folder is gone. The old file stays.
-pub(crate) fn replace_unsynced(path: &Path, parts: &[&[u8]]) -> std::io::Result<()> {
+pub fn replace_unsynced(path: &Path, parts: &[&[u8]]) -> std::io::Result<()> {
     write_and_rename(path, parts, |_| Ok(()))
 }
 
@@ -180,7 +182,7 @@ fn write_and_rename(
 }
 
 /// Removes temporary files that killed processes left in a directory. Blocks.
-pub(crate) fn sweep_temporary(dir: &Path) {
+pub fn sweep_temporary(dir: &Path) {
     let Ok(entries) = fs::read_dir(dir) else { return };
     for entry in entries.flatten().take(MAX_SWEPT) {
         let name = entry.file_name();
@@ -204,7 +206,8 @@ fn writer_pid(name: &str) -> Option<rustix::process::Pid> {
 
 /// A unique temporary path in the same folder. The time is part of the name, because processes in containers that share
 /// the directory may have the same id.
-pub(crate) fn temporary_path(path: &Path) -> std::path::PathBuf {
+#[must_use]
+pub fn temporary_path(path: &Path) -> std::path::PathBuf {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |t| t.as_nanos());
@@ -216,10 +219,7 @@ pub(crate) fn temporary_path(path: &Path) -> std::path::PathBuf {
 ///
 /// # Errors
 /// The first error of an attempt.
-pub(crate) fn retry_until<E>(
-    limit: Duration,
-    mut attempt: impl FnMut() -> Result<bool, E>,
-) -> Result<bool, E> {
+pub fn retry_until<E>(limit: Duration, mut attempt: impl FnMut() -> Result<bool, E>) -> Result<bool, E> {
     let end = Instant::now() + limit;
     let mut pause = MIN_PAUSE;
     loop {
@@ -238,7 +238,7 @@ pub(crate) fn retry_until<E>(
 ///
 /// # Errors
 /// Another process holds the lock for longer than `limit`, or the lock file cannot be created.
-pub(crate) fn lock(path: &Path, limit: Duration) -> Result<File, String> {
+pub fn lock(path: &Path, limit: Duration) -> Result<File, String> {
     let failed = |e: &dyn std::fmt::Display| format!("`{}` cannot be locked: {e}", path.display());
     let flags = (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits().cast_signed();
     let mut options = OpenOptions::new();
@@ -248,14 +248,14 @@ pub(crate) fn lock(path: &Path, limit: Duration) -> Result<File, String> {
     if taken {
         return Ok(file);
     }
-    Err(failed(&format!("another process has held it for {}", show_duration(limit))))
+    Err(failed(&format!("another process has held it for {limit:?}")))
 }
 
 /// Locks a file if no one else holds the lock.
 ///
 /// # Errors
 /// The file system has no locks, or fails.
-pub(crate) fn try_lock(file: &File) -> std::io::Result<bool> {
+pub fn try_lock(file: &File) -> std::io::Result<bool> {
     match file.try_lock() {
         Ok(()) => Ok(true),
         Err(TryLockError::WouldBlock) => Ok(false),

@@ -8,11 +8,11 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::storage::private;
+use crate::private;
 
 /// A state file, which need not exist yet.
 #[derive(Debug, Clone)]
-pub(crate) struct StateFile {
+pub struct StateFile {
     dir: PathBuf,
     /// The file name without `.json`.
     name: &'static str,
@@ -24,7 +24,10 @@ pub(crate) struct StateFile {
 }
 
 impl StateFile {
-    pub(crate) fn new(
+    /// The file `name.json` in `dir`, of this format version and at most `max_bytes` long. The message about a damaged file
+    /// says that its removal has `removal_effect`.
+    #[must_use]
+    pub fn new(
         dir: PathBuf,
         name: &'static str,
         version: u32,
@@ -35,15 +38,20 @@ impl StateFile {
     }
 
     /// Waits up to `limit` for other writers.
-    pub(crate) fn with_wait(self, limit: Duration) -> Self {
+    #[must_use]
+    pub fn with_wait(self, limit: Duration) -> Self {
         Self { wait: limit, ..self }
     }
 
-    pub(crate) fn dir(&self) -> &std::path::Path {
+    /// The folder of the file.
+    #[must_use]
+    pub fn dir(&self) -> &std::path::Path {
         &self.dir
     }
 
-    pub(crate) fn path(&self) -> PathBuf {
+    /// The path of the file, which may not exist.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
         self.dir.join(self.name).with_extension("json")
     }
 
@@ -51,7 +59,7 @@ impl StateFile {
     ///
     /// # Errors
     /// The file cannot be read.
-    pub(crate) fn load<T: DeserializeOwned>(&self) -> Result<Option<T>, String> {
+    pub fn load<T: DeserializeOwned>(&self) -> Result<Option<T>, String> {
         if !self.dir.exists() {
             return Ok(None);
         }
@@ -64,7 +72,7 @@ impl StateFile {
     ///
     /// # Errors
     /// The file cannot be written. The old file stays.
-    pub(crate) fn store(&self, value: &impl Serialize) -> Result<(), String> {
+    pub fn store(&self, value: &impl Serialize) -> Result<(), String> {
         let path = self.path();
         let mut bytes = serde_json::to_vec_pretty(value).map_err(|e| e.to_string())?;
         bytes.push(b'\n');
@@ -79,7 +87,7 @@ impl StateFile {
     ///
     /// # Errors
     /// The file cannot be locked.
-    pub(crate) fn lock(&self) -> Result<File, String> {
+    pub fn lock(&self) -> Result<File, String> {
         private::make_dir(&self.dir)?;
         private::sweep_temporary(&self.dir);
         private::lock(&self.dir.join(self.name).with_extension("lock"), self.wait)
