@@ -29,9 +29,6 @@ pub enum HostError {
     /// The lock does not exist.
     #[error("the lock `{path}` does not exist", path = .0.display())]
     LockGone(PathBuf),
-    /// A registry cannot be reached as the policy says.
-    #[error("{0}")]
-    Registry(String),
     /// The redactor cannot be built from the policy's secrets.
     #[error("the secrets of the policy cannot be used: {0}")]
     Secrets(String),

@@ -1,6 +1,7 @@
 //! The facade for embedders: a host with plugins, and calls to their tools.
 
 mod builder;
+mod openapi;
 pub(crate) mod probe;
 pub(crate) mod running;
 pub(crate) mod workers;

@@ -71,7 +71,7 @@ mod pages {
 
 pub use capability::clock::Clock;
 pub use capability::http::recorded::{RecordedHttp, RecordedRequest, RecordedResponse};
-pub use capability::http::registry::{RegistryHttp, registry_secret};
+pub use capability::http::registry::{RegistryClientError, RegistryHttp, registry_secret};
 pub use capability::kv::{EntryInfo, KvUsage, RedbStore, is_store_panic};
 pub use capability::process::guard::PROGRAM_GUARD;
 pub use conversation::ConversationTurn;

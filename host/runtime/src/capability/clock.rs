@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use wasmtime_wasi::{HostMonotonicClock, HostWallClock};
 
-/// The clock that guests read. [`crate::HostBuilder::clock`] sets one.
+/// The clock that guests read. `HostBuilder::clock` sets one.
 ///
 /// The host does not measure limits with it. A guest that sleeps until a point in time of this clock sleeps for the
 /// difference, measured by the system's clock.

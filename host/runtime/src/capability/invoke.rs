@@ -19,7 +19,6 @@ use super::{CallTimes, Capabilities};
 use crate::engine::admission::LentPermit;
 use crate::engine::bindings::callers::toolbay::plugin::tool_invoke::{Callable, Host, Invocation, Invoked};
 use crate::engine::bindings::types;
-use crate::plugins::tool_result::error_to_guest;
 
 /// Access to other tools for one guest entry.
 #[derive(Debug, Clone)]
@@ -129,6 +128,21 @@ fn failure_to_tool_error(failure: Failure) -> ToolError {
         Failure::Refused(error) => error,
         Failure::Fault(fault) => ToolError::new(code, fault.message).with_subject(fault.kind.as_str()),
         Failure::Host(message) => ToolError::new(code, message).with_subject("host_failed"),
+    }
+}
+
+/// Converts an error for a guest.
+pub(crate) fn error_to_guest(error: ToolError) -> types::ToolError {
+    types::ToolError {
+        code: match error.code {
+            ErrorCode::InputInvalid => types::ErrorCode::InputInvalid,
+            ErrorCode::NotAvailable => types::ErrorCode::NotAvailable,
+            ErrorCode::ExecutionFailed => types::ErrorCode::ExecutionFailed,
+            ErrorCode::StaleWrite => types::ErrorCode::StaleWrite,
+        },
+        message: error.message,
+        subject: error.subject,
+        cost_usd: error.cost_usd,
     }
 }
 

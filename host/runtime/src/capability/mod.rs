@@ -4,7 +4,6 @@
 //! Every interface is always linked, because components built from JavaScript or Python import all of them. A call
 //! without a grant returns `denied` with the reason.
 
-pub(crate) mod host_openapi;
 pub(crate) mod wasi_files;
 pub(crate) mod wasi_keyvalue;
 

@@ -37,7 +37,7 @@ use crate::engine::bindings::types::{self, ToolResult};
 use crate::engine::instance::ContractBreach;
 use crate::engine::state::{GuestState, ProgramOutputTooLong};
 use crate::error::LoadError;
-use crate::plugins::tool_result::error_to_guest;
+use crate::capability::invoke::error_to_guest;
 
 /// Maximum number of exported functions, more than a plugin may have tools.
 const MAX_FUNCTIONS: usize = 2000;

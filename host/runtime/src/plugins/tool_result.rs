@@ -7,6 +7,7 @@ use toolbay_core::tool::content::{
 };
 use toolbay_core::tool::json;
 
+use crate::capability::invoke::error_to_guest;
 use crate::engine::bindings::types;
 
 /// The size of a guest's result, in bytes.
@@ -69,21 +70,6 @@ pub(crate) fn to_guest(answer: &ToolResult) -> types::ToolResult {
             meta: output.meta.as_ref().map(|raw| raw.get().to_owned()),
         }),
         Err(error) => Err(error_to_guest(error.clone())),
-    }
-}
-
-/// Converts an error for a guest.
-pub(crate) fn error_to_guest(error: ToolError) -> types::ToolError {
-    types::ToolError {
-        code: match error.code {
-            ErrorCode::InputInvalid => types::ErrorCode::InputInvalid,
-            ErrorCode::NotAvailable => types::ErrorCode::NotAvailable,
-            ErrorCode::ExecutionFailed => types::ErrorCode::ExecutionFailed,
-            ErrorCode::StaleWrite => types::ErrorCode::StaleWrite,
-        },
-        message: error.message,
-        subject: error.subject,
-        cost_usd: error.cost_usd,
     }
 }
 

@@ -23,7 +23,7 @@ use super::resolve::parse_ip_literal;
 use super::secret_injection;
 
 /// A recorder in front of the network, for requests of plugins and services. It replays responses or records those of
-/// the network. [`crate::HostBuilder::recorded_http`] sets one.
+/// the network. `HostBuilder::recorded_http` sets one.
 ///
 /// Requests of the host itself (keys, MCP servers) and raw sockets bypass it.
 pub trait RecordedHttp: Send + Sync + fmt::Debug {

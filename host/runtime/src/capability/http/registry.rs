@@ -24,7 +24,11 @@ use super::mcp_server::to_connector_response;
 use super::oauth::protocol_headers;
 use super::operator_target::OperatorTarget;
 use crate::capability::secrets::SecretStore;
-use crate::error::HostError;
+
+/// A registry cannot be reached as the policy says.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct RegistryClientError(String);
 
 /// The HTTP client of one registry.
 #[derive(Debug)]
@@ -44,10 +48,10 @@ impl RegistryHttp {
     ///
     /// # Errors
     /// The host's own name is not valid.
-    pub fn new(policy: &Policy, host: &RegistryHost) -> Result<Self, HostError> {
+    pub fn new(policy: &Policy, host: &RegistryHost) -> Result<Self, RegistryClientError> {
         let RegistryPolicy { net_private, redirect_private, route, .. } = policy.registry(host);
         let client = HttpClient::new(policy);
-        let looks_up = PluginId::new(LOOKUP_NAME).map_err(|error| HostError::Registry(error.to_string()))?;
+        let looks_up = PluginId::new(LOOKUP_NAME).map_err(|error| RegistryClientError(error.to_string()))?;
         Ok(Self { client, host: host.clone(), net_private, redirect_private, route, looks_up })
     }
 
@@ -86,10 +90,10 @@ impl RegistryHttp {
 pub fn registry_secret(
     policy: &Policy,
     host: &RegistryHost,
-) -> Result<Option<RegistryCredentials>, HostError> {
+) -> Result<Option<RegistryCredentials>, RegistryClientError> {
     let Some(name) = policy.registry(host).secret else { return Ok(None) };
     let value = SecretStore::read_one(policy, &name)
-        .map_err(|problem| HostError::Registry(format!("the secret `{name}` has no value: {problem}")))?;
+        .map_err(|problem| RegistryClientError(format!("the secret `{name}` has no value: {problem}")))?;
     Ok(Some(RegistryCredentials::from_secret(value.expose_secret())))
 }
 

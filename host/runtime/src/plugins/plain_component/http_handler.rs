@@ -24,7 +24,7 @@ use wasmtime_wasi_http::{WasiHttpCtxView, WasiHttpView as _, p3};
 use super::{text, values};
 use crate::engine::bindings::types::ToolResult;
 use crate::engine::state::{GuestState, ProgramOutputTooLong};
-use crate::plugins::tool_result::error_to_guest;
+use crate::capability::invoke::error_to_guest;
 
 /// The interfaces of handlers. A later patch matches, too.
 const INTERFACES: [(HandlerInterface, &str); 2] = [
