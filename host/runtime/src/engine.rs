@@ -5,21 +5,19 @@
 //! the error for a component that uses one names it (see [`refused_features`]).
 
 pub(crate) mod admission;
-pub(crate) mod bindings;
 pub(crate) mod blocking;
 pub(crate) mod circuit_breaker;
 pub(crate) mod cpu_limiter;
 pub(crate) mod engines;
+pub(crate) mod guest_data;
 pub(crate) mod heap;
 pub(crate) mod host_memory;
 pub(crate) mod idle_instances;
 pub(crate) mod instance;
 pub(crate) mod native;
-pub(crate) mod open_bucket;
 mod panic_boundary;
 pub(crate) mod resource_limiter;
 pub(crate) mod shortage;
-pub(crate) mod state;
 pub(crate) mod stdio;
 
 use std::num::NonZeroUsize;
@@ -37,7 +35,11 @@ use wasmtime::{
 };
 
 use crate::engine::cpu_limiter::CpuLimiter;
-use crate::error::HostError;
+
+/// wasmtime returned no engine.
+#[derive(Debug, thiserror::Error)]
+#[error("the wasmtime engine could not be created: {0}")]
+pub(crate) struct EngineError(pub(crate) String);
 
 /// Bytes of a page of WebAssembly linear memory. The system's page size divides it.
 const WASM_PAGE_BYTES: u64 = 64 << 10;
@@ -193,7 +195,7 @@ impl Engine {
         memory: &MemoryBudget,
         kind: EngineKind,
         ticker: &Ticker,
-    ) -> Result<Self, HostError> {
+    ) -> Result<Self, EngineError> {
         let wasmtime = pooling_engine(limits, memory, kind).or_else(|error| {
             tracing::warn!(%error, "the instance pool could not be created; instances are allocated on demand");
             on_demand_engine(kind)
@@ -203,7 +205,7 @@ impl Engine {
     }
 
     /// An engine that only compiles, with the same code generation: it has no pool and its epoch does not change.
-    pub(crate) fn for_compiling(kind: EngineKind) -> Result<Self, HostError> {
+    pub(crate) fn for_compiling(kind: EngineKind) -> Result<Self, EngineError> {
         Ok(Self::without_guests(on_demand_engine(kind)?, kind))
     }
 
@@ -212,12 +214,12 @@ impl Engine {
     pub(crate) fn for_compiling_with(
         kind: EngineKind,
         functions: Arc<dyn CacheStore>,
-    ) -> Result<Self, HostError> {
+    ) -> Result<Self, EngineError> {
         let mut config = engine_config(kind);
         let wasmtime = config
             .enable_incremental_compilation(functions)
             .and_then(|config| wasmtime::Engine::new(config))
-            .map_err(|e| HostError::Engine(e.to_string()))?;
+            .map_err(|e| EngineError(e.to_string()))?;
         Ok(Self::without_guests(wasmtime, kind))
     }
 
@@ -233,8 +235,8 @@ impl Engine {
     }
 }
 
-fn on_demand_engine(kind: EngineKind) -> Result<wasmtime::Engine, HostError> {
-    wasmtime::Engine::new(&engine_config(kind)).map_err(|e| HostError::Engine(e.to_string()))
+fn on_demand_engine(kind: EngineKind) -> Result<wasmtime::Engine, EngineError> {
+    wasmtime::Engine::new(&engine_config(kind)).map_err(|e| EngineError(e.to_string()))
 }
 
 /// The pool reserves address space for every slot. Where that fails (`RLIMIT_AS`, a small machine), instances are
@@ -312,16 +314,14 @@ pub(crate) struct Ticker {
 
 impl Ticker {
     /// Starts the thread.
-    pub(crate) fn start() -> Result<Self, HostError> {
+    pub(crate) fn start() -> Result<Self, EngineError> {
         let this = Self::stopped();
         let (engines, cpu_limiter) = (Arc::downgrade(&this.engines), this.cpu_limiter.clone());
         // Increments the epoch every 5 ms, or every 0.5 ms while guests compute. The thread holds no engine and ends
         // with the last engine of its host.
         let thread = std::thread::Builder::new().name("toolbay-ticker".to_owned());
         let thread = thread.spawn(move || tick(&engines, &cpu_limiter));
-        thread
-            .map(drop)
-            .map_err(|e| HostError::Engine(format!("the ticker thread could not be started: {e}")))?;
+        thread.map(drop).map_err(|e| EngineError(format!("the ticker thread could not be started: {e}")))?;
         Ok(this)
     }
 

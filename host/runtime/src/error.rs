@@ -6,6 +6,8 @@ use toolbay_core::registry::Collision;
 use toolbay_distribution::lock::LockError;
 use toolbay_policy::name::{NameError, PluginId, ToolName};
 
+use crate::engine::EngineError;
+
 /// The host itself failed.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
@@ -35,6 +37,12 @@ pub enum HostError {
     /// The native tool's definition is invalid, or its name is taken.
     #[error("the native tool was not registered: {0}")]
     Native(String),
+}
+
+impl From<EngineError> for HostError {
+    fn from(EngineError(problem): EngineError) -> Self {
+        Self::Engine(problem)
+    }
 }
 
 /// The reason why one plugin was not loaded. Other plugins are not affected.

@@ -13,7 +13,7 @@ use toolbay_policy::capability::attachment::{
 use toolbay_policy::limits::Limit;
 
 use super::Capabilities;
-use crate::engine::bindings::host::attachments::{Attachment, AttachmentError, Host};
+use crate::capability::bindings::host::attachments::{Attachment, AttachmentError, Host};
 
 /// The attachments that one call created.
 #[derive(Debug, Default)]

@@ -4,8 +4,8 @@
 use serde_json::Value;
 
 use super::Capabilities;
-use crate::engine::bindings::host::config;
-use crate::engine::bindings::wasi_config::wasi::config::store;
+use crate::capability::bindings::host::config;
+use crate::capability::bindings::wasi_config::wasi::config::store;
 
 impl config::Host for Capabilities {
     fn get(&mut self, key: String) -> Option<String> {

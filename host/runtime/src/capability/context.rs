@@ -4,7 +4,7 @@ use toolbay_core::call::{Identity, ProgressAudience};
 use toolbay_policy::capability::CapabilityKind;
 
 use super::Capabilities;
-use crate::engine::bindings::host::context;
+use crate::capability::bindings::host::context;
 
 /// The attribute that lists which of the capabilities without a refusal are granted. WASI reads a clock and draws random
 /// bytes, but cannot say that they are not real.

@@ -34,7 +34,7 @@ use toolbay_policy::capability::path_rule;
 use toolbay_policy::refusal::not_permitted_notice;
 
 use super::Capabilities;
-use crate::engine::bindings::host::files::{DirEntry, FileData, FileError, FileStat, Host};
+use crate::capability::bindings::host::files::{DirEntry, FileData, FileError, FileStat, Host};
 use grants::{PathScope, ResolveError, full_path};
 use operations::FileOperation;
 

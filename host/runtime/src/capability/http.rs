@@ -39,7 +39,7 @@ use toolbay_policy::{GrantKey, Policy};
 use url::Url;
 
 use super::Capabilities;
-use crate::engine::bindings::host::http_client::{Host, HttpError, HttpRequest, HttpResponse};
+use crate::capability::bindings::host::http_client::{Host, HttpError, HttpRequest, HttpResponse};
 
 /// The HTTP client of a host.
 #[derive(Debug)]

@@ -16,9 +16,11 @@ use toolbay_policy::name::PluginId;
 use toolbay_policy::refusal::PolicyRefusal;
 
 use super::{CallTimes, Capabilities};
+use crate::capability::bindings::callers::toolbay::plugin::tool_invoke::{
+    Callable, Host, Invocation, Invoked,
+};
+use crate::capability::bindings::types;
 use crate::engine::admission::LentPermit;
-use crate::engine::bindings::callers::toolbay::plugin::tool_invoke::{Callable, Host, Invocation, Invoked};
-use crate::engine::bindings::types;
 
 /// Access to other tools for one guest entry.
 #[derive(Debug, Clone)]

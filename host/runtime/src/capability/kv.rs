@@ -26,7 +26,7 @@ use toolbay_policy::capability::kv as granted_kv;
 use toolbay_policy::limits::Limit;
 
 use super::Capabilities;
-use crate::engine::bindings::host::kv::{Host, KvError, Scope};
+use crate::capability::bindings::host::kv::{Host, KvError, Scope};
 
 /// The bucket of a granted scope.
 struct GrantedBucket {

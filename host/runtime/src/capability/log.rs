@@ -2,7 +2,7 @@
 //! escaped.
 
 use super::Capabilities;
-use crate::engine::bindings::host::log;
+use crate::capability::bindings::host::log;
 
 /// Maximum length of a message, in characters.
 const MAX_MESSAGE: usize = 4000;

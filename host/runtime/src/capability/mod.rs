@@ -4,6 +4,9 @@
 //! Every interface is always linked, because components built from JavaScript or Python import all of them. A call
 //! without a grant returns `denied` with the reason.
 
+pub(crate) mod bindings;
+mod open_bucket;
+pub(crate) mod state;
 pub(crate) mod wasi_files;
 pub(crate) mod wasi_keyvalue;
 
@@ -40,9 +43,11 @@ use toolbay_policy::text::one_line;
 use toolbay_policy::{self as policy, Advice, GrantKey, Grants, Policy};
 use wasmtime::component::{HasData, Linker};
 
-use crate::engine::bindings::callers::toolbay::plugin as callers;
-use crate::engine::bindings::imports::Imports;
-use crate::engine::bindings::wasi_config::wasi::config::store;
+use crate::capability::bindings::callers::toolbay::plugin as callers;
+use crate::capability::bindings::imports::Imports;
+use crate::capability::bindings::wasi_config::wasi::config::store;
+use crate::capability::state::GuestState;
+use crate::engine::AsyncSupport;
 use crate::engine::blocking::GuestThreads;
 use event_quota::EventQuota;
 use files::FileGrants;
@@ -259,6 +264,17 @@ impl Capabilities {
         }
     }
 
+    /// Logs how many log lines of the guest were dropped.
+    fn report_dropped_lines(&self) {
+        if self.log.dropped > 0 {
+            let (plugin, dropped) = (&self.grantee.plugin, self.log.dropped);
+            tracing::warn!(
+                target: "toolbay::guest", %plugin, dropped,
+                "dropped log lines beyond `log_lines` and `log_rate`"
+            );
+        }
+    }
+
     /// Redacts secrets from a guest's text, for the log and everything that leaves the host. A sealed entry cannot
     /// hold secrets.
     pub(crate) fn redacted<'t>(&self, text: &'t str) -> Cow<'t, str> {
@@ -298,7 +314,27 @@ impl Capabilities {
     }
 }
 
-impl crate::engine::bindings::host::types::Host for Capabilities {}
+impl crate::capability::bindings::host::types::Host for Capabilities {}
+
+/// Links every interface that guests can import: those of WASI, and those of the contract.
+pub(crate) fn link_all(linker: &mut Linker<GuestState>, async_support: AsyncSupport) -> wasmtime::Result<()> {
+    wasmtime_wasi::p2::add_to_linker_async(linker)?;
+    wasmtime_wasi_http::p2::add_only_http_to_linker_async(linker)?;
+    wasi_files::shadow_filesystem(linker)?;
+    sockets::link(linker, |state| &mut state.capabilities)?;
+    wasi_keyvalue::link(linker, GuestState::keyvalue)?;
+    link(linker, |state| &mut state.capabilities)?;
+    if async_support == AsyncSupport::On {
+        wasmtime_wasi::p3::cli::add_to_linker(linker)?;
+        wasmtime_wasi::p3::clocks::add_to_linker(linker)?;
+        wasmtime_wasi::p3::random::add_to_linker(linker)?;
+        wasmtime_wasi::p3::sockets::add_to_linker(linker)?;
+        wasmtime_wasi_http::p3::add_to_linker(linker)?;
+        sockets::link_async(linker, |state| &mut state.capabilities)?;
+        wasi_files::link_async(linker)?;
+    }
+    Ok(())
+}
 
 /// Maps the store's data to [`Capabilities`] for the linker.
 pub(crate) struct HasCapabilities;
@@ -308,7 +344,7 @@ impl HasData for HasCapabilities {
 }
 
 /// Links every interface of the contract, and `wasi:config`.
-pub(crate) fn link<T: Send + 'static>(
+fn link<T: Send + 'static>(
     linker: &mut Linker<T>,
     project: fn(&mut T) -> &mut Capabilities,
 ) -> wasmtime::Result<()> {

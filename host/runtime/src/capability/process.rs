@@ -28,8 +28,8 @@ use toolbay_policy::{GrantKey, Policy, ProgramSection};
 
 use super::Capabilities;
 use super::files::SharedProtectedPaths;
+use crate::capability::bindings::host::process::{Command, Completed, Host, ProcessError};
 use crate::engine::admission::{FairPermit, FairSemaphore};
-use crate::engine::bindings::host::process::{Command, Completed, Host, ProcessError};
 use child::{RunningProgram, StartError};
 use guard::ProgramGuard;
 use programs::{ListedProgram, ProgramError, Programs};

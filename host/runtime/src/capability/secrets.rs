@@ -23,7 +23,7 @@ use toolbay_policy::{GrantKey, Grants, Policy};
 use url::Url;
 
 use super::Capabilities;
-use crate::engine::bindings::host::secrets::{Host, Secret, SecretError};
+use crate::capability::bindings::host::secrets::{Host, Secret, SecretError};
 use key_ring::KeyRing;
 
 /// Maximum number of secrets of one policy.

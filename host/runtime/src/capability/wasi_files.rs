@@ -29,8 +29,8 @@ use self::open::OpenAtRequest;
 use self::streams::{FileReadStream, FileWriteStream, WritePosition};
 use crate::capability::files::FileUsage;
 use crate::capability::silent_refusal::{FILE_WRITES, FOLDER_LISTING, SilentRefusal};
+use crate::capability::state::GuestState;
 use crate::engine::blocking::{BlockingError, GuestThreads};
-use crate::engine::state::GuestState;
 
 const TYPES: &str = "wasi:filesystem/types@0.2.12";
 const PREOPENS: &str = "wasi:filesystem/preopens@0.2.12";

@@ -4,10 +4,10 @@
 use wasmtime::component::{HasData, Linker, Resource, ResourceTable};
 
 use super::Capabilities;
-use crate::engine::bindings::host::kv::{Host as _, KvError, Scope};
-use crate::engine::bindings::wasi_keyvalue::wasi::keyvalue::store::{self, Error, KeyResponse};
-use crate::engine::bindings::wasi_keyvalue::wasi::keyvalue::{atomics, batch};
-use crate::engine::open_bucket::OpenBucket;
+use crate::capability::bindings::host::kv::{Host as _, KvError, Scope};
+use crate::capability::bindings::wasi_keyvalue::wasi::keyvalue::store::{self, Error, KeyResponse};
+use crate::capability::bindings::wasi_keyvalue::wasi::keyvalue::{atomics, batch};
+use crate::capability::open_bucket::OpenBucket;
 use toolbay_core::session::kv::MAX_LISTED;
 
 /// The grants of an entry, and the table with its buckets.

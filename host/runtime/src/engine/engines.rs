@@ -2,8 +2,7 @@
 //! linker and its compile cache. Most hosts need only one. The others are created when a policy or a component first
 //! needs them.
 //!
-//! Compiled code runs only in the engine that it was compiled for, so [`crate::plugins::code::Code`] refers to its
-//! engine. The engines share the ticker, the CPU limiter and the concurrency limiter: a second engine adds pool slots
+//! Compiled code runs only in the engine that it was compiled for, so it refers to its engine. The engines share the ticker, the CPU limiter and the concurrency limiter: a second engine adds pool slots
 //! but no parallel calls.
 
 use std::path::Path;
@@ -15,38 +14,42 @@ use toolbay_policy::limits::{HostLimits, MAX_MEMORY_BYTES};
 use wasmtime::component::Linker;
 
 use crate::capability;
+use crate::capability::state::GuestState;
 use crate::capability::{wasi_files, wasi_keyvalue};
-use crate::engine::state::GuestState;
-use crate::engine::{AsyncSupport, ByMetering, Engine, EngineKind, Metering, Ticker};
-use crate::error::HostError;
+use crate::engine::{AsyncSupport, ByMetering, Engine, EngineError, EngineKind, Metering, Ticker};
 use crate::plugins::cache::{self, Cache};
 
 /// An engine with its linker, which all plugins share, and its compile cache.
-pub(crate) struct LinkedEngine {
+pub(crate) struct LinkedEngine<D: 'static> {
     pub(crate) engine: Engine,
-    pub(crate) linker: Linker<GuestState>,
+    pub(crate) linker: Linker<D>,
     pub(crate) cache: Option<Cache>,
 }
 
+/// Links what guests can import.
+pub(crate) type LinkImports<D> = fn(&mut Linker<D>, AsyncSupport) -> wasmtime::Result<()>;
+
 /// All engines of one host.
-pub(crate) struct Engines {
+pub(crate) struct Engines<D: 'static> {
     limits: HostLimits,
     memory: MemoryBudget,
     ticker: Ticker,
     cache: Option<Cache>,
-    blocking: ByMetering<Arc<LinkedEngine>>,
-    asynchronous: ByMetering<Arc<LinkedEngine>>,
+    link: LinkImports<D>,
+    blocking: ByMetering<Arc<LinkedEngine<D>>>,
+    asynchronous: ByMetering<Arc<LinkedEngine<D>>>,
     /// Held while an engine is created.
     creation: Mutex<()>,
 }
 
-impl Engines {
-    /// Creates the engine for the policy's default metering.
+impl<D: 'static> Engines<D> {
+    /// Creates the engine for the policy's default metering. `link` links the imports of guests in each engine.
     pub(crate) fn new(
         limits: &HostLimits,
         usual: Metering,
         cache: Option<(&Path, cache::CacheLimits)>,
-    ) -> Result<Self, HostError> {
+        link: LinkImports<D>,
+    ) -> Result<Self, EngineError> {
         let ticker = Ticker::start()?;
         let memory = limits.guest_memory.unwrap_or(MAX_MEMORY_BYTES);
         let memory = MemoryBudget::new("guest_memory", memory);
@@ -63,12 +66,13 @@ impl Engines {
             memory,
             ticker,
             cache,
+            link,
             blocking: ByMetering::default(),
             asynchronous: ByMetering::default(),
             creation: Mutex::default(),
         };
         let cache = this.cache.as_ref().map(|cache| cache.for_engine(&engine));
-        let linked = link(engine, cache)?;
+        let linked = LinkedEngine::new(engine, cache, link)?;
         this.blocking.cell(usual).get_or_init(|| Arc::new(linked));
         Ok(this)
     }
@@ -84,7 +88,7 @@ impl Engines {
     }
 
     /// The engine of this kind. Blocks for a few milliseconds if the engine does not exist yet.
-    pub(crate) fn get_or_create(&self, kind: EngineKind) -> Result<&Arc<LinkedEngine>, HostError> {
+    pub(crate) fn get_or_create(&self, kind: EngineKind) -> Result<&Arc<LinkedEngine<D>>, EngineError> {
         let cell = match kind.async_support {
             AsyncSupport::Off => self.blocking.cell(kind.metering),
             AsyncSupport::On => self.asynchronous.cell(kind.metering),
@@ -106,36 +110,19 @@ impl Engines {
             None => {
                 let engine = Engine::new(&self.limits, &self.memory, kind, &self.ticker)?;
                 let cache = cache.or_else(|| self.cache.as_ref().map(|cache| cache.for_engine(&engine)));
-                let linked = link(engine, cache)?;
+                let linked = LinkedEngine::new(engine, cache, self.link)?;
                 Ok(cell.get_or_init(|| Arc::new(linked)))
             }
         }
     }
 }
 
-fn link(engine: Engine, cache: Option<Cache>) -> Result<LinkedEngine, HostError> {
-    let linker = linker(&engine).map_err(|e| HostError::Engine(e.to_string()))?;
-    Ok(LinkedEngine { engine, linker, cache })
-}
-
-fn linker(engine: &Engine) -> wasmtime::Result<Linker<GuestState>> {
-    let mut linker: Linker<GuestState> = Linker::new(&engine.wasmtime);
-    wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
-    wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut linker)?;
-    wasi_files::shadow_filesystem(&mut linker)?;
-    capability::sockets::link(&mut linker, |state| &mut state.capabilities)?;
-    wasi_keyvalue::link(&mut linker, GuestState::keyvalue)?;
-    capability::link(&mut linker, |state| &mut state.capabilities)?;
-    if engine.kind.async_support == AsyncSupport::On {
-        wasmtime_wasi::p3::cli::add_to_linker(&mut linker)?;
-        wasmtime_wasi::p3::clocks::add_to_linker(&mut linker)?;
-        wasmtime_wasi::p3::random::add_to_linker(&mut linker)?;
-        wasmtime_wasi::p3::sockets::add_to_linker(&mut linker)?;
-        wasmtime_wasi_http::p3::add_to_linker(&mut linker)?;
-        capability::sockets::link_async(&mut linker, |state| &mut state.capabilities)?;
-        wasi_files::link_async(&mut linker)?;
+impl<D: 'static> LinkedEngine<D> {
+    fn new(engine: Engine, cache: Option<Cache>, link: LinkImports<D>) -> Result<Self, EngineError> {
+        let mut linker = Linker::new(&engine.wasmtime);
+        link(&mut linker, engine.kind.async_support).map_err(|e| EngineError(e.to_string()))?;
+        Ok(Self { engine, linker, cache })
     }
-    Ok(linker)
 }
 
 #[cfg(test)]
@@ -146,7 +133,8 @@ mod tests {
     fn the_other_engines_are_created_on_first_use() {
         let dir = tempfile::tempdir().unwrap();
         let cache = (dir.path(), cache::CacheLimits::default());
-        let engines = Engines::new(&HostLimits::default(), Metering::Fuel, Some(cache)).unwrap();
+        let engines =
+            Engines::<()>::new(&HostLimits::default(), Metering::Fuel, Some(cache), |_, _| Ok(())).unwrap();
         let kind = |metering, async_support| EngineKind { metering, async_support };
         assert!(
             engines.blocking.cell(Metering::Time).get().is_none(),
@@ -161,7 +149,7 @@ mod tests {
             "the engine is created once"
         );
         let digest = toolbay_state::digest::Digest::of(b"x");
-        let file = |linked: &LinkedEngine| linked.cache.as_ref().unwrap().code_file(&digest);
+        let file = |linked: &LinkedEngine<()>| linked.cache.as_ref().unwrap().code_file(&digest);
         assert_ne!(file(&by_fuel), file(&by_time), "the meterings have separate code files");
         assert_eq!(file(&by_time), file(&asynchronous), "a component is compiled for one of these two");
     }

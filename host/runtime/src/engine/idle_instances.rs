@@ -6,6 +6,7 @@
 //! reloaded or the policy changes, no call matches the instance and it is dropped. An idle instance holds neither the
 //! context of the previous call nor host handles.
 
+use std::any::Any;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -17,15 +18,14 @@ use toolbay_policy::name::PluginId;
 use wasmtime::Store;
 use wasmtime::component::Instance;
 
-use crate::capability::ResolvedGrants;
-use crate::engine::state::GuestState;
-use crate::plugins::code::Code;
-
 /// Maximum number of idle instances of one plugin, so that one plugin's batch does not evict all others.
 const MAX_PER_PLUGIN: usize = 4;
 
 /// The ids of the agent, the personality and the team.
 type AgentKey = [Option<String>; 3];
+
+/// What is compared by address.
+type Identity = Weak<dyn Any + Send + Sync>;
 
 /// Identifies the calls that may reuse an instance.
 pub(crate) struct InstanceKey {
@@ -33,26 +33,27 @@ pub(crate) struct InstanceKey {
     session: Weak<Session>,
     agent: AgentKey,
     /// The grants of one tool under one policy. Profiles that grant the same share them.
-    granted: Weak<ResolvedGrants>,
+    granted: Identity,
     profile: Option<Arc<str>>,
-    code: Weak<Code>,
+    code: Identity,
 }
 
 impl InstanceKey {
-    pub(crate) fn new(
+    /// The key of a call with these grants and this code.
+    pub(crate) fn new<G: Send + Sync + 'static, C: Send + Sync + 'static>(
         plugin: &PluginId,
         ctx: &CallContext,
-        granted: &Arc<ResolvedGrants>,
-        code: &Arc<Code>,
+        granted: &Arc<G>,
+        code: &Arc<C>,
     ) -> Self {
         let who = &ctx.turn.identity;
         Self {
             plugin: plugin.clone(),
             session: Arc::downgrade(&ctx.turn.session),
             agent: [who.agent_id.clone(), who.personality_id.clone(), who.team_id.clone()],
-            granted: Arc::downgrade(granted),
+            granted: Arc::downgrade(granted) as Identity,
             profile: ctx.profile.clone(),
-            code: Arc::downgrade(code),
+            code: Arc::downgrade(code) as Identity,
         }
     }
 
@@ -71,39 +72,38 @@ impl InstanceKey {
 }
 
 /// An instance that has run at least one call.
-pub(crate) struct UsedInstance {
-    pub(crate) store: Store<GuestState>,
+pub(crate) struct UsedInstance<D: 'static> {
+    pub(crate) store: Store<D>,
     pub(crate) guest: Instance,
     /// The number of calls that the instance has run.
     pub(crate) calls: u32,
 }
 
 /// The idle instances of one host.
-pub(crate) struct IdleInstances {
+pub(crate) struct IdleInstances<D: 'static> {
     capacity: usize,
     idle_timeout: Duration,
-    queue: Mutex<IdleQueue>,
+    queue: Mutex<IdleQueue<D>>,
 }
 
-#[derive(Default)]
-struct IdleQueue {
+struct IdleQueue<D: 'static> {
     /// Longest idle first.
-    idle: Vec<IdleInstance>,
+    idle: Vec<IdleInstance<D>>,
     sweeper_runs: bool,
 }
 
-struct IdleInstance {
+struct IdleInstance<D: 'static> {
     key: InstanceKey,
-    instance: Box<UsedInstance>,
+    instance: Box<UsedInstance<D>>,
     idle_since: Instant,
 }
 
-impl IdleInstances {
+impl<D: Send + 'static> IdleInstances<D> {
     pub(crate) fn new(limits: &HostLimits) -> Arc<Self> {
         Arc::new(Self {
             capacity: usize::try_from(limits.idle_instances).unwrap_or(usize::MAX),
             idle_timeout: limits.instance_idle_timeout,
-            queue: Mutex::default(),
+            queue: Mutex::new(IdleQueue { idle: Vec::new(), sweeper_runs: false }),
         })
     }
 
@@ -113,7 +113,7 @@ impl IdleInstances {
     }
 
     /// Takes the most recently used instance that matches the key.
-    pub(crate) fn take(&self, owner: &InstanceKey) -> Option<Box<UsedInstance>> {
+    pub(crate) fn take(&self, owner: &InstanceKey) -> Option<Box<UsedInstance<D>>> {
         let mut inner = self.queue.lock();
         let gone = inner.remove_expired(self.idle_timeout);
         let at = inner.idle.iter().rposition(|one| one.key.matches(owner));
@@ -125,10 +125,10 @@ impl IdleInstances {
     }
 
     /// Adds an instance. When the plugin or the host has too many, drops the one that has been idle longest.
-    pub(crate) fn put(self: &Arc<Self>, owner: InstanceKey, used: Box<UsedInstance>) {
+    pub(crate) fn put(self: &Arc<Self>, owner: InstanceKey, used: Box<UsedInstance<D>>) {
         let mut inner = self.queue.lock();
         let mut gone = inner.remove_expired(self.idle_timeout);
-        let of_plugin = |one: &IdleInstance| one.key.plugin == owner.plugin;
+        let of_plugin = |one: &IdleInstance<D>| one.key.plugin == owner.plugin;
         if inner.idle.iter().filter(|one| of_plugin(one)).count() >= MAX_PER_PLUGIN
             && let Some(oldest) = inner.idle.iter().position(of_plugin)
         {
@@ -162,10 +162,10 @@ impl IdleInstances {
     }
 }
 
-impl IdleQueue {
-    fn remove_expired(&mut self, idle: Duration) -> Vec<IdleInstance> {
+impl<D: 'static> IdleQueue<D> {
+    fn remove_expired(&mut self, idle: Duration) -> Vec<IdleInstance<D>> {
         let now = Instant::now();
-        let is_old = |one: &mut IdleInstance| {
+        let is_old = |one: &mut IdleInstance<D>| {
             one.key.is_expired() || now.saturating_duration_since(one.idle_since) >= idle
         };
         self.idle.extract_if(.., is_old).collect()
@@ -173,7 +173,7 @@ impl IdleQueue {
 }
 
 /// Drops expired instances periodically, until none is idle or the host is dropped.
-async fn sweep_until_empty(all: Weak<IdleInstances>, idle: Duration) {
+async fn sweep_until_empty<D: Send + 'static>(all: Weak<IdleInstances<D>>, idle: Duration) {
     let pause = (idle / 4).clamp(Duration::from_millis(10), Duration::from_secs(10));
     loop {
         tokio::time::sleep(pause).await;

@@ -9,6 +9,7 @@ use std::time::Instant;
 use tokio_util::sync::CancellationToken;
 use toolbay_core::call::fault::{Fault, FaultKind};
 use toolbay_core::call::invoke::Failure;
+use toolbay_core::call::shared::CallRights;
 use toolbay_policy::limits::{CallLimits, Limit, Usage};
 use toolbay_policy::name::PluginId;
 use toolbay_policy::text::one_line;
@@ -17,10 +18,10 @@ use wasmtime_wasi::{I32Exit, ResourceTableError};
 
 use crate::engine::Engine;
 use crate::engine::cpu_limiter::CpuPermit;
+use crate::engine::guest_data::GuestData;
 use crate::engine::panic_boundary::{ContainedDrop, ContainedFuture, EnginePanic};
 use crate::engine::resource_limiter::GrowthRefusal;
 use crate::engine::shortage;
-use crate::engine::state::{GuestState, ProgramOutputTooLong};
 use crate::engine::stdio::OutputSink;
 
 /// Maximum number of characters of a guest's stderr in a fault.
@@ -52,6 +53,11 @@ struct DeadlinePassed;
 #[error("{0}")]
 struct RightsLost(String);
 
+/// A guest's output is longer than the limit.
+#[derive(Debug, thiserror::Error)]
+#[error("the output is longer than `host_call_bytes`")]
+pub(crate) struct ProgramOutputTooLong;
+
 /// A guest broke the contract of an interface of the host, which says how.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -65,34 +71,28 @@ impl ContractBreach {
 }
 
 /// A running guest. When it is dropped before the guest ends, it records the usage in the call.
-struct RunningGuest<'a> {
-    store: &'a mut Store<GuestState>,
+struct RunningGuest<'a, D: GuestData> {
+    store: &'a mut Store<D>,
     limits: &'a CallLimits,
     ended: bool,
 }
 
-impl RunningGuest<'_> {
+impl<D: GuestData> RunningGuest<'_, D> {
     fn usage(&self) -> Usage {
         Usage {
             fuel: self.limits.fuel.map(|most| most.saturating_sub(self.store.get_fuel().unwrap_or(0))),
-            wall_us: u64::try_from(self.store.data().began.elapsed().as_micros()).unwrap_or(u64::MAX),
-            peak_memory_bytes: self.store.data().limiter.peak_memory(),
+            wall_us: u64::try_from(self.store.data().began().elapsed().as_micros()).unwrap_or(u64::MAX),
+            peak_memory_bytes: self.store.data().limiter().peak_memory(),
             ..Usage::default()
         }
     }
 }
 
-impl Drop for RunningGuest<'_> {
+impl<D: GuestData> Drop for RunningGuest<'_, D> {
     fn drop(&mut self) {
-        let capabilities = &self.store.data().capabilities;
-        if capabilities.log.dropped > 0 {
-            let (plugin, dropped) = (&capabilities.grantee.plugin, capabilities.log.dropped);
-            tracing::warn!(
-                target: "toolbay::guest", %plugin, dropped,
-                "dropped log lines beyond `log_lines` and `log_rate`"
-            );
-        }
-        if let Some(ctx) = capabilities.grantee.ctx.as_ref().filter(|_| !self.ended) {
+        let data = self.store.data();
+        data.end();
+        if let Some(ctx) = data.call().filter(|_| !self.ended) {
             let Usage { fuel, wall_us, peak_memory_bytes, .. } = self.usage();
             ctx.update_usage(|spent| *spent = Usage { fuel, wall_us, peak_memory_bytes, ..*spent });
         }
@@ -102,13 +102,13 @@ impl Drop for RunningGuest<'_> {
 impl GuestEntry<'_> {
     /// Runs `run` on a fresh store. Returns by the time-out, whatever the guest does.
     ///
-    /// The store is created outside the future, which stays smaller without the state.
-    pub(crate) fn run<R>(
+    /// The store is created outside the future, which stays smaller without the data.
+    pub(crate) fn run<D: GuestData, R>(
         &self,
-        state: GuestState,
-        run: impl AsyncFnOnce(&mut Store<GuestState>) -> wasmtime::Result<R>,
+        data: D,
+        run: impl AsyncFnOnce(&mut Store<D>) -> wasmtime::Result<R>,
     ) -> impl Future<Output = (Result<R, Failure>, Usage)> {
-        let mut store = ContainedDrop::new(self.store(state));
+        let mut store = ContainedDrop::new(self.store(data));
         async move {
             match store.get_mut() {
                 Some(store) => self.run_in(store, run).await,
@@ -118,16 +118,16 @@ impl GuestEntry<'_> {
     }
 
     /// Creates a store without an instance.
-    pub(crate) fn store(&self, state: GuestState) -> Store<GuestState> {
-        Store::new(&self.engine.wasmtime, state)
+    pub(crate) fn store<D: GuestData>(&self, data: D) -> Store<D> {
+        Store::new(&self.engine.wasmtime, data)
     }
 
-    /// Runs `run` in a given store: a new store, or one whose previous entry succeeded and whose state was replaced. A
+    /// Runs `run` in a given store: a new store, or one whose previous entry succeeded and whose data was replaced. A
     /// store whose entry failed is never entered again.
-    pub(crate) async fn run_in<R>(
+    pub(crate) async fn run_in<D: GuestData, R>(
         &self,
-        store: &mut Store<GuestState>,
-        run: impl AsyncFnOnce(&mut Store<GuestState>) -> wasmtime::Result<R>,
+        store: &mut Store<D>,
+        run: impl AsyncFnOnce(&mut Store<D>) -> wasmtime::Result<R>,
     ) -> (Result<R, Failure>, Usage) {
         let permit = CpuPermit::new(self.engine.cpu_limiter());
         if let Err(error) = self.set_bounds(store, &permit) {
@@ -135,7 +135,7 @@ impl GuestEntry<'_> {
             let text = format!("`{}` could not run: its limits could not be set", self.plugin);
             return (Err(Failure::Host(text)), Usage::default());
         }
-        let deadline = store.data().deadline;
+        let deadline = store.data().deadline();
         let mut running = RunningGuest { store, limits: self.limits, ended: false };
         let done = {
             // Pinned in place: passing the futures by value would reserve their space twice.
@@ -145,13 +145,13 @@ impl GuestEntry<'_> {
         };
         running.ended = true;
         let usage = running.usage();
-        let state = running.store.data();
-        for (stream, sink) in state.stdio_sinks().into_iter().flatten() {
-            self.log_output(stream, sink, state);
+        let data = running.store.data();
+        for (stream, sink) in data.stdio_sinks().into_iter().flatten() {
+            self.log_output(stream, sink, data);
         }
         let result = match done {
             Ok(Ok(Ok(value))) => Ok(value),
-            Ok(Ok(Err(error))) => Err(self.failure(&error, state)),
+            Ok(Ok(Err(error))) => Err(self.failure(&error, data)),
             Ok(Err(EnginePanic)) => Err(self.panic_failure()),
             Err(ended) => Err(ended.into()),
         };
@@ -176,9 +176,13 @@ impl GuestEntry<'_> {
     }
 
     /// Sets every limit of an entry.
-    fn set_bounds(&self, store: &mut Store<GuestState>, permit: &Arc<CpuPermit>) -> wasmtime::Result<()> {
-        store.data_mut().limiter.use_budget(&self.engine.memory);
-        store.limiter(|state| &mut state.limiter);
+    fn set_bounds<D: GuestData>(
+        &self,
+        store: &mut Store<D>,
+        permit: &Arc<CpuPermit>,
+    ) -> wasmtime::Result<()> {
+        store.data_mut().limiter_mut().use_budget(&self.engine.memory);
+        store.limiter(|data| data.limiter_mut());
         store.set_max_component_handles(self.limits.handles.saturating_mul(GUEST_HANDLES_PER_HOST_HANDLE));
         store.set_hostcall_fuel(usize::try_from(self.limits.host_call_bytes).unwrap_or(usize::MAX));
         // Fails if the metering of the engine and the limits do not match, and nothing runs.
@@ -189,14 +193,14 @@ impl GuestEntry<'_> {
         store.set_epoch_deadline(2);
         let permit = Arc::clone(permit);
         store.epoch_deadline_callback(move |store| {
-            if Instant::now() >= store.data().deadline {
+            if Instant::now() >= store.data().deadline() {
                 return Err(wasmtime::Error::from(DeadlinePassed));
             }
             Ok(UpdateDeadline::YieldCustom(1, Box::pin(Arc::clone(&permit).yield_and_reacquire())))
         });
-        if store.data().call_rights().is_some() {
+        if rights(store.data()).is_some() {
             // One place for every host call, those of WASI included.
-            store.call_hook(|store, transition| match store.data().call_rights() {
+            store.call_hook(|store, transition| match rights(store.data()) {
                 Some(rights) if matches!(transition, CallHook::CallingHost) => {
                     rights.check().map_err(|reason| wasmtime::Error::from(RightsLost(reason)))
                 }
@@ -227,11 +231,11 @@ impl GuestEntry<'_> {
 
     /// Maps wasmtime's error to a failure. A shortage of the host is not attributed to the guest, whatever error it
     /// caused.
-    fn failure(&self, error: &wasmtime::Error, state: &GuestState) -> Failure {
+    fn failure(&self, error: &wasmtime::Error, data: &impl GuestData) -> Failure {
         if let Some(lacked) = shortage::from_error(error) {
             return self.shortage_failure(lacked, Some(error));
         }
-        if let Some(refused) = state.limiter.last_refusal().filter(|_| may_follow_refused_memory(error)) {
+        if let Some(refused) = data.limiter().last_refusal().filter(|_| may_follow_refused_memory(error)) {
             return match refused {
                 GrowthRefusal::System(lacked) => self.shortage_failure(lacked, Some(error)),
                 GrowthRefusal::Budget(bytes) => {
@@ -243,7 +247,7 @@ impl GuestEntry<'_> {
                     .into(),
             };
         }
-        let fault = self.fault(error, state);
+        let fault = self.fault(error, data);
         match shortage::probe().filter(|_| fault.kind == FaultKind::Trap) {
             Some(lacked) => self.shortage_failure(lacked, None),
             None => fault.into(),
@@ -260,7 +264,7 @@ impl GuestEntry<'_> {
     }
 
     /// Maps wasmtime's error to the guest's fault.
-    fn fault(&self, error: &wasmtime::Error, state: &GuestState) -> Fault {
+    fn fault(&self, error: &wasmtime::Error, data: &impl GuestData) -> Fault {
         if error.downcast_ref::<DeadlinePassed>().is_some() {
             return self.deadline_fault();
         }
@@ -316,13 +320,13 @@ impl GuestEntry<'_> {
                 }
             }
         };
-        Fault::new(FaultKind::Trap, format!("`{}` {what}{}", self.plugin, stderr_excerpt(state)))
+        Fault::new(FaultKind::Trap, format!("`{}` {what}{}", self.plugin, stderr_excerpt(data)))
     }
 
-    fn log_output(&self, stream: &str, sink: &OutputSink, state: &GuestState) {
+    fn log_output(&self, stream: &str, sink: &OutputSink, data: &impl GuestData) {
         let (text, dropped) = sink.read();
         // Redacted before it is split into lines, because a secret may contain line breaks.
-        let text = state.capabilities.redacted(&text);
+        let text = data.redacted(&text);
         let plugin = self.plugin;
         for line in text.lines().take(MAX_LINES) {
             tracing::info!(target: "toolbay::guest", %plugin, stream, "{}", one_line(line, MAX_LINE));
@@ -331,6 +335,11 @@ impl GuestEntry<'_> {
             tracing::warn!(target: "toolbay::guest", %plugin, stream, dropped, "dropped output beyond `stdio_bytes`");
         }
     }
+}
+
+/// What the call of an entry may lose while it runs; `None` outside of calls and on a host without shared state.
+fn rights(data: &impl GuestData) -> Option<&CallRights> {
+    data.call()?.rights()
 }
 
 /// The fault of an entry that is not a call. A failure of the host becomes `busy`: a later attempt may succeed, and
@@ -405,10 +414,10 @@ fn limit_by_words(error: &wasmtime::Error) -> Option<Limit> {
 }
 
 /// The last lines that a guest wrote to stderr: a panic message or the end of a traceback.
-fn stderr_excerpt(state: &GuestState) -> String {
-    let Some([_, (_, stderr)]) = state.stdio_sinks() else { return String::new() };
+fn stderr_excerpt(data: &impl GuestData) -> String {
+    let Some([_, (_, stderr)]) = data.stdio_sinks() else { return String::new() };
     let (text, _) = stderr.read();
-    let text = state.capabilities.redacted(&text);
+    let text = data.redacted(&text);
     let tail: Vec<_> =
         text.lines().rev().filter(|l| !l.trim().is_empty() && !l.starts_with("note: ")).take(2).collect();
     let tail: Vec<_> = tail.into_iter().rev().collect();
@@ -421,18 +430,46 @@ fn stderr_excerpt(state: &GuestState) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::borrow::Cow;
     use std::sync::Arc;
 
     use super::*;
-    use crate::capability::Capabilities;
     use crate::engine::circuit_breaker::CircuitBreaker;
-    use crate::engine::state::WasiAccess;
+    use crate::engine::resource_limiter::GuestResourceLimiter;
     use crate::engine::{AsyncSupport, EngineKind, Metering, Ticker};
+    use toolbay_core::call::CallContext;
     use toolbay_core::pipeline::memory::MemoryBudget;
     use toolbay_policy::limits::HostLimits;
 
+    struct TestData(GuestResourceLimiter, Instant);
+
+    impl GuestData for TestData {
+        fn limiter(&self) -> &GuestResourceLimiter {
+            &self.0
+        }
+        fn limiter_mut(&mut self) -> &mut GuestResourceLimiter {
+            &mut self.0
+        }
+        fn began(&self) -> Instant {
+            self.1
+        }
+        fn deadline(&self) -> Instant {
+            self.1 + CallLimits::default().timeout
+        }
+        fn call(&self) -> Option<&CallContext> {
+            None
+        }
+        fn stdio_sinks(&self) -> Option<[(&'static str, &OutputSink); 2]> {
+            None
+        }
+        fn redacted<'t>(&self, text: &'t str) -> Cow<'t, str> {
+            text.into()
+        }
+        fn end(&self) {}
+    }
+
     /// A guest whose call reaches a panic of the engine, here in a function that it imports.
-    async fn panic_in_guest(store: &mut Store<GuestState>) -> wasmtime::Result<()> {
+    async fn panic_in_guest(store: &mut Store<TestData>) -> wasmtime::Result<()> {
         let text = "(module (import \"host\" \"panic\" (func $p)) (func (export \"f\") (call $p)))";
         let module = wasmtime::Module::new(store.engine(), wat::parse_str(text).unwrap())?;
         let mut linker = wasmtime::Linker::new(store.engine());
@@ -450,21 +487,18 @@ mod tests {
         let (plugin, limits) = (PluginId::new("p").unwrap(), Arc::new(CallLimits::default()));
         let cancel = CancellationToken::new();
         let entry = GuestEntry { engine: &engine, plugin: &plugin, limits: &limits, cancel: &cancel };
-        let state = || {
-            let sealed = Capabilities::sealed(plugin.clone(), Arc::clone(&limits));
-            GuestState::new(WasiAccess::Isolated, &limits, sealed).unwrap()
-        };
+        let data = || TestData(GuestResourceLimiter::new(&limits), Instant::now());
         let breaker = CircuitBreaker::new("`p__t`".to_owned(), &host);
         for _ in 0..host.breaker_faults {
             let permit = breaker.try_acquire().unwrap();
-            let (result, _) = entry.run(state(), async |store| panic_in_guest(store).await).await;
+            let (result, _) = entry.run(data(), async |store| panic_in_guest(store).await).await;
             let Err(Failure::Fault(fault)) = result else { panic!("no fault") };
             assert_eq!(fault.kind, FaultKind::Trap);
             assert!(!fault.message.contains("the engine panics"), "{}", fault.message);
             permit.record(Some(fault.kind));
         }
         assert_eq!(breaker.check().unwrap_err().kind, FaultKind::Suspended);
-        let (other, _) = entry.run(state(), async |_| Ok(())).await;
+        let (other, _) = entry.run(data(), async |_| Ok(())).await;
         assert_eq!(other, Ok(()), "it cost its own calls only");
     }
 }

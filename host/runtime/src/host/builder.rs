@@ -21,14 +21,14 @@ use toolbay_policy::capability::protected_paths::{ProtectedPaths, Protection};
 use toolbay_policy::consent::ConsentStore;
 use toolbay_state::private::DEFAULT_STATE_WAIT;
 
-use crate::capability::Services;
 use crate::capability::clock::{Clock, EnvironmentOverrides, SeededRandom};
 use crate::capability::files::{FolderHandles, ReadLog};
 use crate::capability::http::recorded::RecordedHttp;
 use crate::capability::process::guard::ProgramGuard;
+use crate::capability::state::GuestEngines;
+use crate::capability::{Services, link_all};
 use crate::engine::Metering;
 use crate::engine::admission::ConcurrencyLimiter;
-use crate::engine::engines::Engines;
 use crate::engine::host_memory;
 use crate::engine::idle_instances::IdleInstances;
 use crate::error::HostError;
@@ -374,7 +374,7 @@ impl HostBuilder {
         let metering = if self.policy.counts_fuel() { Metering::Fuel } else { Metering::Time };
         let cache = self.cache.as_deref().map(|dir| (dir, self.cache_limits));
         let limits = host_memory::with_default_budgets(self.policy.host());
-        let engines = Engines::new(&limits, metering, cache)?;
+        let engines = GuestEngines::new(&limits, metering, cache, link_all)?;
         let policy = Arc::new(self.policy);
         let mut services = Services::new(Arc::clone(&policy), self.state.as_deref(), self.state_wait)
             .map_err(HostError::Secrets)?;

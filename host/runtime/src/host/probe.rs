@@ -14,8 +14,8 @@ use toolbay_policy::name::PluginId;
 use toolbay_policy::quantity::show_bytes;
 
 use crate::capability::Capabilities;
+use crate::capability::state::{GuestState, WasiAccess};
 use crate::engine::instance::GuestEntry;
-use crate::engine::state::{GuestState, WasiAccess};
 use crate::engine::{AsyncSupport, EngineKind, Metering};
 use crate::error::LoadError;
 use crate::host::Host;

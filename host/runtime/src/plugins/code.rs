@@ -14,13 +14,12 @@ use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, ComponentExportIndex, Instance, InstancePre};
 
 use crate::capability::Capabilities;
-use crate::engine::bindings::about::ExportsAboutPre;
-use crate::engine::bindings::availability::ExportsAvailabilityPre;
-use crate::engine::bindings::reducers::ExportsReducersPre;
-use crate::engine::bindings::types::{ToolDef, ToolResult};
-use crate::engine::engines::LinkedEngine;
+use crate::capability::bindings::about::ExportsAboutPre;
+use crate::capability::bindings::availability::ExportsAvailabilityPre;
+use crate::capability::bindings::reducers::ExportsReducersPre;
+use crate::capability::bindings::types::{ToolDef, ToolResult};
+use crate::capability::state::{GuestEngine, GuestState, WasiAccess};
 use crate::engine::instance::{ContractBreach, GuestEntry, as_fault};
-use crate::engine::state::{GuestState, WasiAccess};
 use crate::engine::{self, Engine};
 use crate::error::LoadError;
 use crate::plugins::descriptor::Descriptor;
@@ -139,7 +138,7 @@ impl ToolExports {
 /// A linked component that can be instantiated.
 pub(crate) struct Code {
     /// The engine that it was compiled for.
-    linked: Arc<LinkedEngine>,
+    linked: Arc<GuestEngine>,
     pub(crate) tools: Option<ToolExports>,
     pub(crate) reducers: Option<ExportsReducersPre<GuestState>>,
     pub(crate) availability: Option<ExportsAvailabilityPre<GuestState>>,
@@ -188,7 +187,7 @@ fn compile_error(bytes: &[u8], error: &wasmtime::Error) -> LoadError {
 
 impl Code {
     /// Links a component and finds its exports.
-    pub(crate) fn link(linked: &Arc<LinkedEngine>, component: &Component) -> Result<Self, LoadError> {
+    pub(crate) fn link(linked: &Arc<GuestEngine>, component: &Component) -> Result<Self, LoadError> {
         let engine = &linked.engine;
         check_version(engine, component)?;
         let pre = linked
@@ -234,7 +233,7 @@ impl Code {
     }
 
     /// The engine with its linker and cache.
-    pub(crate) fn linked(&self) -> &LinkedEngine {
+    pub(crate) fn linked(&self) -> &GuestEngine {
         &self.linked
     }
 

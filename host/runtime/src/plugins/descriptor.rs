@@ -22,10 +22,10 @@ use toolbay_policy::capability::{Capability, CapabilityKind};
 use toolbay_policy::name::{PluginId, QualifiedName, ToolName};
 use toolbay_policy::text::{first_hidden, one_line};
 
+use crate::capability::bindings::about::exports::toolbay::plugin::about::PluginInfo;
+use crate::capability::bindings::reducers::exports::toolbay::plugin::reducers::ReducerDef;
+use crate::capability::bindings::types;
 use crate::engine::AsyncSupport;
-use crate::engine::bindings::about::exports::toolbay::plugin::about::PluginInfo;
-use crate::engine::bindings::reducers::exports::toolbay::plugin::reducers::ReducerDef;
-use crate::engine::bindings::types;
 use crate::error::LoadError;
 use crate::plugins::plain_component::ToolEntryPoint;
 use crate::plugins::prompts_and_resources;

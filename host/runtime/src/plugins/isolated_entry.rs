@@ -10,10 +10,10 @@ use toolbay_policy::limits::{CallLimits, HostLimits};
 use wasmtime::Store;
 
 use crate::capability::Capabilities;
+use crate::capability::state::{GuestState, WasiAccess};
 use crate::engine::Metering;
 use crate::engine::circuit_breaker::CircuitBreaker;
 use crate::engine::instance::{ContractBreach, GuestEntry, as_fault};
-use crate::engine::state::{GuestState, WasiAccess};
 use crate::plugins::code::Code;
 use crate::plugins::plugin::Plugin;
 

@@ -32,12 +32,13 @@ use wasmtime::component::types::{Component, ComponentFunc, ComponentItem};
 use wasmtime::component::{ComponentExportIndex, InstancePre, Val};
 use wasmtime_wasi::I32Exit;
 
-use crate::engine::Engine;
-use crate::engine::bindings::types::{self, ToolResult};
-use crate::engine::instance::ContractBreach;
-use crate::engine::state::{GuestState, ProgramOutputTooLong};
-use crate::error::LoadError;
+use crate::capability::bindings::types::{self, ToolResult};
 use crate::capability::invoke::error_to_guest;
+use crate::capability::state::GuestState;
+use crate::engine::Engine;
+use crate::engine::instance::ContractBreach;
+use crate::engine::instance::ProgramOutputTooLong;
+use crate::error::LoadError;
 
 /// Maximum number of exported functions, more than a plugin may have tools.
 const MAX_FUNCTIONS: usize = 2000;

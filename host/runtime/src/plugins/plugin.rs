@@ -10,8 +10,8 @@ use toolbay_policy::name::PluginId;
 use toolbay_state::digest::Digest;
 
 use crate::capability::files::{FolderHandles, ReadLog};
+use crate::capability::state::{GuestEngine, GuestEngines, GuestState};
 use crate::engine::admission::ConcurrencyLimiter;
-use crate::engine::engines::{Engines, LinkedEngine};
 use crate::engine::idle_instances::IdleInstances;
 use crate::engine::{ByMetering, EngineKind, Metering};
 use crate::error::LoadError;
@@ -24,12 +24,12 @@ use crate::plugins::resident_code::{CodeSlot, ResidentCode};
 
 /// The resources that all plugins of a host share.
 pub(crate) struct HostResources {
-    pub(crate) engines: Engines,
+    pub(crate) engines: GuestEngines,
     pub(crate) compiler: Compiler,
     pub(crate) listener: Option<LoadListener>,
     pub(crate) descriptors: DescriptorCache,
     pub(crate) resident_code: Arc<ResidentCode>,
-    pub(crate) idle_instances: Arc<IdleInstances>,
+    pub(crate) idle_instances: Arc<IdleInstances<GuestState>>,
     pub(crate) concurrency: ConcurrencyLimiter,
     pub(crate) folders: FolderHandles,
     pub(crate) reads: Arc<ReadLog>,
@@ -213,7 +213,7 @@ impl Plugin {
 
 impl HostResources {
     /// The engine of this kind. Blocks for a moment on first use.
-    pub(crate) fn engine(&self, kind: EngineKind) -> Result<&Arc<LinkedEngine>, LoadError> {
+    pub(crate) fn engine(&self, kind: EngineKind) -> Result<&Arc<GuestEngine>, LoadError> {
         self.engines.get_or_create(kind).map_err(|error| LoadError::Host(error.to_string()))
     }
 }

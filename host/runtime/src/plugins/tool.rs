@@ -12,14 +12,14 @@ use toolbay_policy::limits::{CallLimits, Usage};
 use toolbay_policy::name::ToolName;
 use wasmtime::Store;
 
+use crate::capability::bindings::types::ToolResult;
 use crate::capability::invoke::NestedCallAccess;
+use crate::capability::state::{GuestState, WasiAccess};
 use crate::capability::{CallTimes, Capabilities, Grantee, GrantsByProfile, invoke};
 use crate::engine::admission::{FairPermit, LentPermit};
-use crate::engine::bindings::types::ToolResult;
 use crate::engine::circuit_breaker::CircuitBreaker;
 use crate::engine::idle_instances::{InstanceKey, UsedInstance};
 use crate::engine::instance::GuestEntry;
-use crate::engine::state::{GuestState, WasiAccess};
 use crate::engine::{AsyncSupport, Metering};
 use crate::error::LoadError;
 use crate::plugins::code::{Code, ContractTools, ToolExports};
@@ -78,7 +78,7 @@ impl Invoke for PluginTool {
 /// An instance to keep if the call succeeds.
 struct ReusableInstance {
     key: InstanceKey,
-    instance: Box<UsedInstance>,
+    instance: Box<UsedInstance<GuestState>>,
 }
 
 /// The run permit of a running call.

@@ -7,8 +7,8 @@ use toolbay_core::tool::content::{
 };
 use toolbay_core::tool::json;
 
+use crate::capability::bindings::types;
 use crate::capability::invoke::error_to_guest;
-use crate::engine::bindings::types;
 
 /// The size of a guest's result, in bytes.
 pub(crate) fn size_of(answer: &types::ToolResult) -> u64 {

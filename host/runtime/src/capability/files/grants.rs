@@ -26,7 +26,7 @@ use super::operations::FileOperation;
 use super::protected::SharedProtectedPaths;
 use super::quota::FileUsage;
 use super::reads::{ReadLog, ReadTracker};
-use crate::engine::bindings::host::files::FileError;
+use crate::capability::bindings::host::files::FileError;
 
 /// Longest path of a guest, in bytes: `PATH_MAX` of Linux.
 const MAX_PATH: usize = 4096;

@@ -18,7 +18,7 @@ use super::grants::{self, FileAccess, PathGrants, PathScope};
 use super::opened_folder::OpenedFolder;
 use super::quota::FileUsage;
 use super::reads::ReadTracker;
-use crate::engine::bindings::host::files::{DirEntry, FileData, FileError, FileKind, FileStat};
+use crate::capability::bindings::host::files::{DirEntry, FileData, FileError, FileKind, FileStat};
 
 /// Maximum number of bytes of one read; larger files are read in parts.
 const MAX_READ: u64 = 8 << 20;

@@ -15,7 +15,7 @@ use super::call_network::{CallNetwork, NetError};
 use super::connect::{ConnectionKey, OutboundBody};
 use super::dispatch::{DispatchError, USER_AGENT_VALUE, build_request};
 use super::{headers, recorded, secret_injection, trace};
-use crate::engine::bindings::host::http_client::{HttpRequest, HttpResponse};
+use crate::capability::bindings::host::http_client::{HttpRequest, HttpResponse};
 
 /// Maximum length of a location and of `Retry-After` in a refusal, in characters.
 const MAX_SHOWN_LOCATION: usize = 500;

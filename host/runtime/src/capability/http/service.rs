@@ -17,9 +17,9 @@ use url::Url;
 use super::call_network::{CallNetwork, HostRequest, NetError};
 use super::exchange;
 use super::secret_injection;
+use crate::capability::bindings::host::http_client::{HttpRequest, HttpResponse};
 use crate::capability::secrets::{SecretEntry, SecretPlaceholders};
 use crate::capability::{Grantee, ResolvedGrants};
-use crate::engine::bindings::host::http_client::{HttpRequest, HttpResponse};
 
 /// The network grants of a service.
 #[derive(Debug)]

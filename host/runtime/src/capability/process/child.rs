@@ -27,7 +27,7 @@ use super::pipes::{self, PipeEnds, Pipes};
 use super::process_limit;
 use super::request::proc_fd_path;
 use super::sandbox::{self, Confinement, ProcessSandbox};
-use crate::engine::bindings::host::process::Completed;
+use crate::capability::bindings::host::process::Completed;
 
 /// A program to start.
 pub(super) struct LaunchPlan {

@@ -19,9 +19,9 @@ use toolbay_policy::rule::GrantRule;
 use super::child::LaunchPlan;
 use super::programs::{ListedProgram, ProgramError};
 use super::sandbox::ProcessSandbox;
+use crate::capability::bindings::host::process::{Command, ProcessError};
 use crate::capability::files::{FileAccess, FileGrants, SharedProtectedPaths};
 use crate::capability::{Capabilities, ResolvedGrants};
-use crate::engine::bindings::host::process::{Command, ProcessError};
 
 /// Maximum number of bytes of all arguments and variables: far below the kernel's limit. It also bounds the
 /// comparison with patterns, which is linear in them.

@@ -23,7 +23,7 @@ use super::{
     Fd, FileContext, GuestStore, descriptor, file_usage, preopened_folders, report_refused_write,
     run_on_thread,
 };
-use crate::engine::state::GuestState;
+use crate::capability::state::GuestState;
 
 type TypesInstance<'a> = LinkerInstance<'a, GuestState>;
 type WasiResult<T> = wasmtime::Result<(Result<T, ErrorCode>,)>;

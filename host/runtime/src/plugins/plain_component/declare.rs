@@ -10,9 +10,9 @@ use wasmtime::component::types::Type;
 use super::{
     ComponentSections, ExportPath, ExportedFunction, PlainComponent, ToolEntryPoint, functions, names, schema,
 };
+use crate::capability::bindings::about::exports::toolbay::plugin::about::PluginInfo;
+use crate::capability::bindings::types::{Capability, ToolDef, ToolTraits};
 use crate::engine::Engine;
-use crate::engine::bindings::about::exports::toolbay::plugin::about::PluginInfo;
-use crate::engine::bindings::types::{Capability, ToolDef, ToolTraits};
 use crate::error::LoadError;
 
 /// Maximum size of a schema derived from types, in bytes. A model reads it in each turn.

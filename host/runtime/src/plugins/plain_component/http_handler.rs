@@ -22,9 +22,10 @@ use wasmtime_wasi_http::p2::types::{HostIncomingRequest, HostResponseOutparam};
 use wasmtime_wasi_http::{WasiHttpCtxView, WasiHttpView as _, p3};
 
 use super::{text, values};
-use crate::engine::bindings::types::ToolResult;
-use crate::engine::state::{GuestState, ProgramOutputTooLong};
+use crate::capability::bindings::types::ToolResult;
 use crate::capability::invoke::error_to_guest;
+use crate::capability::state::GuestState;
+use crate::engine::instance::ProgramOutputTooLong;
 
 /// The interfaces of handlers. A later patch matches, too.
 const INTERFACES: [(HandlerInterface, &str); 2] = [

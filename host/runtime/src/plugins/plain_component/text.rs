@@ -11,8 +11,8 @@ use wasmtime::component::Val;
 use wasmtime::component::types::{ComponentFunc, Type};
 
 use super::schema::{is_bytes, ok_type};
-use crate::engine::bindings::types::{ErrorCode, ToolError, ToolOutput, ToolResult};
-use crate::engine::state::ProgramOutputTooLong;
+use crate::capability::bindings::types::{ErrorCode, ToolError, ToolOutput, ToolResult};
+use crate::engine::instance::ProgramOutputTooLong;
 
 /// Largest integer that every JSON reader represents exactly (RFC 8259, section 6).
 const EXACT: u64 = (1 << 53) - 1;

@@ -5,10 +5,11 @@
 //! fixed randomness. A tool gets preopened folders only if it was granted files and its component imports WASI's file
 //! system.
 
+use std::borrow::Cow;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Instant;
 
-use toolbay_core::call::shared::CallRights;
+use toolbay_core::call::CallContext;
 use toolbay_core::tool::manifest::CommandLine;
 use toolbay_policy::limits::CallLimits;
 use wasmtime_wasi::p2::pipe::MemoryInputPipe;
@@ -18,11 +19,18 @@ use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 use crate::capability::files::FileAccess;
 use crate::capability::wasi_keyvalue::KeyValueView;
 use crate::capability::{Capabilities, environment, http, sockets};
+use crate::engine::engines::{Engines, LinkedEngine};
+use crate::engine::guest_data::GuestData;
 use crate::engine::resource_limiter::GuestResourceLimiter;
 use crate::engine::stdio::OutputSink;
 
 /// Maximum number of random bytes per request.
 const MAX_RANDOM: u64 = 64 << 10;
+
+/// The engines whose guests reach the capabilities.
+pub(crate) type GuestEngines = Engines<GuestState>;
+/// An engine with the capabilities linked.
+pub(crate) type GuestEngine = LinkedEngine<GuestState>;
 
 /// The state of one store.
 pub(crate) struct GuestState {
@@ -37,8 +45,8 @@ pub(crate) struct GuestState {
     /// The stdout of a program whose output is the result. It is not logged.
     program_output: Option<OutputSink>,
     max_program_output: u64,
-    pub(crate) began: Instant,
-    pub(crate) deadline: Instant,
+    began: Instant,
+    deadline: Instant,
 }
 
 /// A WASI context with the guest's output.
@@ -47,11 +55,6 @@ struct WasiContext {
     stdout: OutputSink,
     stderr: OutputSink,
 }
-
-/// A guest's output is longer than the limit.
-#[derive(Debug, thiserror::Error)]
-#[error("the output is longer than `host_call_bytes`")]
-pub(crate) struct ProgramOutputTooLong;
 
 /// How much of WASI a guest entry gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,11 +73,10 @@ pub(crate) enum WasiAccess<'a> {
 }
 
 impl GuestState {
-    /// What the call may lose while it runs; `None` outside of calls and on a host without shared state.
-    pub(crate) fn call_rights(&self) -> Option<&CallRights> {
-        self.capabilities.grantee.ctx.as_ref()?.rights()
-    }
-
+    /// Creates the data of an entry.
+    ///
+    /// # Errors
+    /// A granted folder cannot be opened.
     pub(crate) fn new(
         access: WasiAccess<'_>,
         limits: &CallLimits,
@@ -149,11 +151,6 @@ impl GuestState {
         KeyValueView { capabilities: &mut self.capabilities, table: &mut self.table }
     }
 
-    /// The sinks of stdout and stderr; `None` if the guest never called WASI.
-    pub(crate) fn stdio_sinks(&self) -> Option<[(&'static str, &OutputSink); 2]> {
-        self.wasi.as_ref().map(|wasi| [("stdout", &wasi.stdout), ("stderr", &wasi.stderr)])
-    }
-
     /// The stdout of a program, and the number of bytes past the limit.
     pub(crate) fn program_output(&self) -> (String, u64) {
         self.program_output.as_ref().map(OutputSink::read).unwrap_or_default()
@@ -207,6 +204,40 @@ fn preopen_folders(wasi: &mut WasiCtxBuilder, capabilities: &Capabilities) -> wa
         wasi.preopened_dir(handle, files.guest_path(root), perms)?;
     }
     Ok(())
+}
+
+impl GuestData for GuestState {
+    fn limiter(&self) -> &GuestResourceLimiter {
+        &self.limiter
+    }
+
+    fn limiter_mut(&mut self) -> &mut GuestResourceLimiter {
+        &mut self.limiter
+    }
+
+    fn began(&self) -> Instant {
+        self.began
+    }
+
+    fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    fn call(&self) -> Option<&CallContext> {
+        self.capabilities.grantee.ctx.as_deref()
+    }
+
+    fn stdio_sinks(&self) -> Option<[(&'static str, &OutputSink); 2]> {
+        self.wasi.as_ref().map(|wasi| [("stdout", &wasi.stdout), ("stderr", &wasi.stderr)])
+    }
+
+    fn redacted<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        self.capabilities.redacted(text)
+    }
+
+    fn end(&self) {
+        self.capabilities.report_dropped_lines();
+    }
 }
 
 impl WasiView for GuestState {

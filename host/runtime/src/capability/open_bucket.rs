@@ -1,6 +1,6 @@
 //! An open bucket of `wasi:keyvalue`, which the generated bindings name.
 
-use crate::engine::bindings::host::kv::Scope;
+use crate::capability::bindings::host::kv::Scope;
 
 /// An open bucket.
 #[derive(Debug)]

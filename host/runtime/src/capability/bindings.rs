@@ -33,7 +33,7 @@ pub(crate) mod callers {
         inline: "package toolbay:host; world only { import toolbay:plugin/tool-invoke@0.1.0; }",
         world: "toolbay:host/only",
         imports: { default: async },
-        with: { "toolbay:plugin/types": crate::engine::bindings::tools::toolbay::plugin::types },
+        with: { "toolbay:plugin/types": crate::capability::bindings::tools::toolbay::plugin::types },
     });
 }
 
@@ -51,7 +51,7 @@ pub(crate) mod reducers {
         path: "wit/toolbay",
         world: "toolbay:plugin/exports-reducers",
         exports: { default: async },
-        with: { "toolbay:plugin/types": crate::engine::bindings::tools::toolbay::plugin::types },
+        with: { "toolbay:plugin/types": crate::capability::bindings::tools::toolbay::plugin::types },
     });
 }
 
@@ -60,7 +60,7 @@ pub(crate) mod about {
         path: "wit/toolbay",
         world: "toolbay:plugin/exports-about",
         exports: { default: async },
-        with: { "toolbay:plugin/types": crate::engine::bindings::tools::toolbay::plugin::types },
+        with: { "toolbay:plugin/types": crate::capability::bindings::tools::toolbay::plugin::types },
     });
 }
 
@@ -81,7 +81,7 @@ pub(crate) mod wasi_keyvalue {
         path: "wit/keyvalue.wit",
         world: "wasi:keyvalue/imports",
         imports: { default: async | trappable },
-        with: { "wasi:keyvalue/store.bucket": crate::engine::open_bucket::OpenBucket },
+        with: { "wasi:keyvalue/store.bucket": crate::capability::open_bucket::OpenBucket },
     });
 }
 
