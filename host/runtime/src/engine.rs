@@ -7,6 +7,7 @@
 pub(crate) mod admission;
 pub(crate) mod blocking;
 pub(crate) mod circuit_breaker;
+pub(crate) mod compile;
 pub(crate) mod cpu_limiter;
 pub(crate) mod engines;
 pub(crate) mod guest_data;
@@ -16,6 +17,7 @@ pub(crate) mod idle_instances;
 pub(crate) mod instance;
 pub(crate) mod native;
 mod panic_boundary;
+pub(crate) mod process_sandbox;
 pub(crate) mod resource_limiter;
 pub(crate) mod shortage;
 pub(crate) mod stdio;

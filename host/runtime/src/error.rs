@@ -7,6 +7,7 @@ use toolbay_distribution::lock::LockError;
 use toolbay_policy::name::{NameError, PluginId, ToolName};
 
 use crate::engine::EngineError;
+use crate::engine::compile::CompileError;
 
 /// The host itself failed.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +43,19 @@ pub enum HostError {
 impl From<EngineError> for HostError {
     fn from(EngineError(problem): EngineError) -> Self {
         Self::Engine(problem)
+    }
+}
+
+impl From<CompileError> for LoadError {
+    fn from(error: CompileError) -> Self {
+        match error {
+            CompileError::NotAComponent(why) => Self::NotAComponent(why),
+            CompileError::UnsupportedFeature(which) => Self::UnsupportedFeature(which),
+            CompileError::TooComplex(what) => Self::TooComplex(what),
+            CompileError::Failed(why) => Self::CompileFailed(why),
+            CompileError::Invalid(why) => Self::Invalid(why),
+            CompileError::Host(problem) => Self::Host(problem),
+        }
     }
 }
 

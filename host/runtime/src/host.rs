@@ -29,11 +29,10 @@ use toolbay_policy::{Policy, Profile};
 use url::Url;
 
 use crate::capability::http::OperatorNetworks;
-use crate::capability::process::sandbox::Confinement;
+use crate::engine::process_sandbox::Confinement;
 use crate::error::{HostError, LoadError};
 use crate::explain::{self, Explanation};
 use crate::openapi::OpenApiServices;
-use crate::plugins::compiler::run_blocking;
 use crate::plugins::descriptor::PluginAbout;
 use crate::plugins::directory::{PluginLocation, ScanMode};
 use crate::plugins::installed::{InstalledPlugins, ReplanReason};
@@ -41,6 +40,7 @@ use crate::plugins::loader::check_listing;
 use crate::plugins::plugin::Plugin;
 use crate::plugins::report::{LoadProblem, LoadReport, LoadWarning};
 use crate::plugins::resident_code::LoadedCode;
+use crate::plugins::run_blocking;
 use crate::plugins::state::ActivePlugin;
 use crate::server_connector::PolicyServerConnector;
 
@@ -309,7 +309,7 @@ impl Host {
     /// The worker does not start or does not answer.
     pub async fn compile_worker_sandbox(&self) -> Option<Result<&'static str, LoadError>> {
         let held = self.installed.shared.compiler.confinement().await?;
-        Some(held.map(Confinement::as_str))
+        Some(held.map(Confinement::as_str).map_err(LoadError::from))
     }
 
     /// Registers native tools. [`native_tool`](crate::native_tool) creates them.

@@ -75,6 +75,8 @@ pub use capability::http::registry::{RegistryClientError, RegistryHttp, registry
 pub use capability::kv::{EntryInfo, KvUsage, RedbStore, is_store_panic};
 pub use capability::process::guard::PROGRAM_GUARD;
 pub use conversation::ConversationTurn;
+pub use engine::compile::MAX_COMPONENT_BYTES;
+pub use engine::compile::worker::COMPILE_WORKER;
 pub use engine::heap::HeapTrimmer;
 pub use error::{HostError, LoadError};
 pub use explain::{CapabilityExplanation, Explanation, SettingExplanation};
@@ -84,7 +86,6 @@ pub use host::{Host, HostBuilder, PluginInfo};
 pub use native::{IntoToolResult, Json, Rendered};
 pub use openapi::{DocumentState, OpenApiInfo};
 pub use plugins::descriptor::PluginAbout;
-pub use plugins::file::MAX_COMPONENT_BYTES;
 pub use plugins::known_names::PolicyCheckReport;
 pub use plugins::loading::{LoadEvent, LoadListener};
 pub use plugins::reducers;
@@ -92,7 +93,6 @@ pub use plugins::report::{ChangeKind, LoadProblem, LoadReport, LoadWarning, Plug
 pub use plugins::resident_code::LoadedCode;
 pub use plugins::switches::FileSwitches;
 pub use plugins::watch::{WatchHandle, WatchOptions, WatchedFile};
-pub use plugins::worker::COMPILE_WORKER;
 pub use serde_json;
 pub use server_connector::saved_tools;
 pub use storage::audit::{AuditReader, FileAudit, Retention};

@@ -13,7 +13,6 @@ mod pipes;
 mod process_limit;
 mod programs;
 mod request;
-pub(crate) mod sandbox;
 pub(crate) mod server;
 
 use std::sync::Arc;

@@ -13,11 +13,8 @@ use toolbay_core::pipeline::memory::MemoryBudget;
 use toolbay_policy::limits::{HostLimits, MAX_MEMORY_BYTES};
 use wasmtime::component::Linker;
 
-use crate::capability;
-use crate::capability::state::GuestState;
-use crate::capability::{wasi_files, wasi_keyvalue};
+use crate::engine::compile::cache::{self, Cache};
 use crate::engine::{AsyncSupport, ByMetering, Engine, EngineError, EngineKind, Metering, Ticker};
-use crate::plugins::cache::{self, Cache};
 
 /// An engine with its linker, which all plugins share, and its compile cache.
 pub(crate) struct LinkedEngine<D: 'static> {

@@ -29,12 +29,12 @@ use crate::capability::state::GuestEngines;
 use crate::capability::{Services, link_all};
 use crate::engine::Metering;
 use crate::engine::admission::ConcurrencyLimiter;
+use crate::engine::compile::cache::CacheLimits;
+use crate::engine::compile::compiler::Compiler;
 use crate::engine::host_memory;
 use crate::engine::idle_instances::IdleInstances;
 use crate::error::HostError;
 use crate::openapi::OpenApiServices;
-use crate::plugins::cache;
-use crate::plugins::compiler::Compiler;
 use crate::plugins::descriptor::DescriptorCache;
 use crate::plugins::installed::InstalledPlugins;
 use crate::plugins::loading::LoadListener;
@@ -65,7 +65,7 @@ use super::{Host, call_policy};
 pub struct HostBuilder {
     policy: Policy,
     cache: Option<PathBuf>,
-    cache_limits: cache::CacheLimits,
+    cache_limits: CacheLimits,
     state: Option<PathBuf>,
     credentials: Option<PathBuf>,
     state_wait: Duration,
@@ -107,7 +107,7 @@ impl HostBuilder {
         Self {
             policy,
             cache: None,
-            cache_limits: cache::CacheLimits::default(),
+            cache_limits: CacheLimits::default(),
             state: None,
             credentials: None,
             state_wait: DEFAULT_STATE_WAIT,
@@ -153,7 +153,7 @@ impl HostBuilder {
     /// recently used entries are removed first and compiled again when they are needed.
     #[must_use]
     pub fn cache_limits(mut self, bytes: u64, age: Duration) -> Self {
-        self.cache_limits = cache::CacheLimits { bytes, age };
+        self.cache_limits = CacheLimits { bytes, age };
         self
     }
 

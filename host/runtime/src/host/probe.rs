@@ -20,8 +20,8 @@ use crate::engine::{AsyncSupport, EngineKind, Metering};
 use crate::error::LoadError;
 use crate::host::Host;
 use crate::plugins::code::{Code, ToolExports};
-use crate::plugins::compiler::run_blocking;
 use crate::plugins::plain_component::ExportPath;
+use crate::plugins::run_blocking;
 
 /// A component that exports the function `one`, which returns 1, and has a memory of one page.
 const COMPONENT: &[u8] =
@@ -83,7 +83,8 @@ impl Host {
     async fn compile_probe(&self, metering: Metering) -> Result<Arc<Code>, LoadError> {
         let shared = &self.installed.shared;
         let linked = Arc::clone(shared.engine(EngineKind { metering, async_support: AsyncSupport::Off })?);
-        let compiled = shared.compiler.compile(&linked, COMPONENT.to_vec()).await?;
+        let compiled =
+            shared.compiler.compile(&linked.engine, linked.cache.as_ref(), COMPONENT.to_vec()).await?;
         run_blocking(move || Ok(Arc::new(Code::link(&linked, &compiled.component)?))).await
     }
 }

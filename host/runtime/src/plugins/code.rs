@@ -1,4 +1,4 @@
-//! Compiles and links components, and queries their descriptions.
+//! Links components, and queries their descriptions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,8 +19,8 @@ use crate::capability::bindings::availability::ExportsAvailabilityPre;
 use crate::capability::bindings::reducers::ExportsReducersPre;
 use crate::capability::bindings::types::{ToolDef, ToolResult};
 use crate::capability::state::{GuestEngine, GuestState, WasiAccess};
+use crate::engine::Engine;
 use crate::engine::instance::{ContractBreach, GuestEntry, as_fault};
-use crate::engine::{self, Engine};
 use crate::error::LoadError;
 use crate::plugins::descriptor::Descriptor;
 use crate::plugins::missing_import;
@@ -148,41 +148,6 @@ pub(crate) struct Code {
     pub(crate) imports_filesystem: bool,
     /// The size of the mapped code, in bytes.
     pub(crate) bytes: u64,
-}
-
-/// Rejects bytes that are not a component.
-pub(crate) fn check_header(bytes: &[u8]) -> Result<(), LoadError> {
-    match bytes {
-        [] => Err(LoadError::NotAComponent("is empty")),
-        [0, b'a', b's', b'm', 0x0d, 0, 1, 0, ..] => Ok(()),
-        [0, b'a', b's', b'm', 1, 0, 0, 0, ..] => Err(LoadError::NotAComponent(
-            "is a core module, not a component: build it for wasm32-wasip2, or wrap it with `wasm-tools component new`",
-        )),
-        [0, b'a', b's', b'm', ..] => {
-            Err(LoadError::NotAComponent("is truncated, or of a WebAssembly version this host does not know"))
-        }
-        _ => Err(LoadError::NotAComponent("is not WebAssembly")),
-    }
-}
-
-/// Compiles a component. Takes seconds of CPU time for large components, and more for hostile ones. Only `compiler` and
-/// `worker` call it.
-pub(crate) fn compile(engine: &Engine, bytes: &[u8]) -> Result<Component, LoadError> {
-    Component::new(&engine.wasmtime, bytes).map_err(|error| compile_error(bytes, &error))
-}
-
-/// Compiles a component to the form that the cache stores. See [`compile`].
-pub(crate) fn precompile(engine: &Engine, bytes: &[u8]) -> Result<Vec<u8>, LoadError> {
-    engine.wasmtime.precompile_component(bytes).map_err(|error| compile_error(bytes, &error))
-}
-
-fn compile_error(bytes: &[u8], error: &wasmtime::Error) -> LoadError {
-    let features = engine::refused_features(bytes);
-    if features.is_empty() {
-        LoadError::Invalid(one_line(&format!("{error:#}"), MAX_REASON))
-    } else {
-        LoadError::UnsupportedFeature(features.join(", "))
-    }
 }
 
 impl Code {

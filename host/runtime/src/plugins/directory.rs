@@ -3,9 +3,11 @@
 //!
 //! A directory makes no decisions: [`crate::plugins::installed`] plans from its files and the policy.
 
+mod index;
 mod location;
 mod reading;
 
+pub(crate) use index::{DirectoryIndex, FileDigest};
 pub(crate) use location::PluginLocation;
 pub(crate) use reading::{FileReader, ReadFile};
 
@@ -18,7 +20,6 @@ use std::time::{Duration, Instant};
 use toolbay_state::digest::Digest;
 
 use crate::error::{HostError, LoadError};
-use crate::plugins::cache::{DirectoryIndex, FileDigest};
 use crate::plugins::file::{PendingChange, Stamp};
 use crate::plugins::loader::{Candidate, Loader, LockedComponent};
 use crate::plugins::state::{FileKey, PluginFile, PluginState};
@@ -102,7 +103,7 @@ pub(crate) fn list(
     let (policy, reads) = (&loader.services.policy, mode != ScanMode::ListOnly);
     let indexed = is_new && !matches!(mode, ScanMode::ListOnly | ScanMode::Full);
     let cache = loader.shared.engines.cache().filter(|_| indexed);
-    let index = cache.map(|cache| cache.index(location.path())).unwrap_or_default();
+    let index = cache.map(|cache| DirectoryIndex::load(cache, location.path())).unwrap_or_default();
     let of = |candidate: Candidate| {
         let stamp =
             reads.then(|| Stamp::from_component(&candidate.file, candidate.may_have_manifest)).flatten();

@@ -9,11 +9,10 @@ use std::time::{Duration, Instant, SystemTime};
 use serde::{Deserialize, Serialize};
 use toolbay_state::regular::open_regular;
 
+use crate::engine::compile::MAX_COMPONENT_BYTES;
 use crate::error::LoadError;
 use crate::plugins::plain_component;
 
-/// Maximum size of a component, in bytes. CPython has 18 MB.
-pub const MAX_COMPONENT_BYTES: u64 = 64 << 20;
 /// Maximum size of a component's `plugin.toml`, in bytes.
 const MAX_MANIFEST_BYTES: u64 = toolbay_core::tool::manifest::MAX_BYTES as u64;
 

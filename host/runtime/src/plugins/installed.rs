@@ -27,8 +27,9 @@ use toolbay_state::digest::Digest;
 
 use crate::capability::Services;
 use crate::error::LoadError;
-use crate::plugins::cache::DirectoryIndex;
-use crate::plugins::directory::{Directory, PluginLocation, ReadFile, ReadTask, ScanMode, list};
+use crate::plugins::directory::{
+    Directory, DirectoryIndex, PluginLocation, ReadFile, ReadTask, ScanMode, list,
+};
 use crate::plugins::loader::Loader;
 use crate::plugins::plugin::{HostResources, Plugin};
 use crate::plugins::report::{LoadProblem, LoadReport, LoadWarning};

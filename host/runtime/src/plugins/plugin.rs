@@ -12,15 +12,16 @@ use toolbay_state::digest::Digest;
 use crate::capability::files::{FolderHandles, ReadLog};
 use crate::capability::state::{GuestEngine, GuestEngines, GuestState};
 use crate::engine::admission::ConcurrencyLimiter;
+use crate::engine::compile::cache::CachedMetadata;
+use crate::engine::compile::compiler::{CompiledComponent, Compiler};
 use crate::engine::idle_instances::IdleInstances;
 use crate::engine::{ByMetering, EngineKind, Metering};
 use crate::error::LoadError;
-use crate::plugins::cache::CachedMetadata;
 use crate::plugins::code::Code;
-use crate::plugins::compiler::{CompiledComponent, Compiler, run_blocking};
 use crate::plugins::descriptor::{Descriptor, DescriptorCache};
 use crate::plugins::loading::{CompileProgress, LoadListener};
 use crate::plugins::resident_code::{CodeSlot, ResidentCode};
+use crate::plugins::run_blocking;
 
 /// The resources that all plugins of a host share.
 pub(crate) struct HostResources {
@@ -151,7 +152,7 @@ impl Plugin {
         let cached = run_blocking(move || {
             let linked = plugin.shared.engine(plugin.engine_kind(metering))?;
             let cached = linked.cache.as_ref().and_then(|cache| {
-                let hit: CachedMetadata = cache.get(&plugin.digest)?;
+                let hit: CachedMetadata<Descriptor> = cache.get(&plugin.digest)?;
                 let component = cache.code(&linked.engine, &plugin.digest, &hit)?;
                 Some((component, cache.code_file(&plugin.digest)))
             });
@@ -184,7 +185,7 @@ impl Plugin {
         let (shared, bytes) = (&self.shared, read.await?);
         let linked = Arc::clone(shared.engine(self.engine_kind(metering))?);
         let progress = CompileProgress::start(shared.listener.as_ref(), &self.id, self.bytes);
-        let compiled = shared.compiler.compile(&linked, bytes).await?;
+        let compiled = shared.compiler.compile(&linked.engine, linked.cache.as_ref(), bytes).await?;
         drop(progress);
         let plugin = Arc::clone(self);
         let store = run_blocking(move || {
@@ -199,7 +200,7 @@ impl Plugin {
     pub(crate) fn store_code(&self, compiled: CompiledComponent, code: Arc<Code>) {
         let cached = code.linked().cache.as_ref().and_then(|cache| {
             let stored =
-                compiled.serialized().and_then(|code| cache.put(&self.digest, &code, &self.descriptor));
+                compiled.serialized().and_then(|code| cache.put(&self.digest, &code, &*self.descriptor));
             stored
                 .inspect_err(|error| {
                     cache.warn_once("compiled code could not be cached: each start compiles it", error);

@@ -142,7 +142,7 @@ impl Host {
 fn store_indexes(installed: &InstalledPlugins) {
     let Some(cache) = installed.shared.engines.cache() else { return };
     for (dir, index) in installed.take_indexes() {
-        if let Err(error) = cache.put_index(&dir, &index) {
+        if let Err(error) = index.store(cache, &dir) {
             cache.warn_once(
                 "the index of plugin files could not be cached: each start reads every file",
                 &error,

@@ -25,9 +25,8 @@ use toolbay_policy::capability::program::SandboxMode;
 use super::guard::{GuardedGroup, ProgramGuard};
 use super::pipes::{self, PipeEnds, Pipes};
 use super::process_limit;
-use super::request::proc_fd_path;
-use super::sandbox::{self, Confinement, ProcessSandbox};
 use crate::capability::bindings::host::process::Completed;
+use crate::engine::process_sandbox::{self as sandbox, Confinement, ProcessSandbox, proc_fd_path};
 
 /// A program to start.
 pub(super) struct LaunchPlan {

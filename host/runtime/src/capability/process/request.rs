@@ -1,7 +1,7 @@
 //! From a guest's command to a launch plan, or to the reason for a refusal.
 
 use std::ffi::OsString;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use toolbay_policy::rule::GrantRule;
 
 use super::child::LaunchPlan;
 use super::programs::{ListedProgram, ProgramError};
-use super::sandbox::ProcessSandbox;
 use crate::capability::bindings::host::process::{Command, ProcessError};
 use crate::capability::files::{FileAccess, FileGrants, SharedProtectedPaths};
 use crate::capability::{Capabilities, ResolvedGrants};
+use crate::engine::process_sandbox::{FolderAccess, ProcessSandbox, SandboxFolder, open_path_handle};
 
 /// Maximum number of bytes of all arguments and variables: far below the kernel's limit. It also bounds the
 /// comparison with patterns, which is linear in them.
@@ -211,21 +211,6 @@ pub(super) fn open_program_folders(
     Ok(folders)
 }
 
-/// A folder or file that a program reaches in addition to the system's, by its opened handle.
-#[derive(Debug)]
-pub(super) struct SandboxFolder {
-    pub(super) handle: OwnedFd,
-    pub(super) access: FolderAccess,
-}
-
-/// The access of a program to a folder.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum FolderAccess {
-    Read,
-    Write,
-    Execute,
-}
-
 fn check_size(command: &Command) -> Result<(), ProcessError> {
     let texts =
         command.args.iter().chain([&command.program]).chain(command.env.iter().flat_map(|(k, v)| [k, v]));
@@ -278,15 +263,4 @@ fn tool_folders(files: Option<&FileGrants>) -> impl Iterator<Item = SandboxFolde
     all.filter_map(|(dir, access)| {
         Some(SandboxFolder { handle: dir.as_fd().try_clone_to_owned().ok()?, access })
     })
-}
-
-/// Opens an `O_PATH` handle, which identifies a file or folder but grants no access.
-pub(super) fn open_path_handle(path: &Path) -> Option<OwnedFd> {
-    use rustix::fs::{Mode, OFlags};
-    rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()
-}
-
-/// The path through which an open folder can be entered, so that it cannot be swapped.
-pub(super) fn proc_fd_path(folder: &OwnedFd) -> String {
-    format!("/proc/self/fd/{}", folder.as_raw_fd())
 }

@@ -18,9 +18,9 @@ use super::ProcessLauncher;
 use super::child::{LaunchPlan, RunningProgram, StartError};
 use super::programs::{ListedProgram, ProgramError};
 use super::request::open_program_folders;
-use super::sandbox::ProcessSandbox;
 use crate::capability::Services;
 use crate::capability::secrets::SecretStore;
+use crate::engine::process_sandbox::ProcessSandbox;
 
 /// Maximum number of concurrent servers, including those that are being stopped: as many as a policy can name.
 pub(super) const MAX_RUNNING: usize = 64;

@@ -12,13 +12,14 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use toolbay_state::digest::Digest;
+use toolbay_state::regular::read_regular;
 use wasmtime::CacheStore;
 
-use crate::engine::Engine;
-use crate::engine::engines::LinkedEngine;
-use crate::error::LoadError;
-use crate::plugins::code;
-use crate::plugins::file::read_component;
+use crate::engine::compile;
+use crate::engine::compile::CompileError;
+use crate::engine::compile::MAX_COMPONENT_BYTES;
+use crate::engine::compile::cache::Cache;
+use crate::engine::{Engine, EngineKind};
 
 /// The length of a key, a SHA-256, and of the size that follows it, in bytes.
 const KEY: usize = 32;
@@ -37,17 +38,22 @@ struct FunctionRecorder(Mutex<Vec<u8>>);
 
 impl CompiledFunctions {
     /// The functions of a base, which come from the cache, or are compiled now.
-    pub(crate) fn from_base(linked: &LinkedEngine, base: &Path) -> Result<Self, LoadError> {
-        let (base, _) = read_component(base)?;
-        let (digest, cache) = (Digest::of(&base), linked.cache.as_ref());
+    pub(crate) fn from_base(
+        kind: EngineKind,
+        cache: Option<&Cache>,
+        base: &Path,
+    ) -> Result<Self, CompileError> {
+        let base = read_regular(base, MAX_COMPONENT_BYTES)
+            .map_err(|error| CompileError::Host(format!("`{}` cannot be read: {error}", base.display())))?;
+        let digest = Digest::of(&base);
         let cached = cache.and_then(|cache| cache.functions(&digest)).and_then(Self::parse);
         if let Some(functions) = cached {
             return Ok(functions);
         }
         let recorder = Arc::new(FunctionRecorder::default());
-        precompile(linked, Arc::clone(&recorder) as _, &base)?;
+        precompile(kind, Arc::clone(&recorder) as _, &base)?;
         let bytes = std::mem::take(&mut *recorder.0.lock());
-        let damaged = || LoadError::Host("compiled functions are damaged".to_owned());
+        let damaged = || CompileError::Host("compiled functions are damaged".to_owned());
         let functions = Self::parse(bytes).ok_or_else(damaged)?;
         if let Some(Err(error)) = cache.map(|cache| cache.put_functions(&digest, &functions.bytes)) {
             tracing::warn!(error, "compiled functions could not be cached: each build compiles them");
@@ -56,8 +62,8 @@ impl CompiledFunctions {
     }
 
     /// Compiles a component with these functions.
-    pub(crate) fn precompile(self, linked: &LinkedEngine, component: &[u8]) -> Result<Vec<u8>, LoadError> {
-        precompile(linked, Arc::new(self), component)
+    pub(crate) fn precompile(self, kind: EngineKind, component: &[u8]) -> Result<Vec<u8>, CompileError> {
+        precompile(kind, Arc::new(self), component)
     }
 
     /// Reads functions in the form that the cache stores. `None`: they are damaged.
@@ -110,12 +116,12 @@ impl CacheStore for FunctionRecorder {
 }
 
 fn precompile(
-    linked: &LinkedEngine,
+    kind: EngineKind,
     functions: Arc<dyn CacheStore>,
     component: &[u8],
-) -> Result<Vec<u8>, LoadError> {
-    let engine = Engine::for_compiling_with(linked.engine.kind, functions);
-    code::precompile(&engine.map_err(|error| LoadError::Host(error.to_string()))?, component)
+) -> Result<Vec<u8>, CompileError> {
+    let engine = Engine::for_compiling_with(kind, functions);
+    compile::precompile(&engine.map_err(|error| CompileError::Host(error.to_string()))?, component)
 }
 
 #[cfg(test)]
@@ -123,9 +129,9 @@ mod tests {
     use toolbay_policy::limits::HostLimits;
 
     use super::*;
+    use crate::engine::compile::cache::CacheLimits;
     use crate::engine::engines::Engines;
-    use crate::engine::{AsyncSupport, EngineKind, Metering};
-    use crate::plugins::cache::CacheLimits;
+    use crate::engine::{AsyncSupport, Metering};
 
     /// A component with this data, and this code beside that of all.
     fn component(data: &str, code: &str) -> Vec<u8> {
@@ -144,12 +150,14 @@ mod tests {
         std::fs::write(&base, component("aaaa", "i32.const 1")).unwrap();
         let cache = dir.path().join("cache");
         let limits = (cache.as_path(), CacheLimits::default());
-        let engines = Engines::new(&HostLimits::default(), Metering::Fuel, Some(limits)).unwrap();
+        let engines =
+            Engines::<()>::new(&HostLimits::default(), Metering::Fuel, Some(limits), |_, _| Ok(())).unwrap();
         let kind = EngineKind { metering: Metering::Fuel, async_support: AsyncSupport::Off };
         let linked = engines.get_or_create(kind).unwrap();
         let plain = Engine::for_compiling(kind).unwrap();
         let with_base = |component: &[u8]| {
-            CompiledFunctions::from_base(linked, &base).unwrap().precompile(linked, component).unwrap()
+            let functions = CompiledFunctions::from_base(kind, linked.cache.as_ref(), &base).unwrap();
+            functions.precompile(kind, component).unwrap()
         };
         let functions = || {
             let files = std::fs::read_dir(&cache).unwrap().map(|entry| entry.unwrap().path());
@@ -161,7 +169,7 @@ mod tests {
         for (data, code) in [("aaaa", "i32.const 1"), ("bbbb", "i32.const 1"), ("bbbb", "i32.const 2")] {
             let other = component(data, code);
             let compiled = with_base(&other);
-            assert!(compiled == code::precompile(&plain, &other).unwrap(), "{data} {code}");
+            assert!(compiled == compile::precompile(&plain, &other).unwrap(), "{data} {code}");
             let (bytes, _) = functions();
             assert!(recorded.is_empty() || recorded == bytes, "{data} {code} adds functions");
             recorded = bytes;
@@ -172,7 +180,7 @@ mod tests {
         damaged[KEY + SIZE] ^= 1;
         std::fs::write(&file, &damaged).unwrap();
         let compiled = with_base(&component("bbbb", "i32.const 1"));
-        assert!(compiled == code::precompile(&plain, &component("bbbb", "i32.const 1")).unwrap());
+        assert!(compiled == compile::precompile(&plain, &component("bbbb", "i32.const 1")).unwrap());
         assert_ne!(functions().0, damaged, "damaged functions are compiled again");
     }
 

@@ -7,10 +7,7 @@
 //! Entries that were not used for long are removed, then the least recently used ones until the rest fits. A mapped
 //! file stays mapped after its removal, and a removed entry is compiled again, so removal is always safe.
 //!
-//! The cache also stores the file digests of each plugin directory ([`DirectoryIndex`]), and the functions of
-//! interpreters for builds ([`crate::plugins::compiled_functions`]).
-
-mod index;
+//! The cache also stores an index of each plugin directory, and the functions of interpreters for builds ([`super::compiled_functions`]).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 use std::time::{Duration, SystemTime};
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use toolbay_state::digest::Digest;
 use toolbay_state::private::{self, make_dir};
@@ -27,11 +25,8 @@ use wasmtime::component::Component;
 
 use crate::engine::Engine;
 use crate::engine::native;
-use crate::plugins::descriptor::Descriptor;
-use index::MAX_INDEX;
-pub(crate) use index::{DirectoryIndex, FileDigest};
 
-/// Increased when the meaning of the stored data changes.
+/// Increased when the meaning of the stored data changes, that of the descriptors included.
 const FORMAT: u32 = 8;
 /// Maximum size of a metadata file, in bytes.
 const MAX_METADATA: u64 = 16 << 20;
@@ -77,16 +72,16 @@ struct CacheEntryFiles {
 }
 
 #[derive(Serialize, Deserialize)]
-struct StoredMetadata {
+struct StoredMetadata<T> {
     format: u32,
     component: Digest,
     code: Digest,
-    descriptor: Descriptor,
+    descriptor: T,
 }
 
 /// The cached metadata of a component.
-pub(crate) struct CachedMetadata {
-    pub(crate) descriptor: Descriptor,
+pub(crate) struct CachedMetadata<T> {
+    pub(crate) descriptor: T,
     code_digest: Digest,
 }
 
@@ -163,10 +158,10 @@ impl Cache {
     }
 
     /// The metadata of a component; `None` if there is none that can be used.
-    pub(crate) fn get(&self, component: &Digest) -> Option<CachedMetadata> {
+    pub(crate) fn get<T: DeserializeOwned>(&self, component: &Digest) -> Option<CachedMetadata<T>> {
         let file = self.file(component, "json");
         let bytes = read_trusted(&file, MAX_METADATA)?;
-        let stored: StoredMetadata = serde_json::from_slice(&bytes).ok()?;
+        let stored: StoredMetadata<T> = serde_json::from_slice(&bytes).ok()?;
         if stored.format != FORMAT || stored.component != *component {
             return None;
         }
@@ -175,7 +170,7 @@ impl Cache {
     }
 
     /// Records that an entry is in use.
-    fn touch(&self, metadata: &Path) {
+    pub(crate) fn touch(&self, metadata: &Path) {
         let now = SystemTime::now();
         let Ok(file) = open_regular(metadata) else { return };
         let last = file.metadata().and_then(|meta| meta.modified()).unwrap_or(now);
@@ -185,11 +180,11 @@ impl Cache {
     }
 
     /// Maps the code of a component whose metadata [`Cache::get`] returned.
-    pub(crate) fn code(
+    pub(crate) fn code<T>(
         &self,
         engine: &Engine,
         component: &Digest,
-        hit: &CachedMetadata,
+        hit: &CachedMetadata<T>,
     ) -> Option<Component> {
         let path = self.code_file(component);
         let bytes = read_trusted(&path, u64::MAX)?;
@@ -211,13 +206,14 @@ impl Cache {
     ///
     /// # Errors
     /// The disk is full or the folder is gone. The host continues with the code in memory.
-    pub(crate) fn put(&self, component: &Digest, code: &[u8], descriptor: &Descriptor) -> Result<(), String> {
-        let stored = StoredMetadata {
-            format: FORMAT,
-            component: *component,
-            code: Digest::of(code),
-            descriptor: descriptor.clone(),
-        };
+    pub(crate) fn put(
+        &self,
+        component: &Digest,
+        code: &[u8],
+        descriptor: &impl Serialize,
+    ) -> Result<(), String> {
+        let stored =
+            StoredMetadata { format: FORMAT, component: *component, code: Digest::of(code), descriptor };
         let metadata = serde_json::to_vec(&stored).map_err(|e| e.to_string())?;
         // Code first: metadata without code must not exist. Files are replaced atomically, because others may have them
         // mapped.
@@ -252,49 +248,9 @@ impl Cache {
         Ok(())
     }
 
-    /// The index of a directory. If it cannot be used, logs a warning and returns an empty one, which the next write
-    /// replaces.
-    pub(crate) fn index(&self, dir: &Path) -> DirectoryIndex {
-        let (file, dir) = self.index_file(dir);
-        let Some(bytes) = read_trusted(&file, MAX_INDEX) else { return DirectoryIndex::default() };
-        match DirectoryIndex::parse(&bytes, &dir) {
-            Ok(index) => {
-                self.touch(&file);
-                index
-            }
-            Err(problem) => {
-                tracing::warn!(
-                    file = %file.display(), directory = %dir.display(),
-                    "the index of plugin files is not used because {problem}; every file is read"
-                );
-                DirectoryIndex::default()
-            }
-        }
-    }
-
-    /// Stores the index of a directory, if it changed.
-    ///
-    /// # Errors
-    /// The disk is full or the folder is not writable. The next start then reads each file.
-    pub(crate) fn put_index(&self, dir: &Path, index: &DirectoryIndex) -> Result<(), String> {
-        let (file, dir) = self.index_file(dir);
-        let bytes = index.to_bytes(&dir).map_err(|e| e.to_string())?;
-        let stored = private::read(&file, MAX_INDEX);
-        let is_stored = match &stored {
-            Ok(Some(stored)) => *stored == bytes,
-            Ok(None) => index.is_empty(),
-            Err(_) => false,
-        };
-        if is_stored {
-            return Ok(());
-        }
-        private::replace_unsynced(&file, &[&bytes]).map_err(|e| e.to_string())
-    }
-
-    /// The path of a directory's index, and the absolute path of the directory.
-    fn index_file(&self, dir: &Path) -> (PathBuf, PathBuf) {
-        let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_path_buf());
-        (self.file(&Digest::of(dir.as_os_str().as_encoded_bytes()), "index"), dir)
+    /// The file for the index of a directory, which has this absolute path.
+    pub(crate) fn index_file(&self, dir: &Path) -> PathBuf {
+        self.file(&Digest::of(dir.as_os_str().as_encoded_bytes()), "index")
     }
 
     /// Logs a failed write once: the next ones fail as well, and there may be thousands.
@@ -322,7 +278,7 @@ fn is_cache_file(stem: &str, kind: &str) -> bool {
 }
 
 /// Reads a cache file, and logs if it cannot be trusted.
-fn read_trusted(path: &Path, most: u64) -> Option<Vec<u8>> {
+pub(crate) fn read_trusted(path: &Path, most: u64) -> Option<Vec<u8>> {
     private::read(path, most)
         .inspect_err(|problem| tracing::warn!("a cache file is not used: {problem}"))
         .ok()?

@@ -8,7 +8,7 @@
 
 use wasmparser::{BinaryReaderError, FunctionBody, Operator, Parser, Payload};
 
-use crate::error::LoadError;
+use crate::engine::compile::CompileError;
 
 /// Maximum number of core modules and components at any depth. Real: 17.
 const MAX_PARTS: u64 = 256;
@@ -64,7 +64,7 @@ struct FunctionComplexity {
 ///
 /// # Errors
 /// The component exceeds a limit, which the error names.
-pub(crate) fn check(bytes: &[u8]) -> Result<(), LoadError> {
+pub(crate) fn check(bytes: &[u8]) -> Result<(), CompileError> {
     let mut seen = Complexity::default();
     let mut level = 0;
     for payload in Parser::new(0).parse_all(bytes) {
@@ -114,7 +114,7 @@ impl Complexity {
         Ok(())
     }
 
-    fn check_limits(&self) -> Result<(), LoadError> {
+    fn check_limits(&self) -> Result<(), CompileError> {
         let FunctionComplexity { body_bytes, locals, branches, flow, targets, nesting } = self.largest;
         for (found, most, what) in [
             (self.parts, MAX_PARTS, "modules and components"),
@@ -131,7 +131,7 @@ impl Complexity {
             (nesting, MAX_NESTING, "nested blocks"),
         ] {
             if found > most {
-                return Err(LoadError::TooComplex(format!("{found} {what}; at most {most} are compiled")));
+                return Err(CompileError::TooComplex(format!("{found} {what}; at most {most} are compiled")));
             }
         }
         Ok(())

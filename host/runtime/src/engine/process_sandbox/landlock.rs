@@ -9,8 +9,7 @@ use landlock::{
     make_bitflags,
 };
 
-use super::ProcessSandbox;
-use crate::capability::process::request::{FolderAccess, open_path_handle, proc_fd_path};
+use super::{FolderAccess, ProcessSandbox, open_path_handle, proc_fd_path};
 
 /// System folders of programs and libraries, which every program can read and execute.
 const SYSTEM_FOLDERS: &[&str] =

@@ -1,14 +1,14 @@
 //! Compiles components within limits, so that an expensive component does not stall others.
 //!
 //! Cranelift cannot be interrupted in a thread. Each component is therefore checked first (`complexity`), and few are
-//! compiled at once. If the embedder named a program for it ([`crate::HostBuilder::compile_worker`]), a separate
+//! compiled at once. If the embedder named a program for it (`HostBuilder::compile_worker`), a separate
 //! process compiles with limits on memory and CPU and a low priority. It is killed when its time is up or its caller
 //! gives up. This process runs the code that the worker sends, so the worker must be this program. The code is used
 //! only if its digest matches, and is mapped from a folder that only this user can enter.
 //!
 //! Without a worker, a thread compiles. After its time-out the thread continues, because nothing can stop it, and keeps
 //! its permit. Once such threads hold all permits, nothing more is compiled. With a base
-//! ([`crate::HostBuilder::compile_base`]), one thread reads or compiles the functions of the base, and another compiles
+//! (`HostBuilder::compile_base`), one thread reads or compiles the functions of the base, and another compiles
 //! the component with them.
 
 use std::fs::Permissions;
@@ -26,13 +26,13 @@ use toolbay_policy::limits::HostLimits;
 use toolbay_policy::quantity;
 use wasmtime::component::Component;
 
-use crate::capability::process::sandbox::Confinement;
 use crate::engine::Engine;
-use crate::engine::engines::LinkedEngine;
+use crate::engine::compile::CompileError;
+use crate::engine::compile::cache::Cache;
+use crate::engine::compile::compiled_functions::CompiledFunctions;
+use crate::engine::compile::{self, complexity, worker};
 use crate::engine::native;
-use crate::error::LoadError;
-use crate::plugins::compiled_functions::CompiledFunctions;
-use crate::plugins::{code, complexity, worker};
+use crate::engine::process_sandbox::Confinement;
 
 /// Stack size of a compile thread: the default of spawned threads, independent of the embedder's settings.
 pub(crate) const STACK: usize = 8 << 20;
@@ -101,24 +101,24 @@ impl Compiler {
         }
     }
 
-    /// Compiles a component that passed [`check`].
+    /// Compiles a component that passed [`check`]. The cache keeps the functions of the base.
     ///
     /// # Errors
     /// It is invalid, or it takes too much time or memory.
     pub(crate) async fn compile(
         &self,
-        linked: &Arc<LinkedEngine>,
+        engine: &Engine,
+        cache: Option<&Cache>,
         bytes: Vec<u8>,
-    ) -> Result<CompiledComponent, LoadError> {
-        let engine = &linked.engine;
+    ) -> Result<CompiledComponent, CompileError> {
         let permit = self.acquire_permit().await?;
         match (&self.base, &self.worker) {
             (Some(base), _) => {
-                let (this, base) = (Arc::clone(linked), base.clone());
-                let read = move || CompiledFunctions::from_base(&this, &base);
+                let (kind, cache, base) = (engine.kind, cache.cloned(), base.clone());
+                let read = move || CompiledFunctions::from_base(kind, cache.as_ref(), &base);
                 let functions = self.compile_in_thread(permit, read).await?;
-                let (this, permit) = (Arc::clone(linked), self.acquire_permit().await?);
-                let work = move || functions.precompile(&this, &bytes);
+                let permit = self.acquire_permit().await?;
+                let work = move || functions.precompile(kind, &bytes);
                 map_component(engine, self.compile_in_thread(permit, work).await?).await
             }
             (None, Some(program)) => {
@@ -127,7 +127,7 @@ impl Compiler {
             }
             (None, None) => {
                 let this = engine.clone();
-                let work = move || code::compile(&this, &bytes);
+                let work = move || compile::compile(&this, &bytes);
                 let component = self.compile_in_thread(permit, work).await?;
                 Ok(CompiledComponent { component, code: None })
             }
@@ -135,25 +135,25 @@ impl Compiler {
     }
 
     /// The sandbox of a worker, which is started to find out. `None` without a worker.
-    pub(crate) async fn confinement(&self) -> Option<Result<Confinement, LoadError>> {
+    pub(crate) async fn confinement(&self) -> Option<Result<Confinement, CompileError>> {
         Some(worker::confinement(self.worker.as_deref()?).await)
     }
 
     /// Waits for a permit, as long as other compilations still end.
-    async fn acquire_permit(&self) -> Result<CompilePermit, LoadError> {
+    async fn acquire_permit(&self) -> Result<CompilePermit, CompileError> {
         let mut acquire = pin!(Arc::clone(&self.permits).acquire_owned());
         let mut seen = self.completed.load(Ordering::Relaxed);
         loop {
             tokio::select! {
                 biased;
                 permit = &mut acquire => {
-                    let permit = permit.map_err(|e| LoadError::Host(e.to_string()))?;
+                    let permit = permit.map_err(|e| CompileError::Host(e.to_string()))?;
                     return Ok(CompilePermit { _permit: permit, completed: Arc::clone(&self.completed) });
                 }
                 () = tokio::time::sleep(self.timeout) => {
                     let completed = self.completed.load(Ordering::Relaxed);
                     if completed == seen {
-                        return Err(LoadError::CompileFailed(
+                        return Err(CompileError::Failed(
                             "compilations that exceeded `compile_timeout` are still running".to_owned(),
                         ));
                     }
@@ -166,8 +166,8 @@ impl Compiler {
     async fn compile_in_thread<T: Send + 'static>(
         &self,
         permit: CompilePermit,
-        compile: impl FnOnce() -> Result<T, LoadError> + Send + 'static,
-    ) -> Result<T, LoadError> {
+        compile: impl FnOnce() -> Result<T, CompileError> + Send + 'static,
+    ) -> Result<T, CompileError> {
         let (sender, receiver) = oneshot::channel();
         let run = move || {
             let compiled = compile();
@@ -180,10 +180,10 @@ impl Compiler {
             .name("toolbay-compile".to_owned())
             .stack_size(STACK)
             .spawn(run)
-            .map_err(|e| LoadError::Host(format!("the compile thread could not be started: {e}")))?;
+            .map_err(|e| CompileError::Host(format!("the compile thread could not be started: {e}")))?;
         match tokio::time::timeout(self.timeout, receiver).await {
             Ok(Ok(compiled)) => compiled,
-            Ok(Err(_)) => Err(LoadError::CompileFailed("the compiler failed; see the log".to_owned())),
+            Ok(Err(_)) => Err(CompileError::Failed("the compiler failed; see the log".to_owned())),
             Err(_) => Err(self.timeout_error()),
         }
     }
@@ -194,16 +194,16 @@ impl Compiler {
         program: &Path,
         bytes: Vec<u8>,
         permit: CompilePermit,
-    ) -> Result<Vec<u8>, LoadError> {
+    ) -> Result<Vec<u8>, CompileError> {
         let work = worker::compile_in_worker(program, (bytes, engine.kind), self.timeout, &self.warned);
         let code = tokio::time::timeout(self.timeout, work).await.map_err(|_| self.timeout_error())??;
         drop(permit);
         Ok(code)
     }
 
-    fn timeout_error(&self) -> LoadError {
+    fn timeout_error(&self) -> CompileError {
         let most = quantity::show_duration(self.timeout);
-        LoadError::CompileFailed(format!(
+        CompileError::Failed(format!(
             "it took longer than the limit `compile_timeout` of {most}; to raise it, write in the policy: [host] \
              compile_timeout = …"
         ))
@@ -214,27 +214,20 @@ impl Compiler {
 ///
 /// # Errors
 /// The bytes are not a component, or it is too complex.
-pub(crate) fn check(bytes: &[u8]) -> Result<(), LoadError> {
-    code::check_header(bytes)?;
+pub(crate) fn check(bytes: &[u8]) -> Result<(), CompileError> {
+    compile::check_header(bytes)?;
     complexity::check(bytes)
 }
 
-/// Runs CPU-bound or blocking work on tokio's blocking threads.
-pub(crate) async fn run_blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, LoadError> + Send + 'static,
-) -> Result<T, LoadError> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|e| Err(LoadError::Host(e.to_string())))
-}
-
 /// Maps the compiled code of a component.
-async fn map_component(engine: &Engine, code: Vec<u8>) -> Result<CompiledComponent, LoadError> {
+async fn map_component(engine: &Engine, code: Vec<u8>) -> Result<CompiledComponent, CompileError> {
     let engine = engine.clone();
-    run_blocking(move || {
+    let map = move || {
         let component = map_code(&engine, &code)
-            .map_err(|e| LoadError::Host(format!("the compiled code cannot be mapped: {e}")))?;
+            .map_err(|e| CompileError::Host(format!("the compiled code cannot be mapped: {e}")))?;
         Ok(CompiledComponent { component, code: Some(code) })
-    })
-    .await
+    };
+    tokio::task::spawn_blocking(map).await.unwrap_or_else(|e| Err(CompileError::Host(e.to_string())))
 }
 
 /// Removes folders with code that processes left behind when they were killed while they mapped it.

@@ -11,27 +11,41 @@ mod landlock;
 #[cfg(target_os = "linux")]
 mod seccomp;
 
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::process::Pid;
 use toolbay_policy::capability::program::Program;
 
-use super::request::SandboxFolder;
-
 /// The resources that one program can reach.
 #[derive(Debug)]
-pub(super) struct ProcessSandbox {
+pub(crate) struct ProcessSandbox {
     file: PathBuf,
     folders: Vec<SandboxFolder>,
     network: bool,
     chmod: bool,
 }
 
+/// A folder or file that a program reaches in addition to the system's, by its opened handle.
+#[derive(Debug)]
+pub(crate) struct SandboxFolder {
+    pub(crate) handle: OwnedFd,
+    pub(crate) access: FolderAccess,
+}
+
+/// The access of a program to a folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FolderAccess {
+    Read,
+    Write,
+    Execute,
+}
+
 /// The confinement of a program.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Confinement {
     /// The Landlock ABI version; 0: none.
-    pub(super) landlock: u32,
+    pub(crate) landlock: u32,
     pub(crate) seccomp: bool,
 }
 
@@ -41,7 +55,7 @@ impl Confinement {
     const MIN_LANDLOCK: u32 = 3;
 
     /// Returns why this does not satisfy `sandbox = "required"`.
-    pub(super) fn unmet_requirement(self) -> Option<String> {
+    pub(crate) fn unmet_requirement(self) -> Option<String> {
         if !self.seccomp {
             return Some("the kernel does not support seccomp filters".to_owned());
         }
@@ -68,7 +82,7 @@ impl Confinement {
 }
 
 impl ProcessSandbox {
-    pub(super) fn new(program: &Program, file: &Path, folders: Vec<SandboxFolder>) -> Self {
+    pub(crate) fn new(program: &Program, file: &Path, folders: Vec<SandboxFolder>) -> Self {
         Self { file: file.to_path_buf(), folders, network: program.network, chmod: program.chmod }
     }
 
@@ -78,7 +92,7 @@ impl ProcessSandbox {
     /// # Errors
     /// When a supported mechanism fails. An unsupported one is only missing from the result.
     #[cfg(target_os = "linux")]
-    pub(super) fn restrict_thread(&self, group: Option<Pid>) -> std::io::Result<Confinement> {
+    pub(crate) fn restrict_thread(&self, group: Option<Pid>) -> std::io::Result<Confinement> {
         drop_privileges()?;
         let landlock = landlock::restrict(self)?;
         let seccomp = seccomp::restrict(self, group, landlock)?;
@@ -86,7 +100,7 @@ impl ProcessSandbox {
     }
 
     #[cfg(not(target_os = "linux"))]
-    pub(super) fn restrict_thread(&self, _: Option<Pid>) -> std::io::Result<Confinement> {
+    pub(crate) fn restrict_thread(&self, _: Option<Pid>) -> std::io::Result<Confinement> {
         Ok(Confinement::default())
     }
 }
@@ -121,16 +135,27 @@ pub(crate) fn close_files_on_exec() {
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn close_files_on_exec() {}
 
-/// Restricts the calling thread so that the processes it starts cannot run any code; see [`super::child`]. `false`:
+/// Restricts the calling thread so that the processes it starts cannot run any code. `false`:
 /// the kernel cannot do it.
 #[cfg(target_os = "linux")]
-pub(super) fn freeze() -> std::io::Result<bool> {
+pub(crate) fn freeze() -> std::io::Result<bool> {
     seccomp::freeze()
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn freeze() -> std::io::Result<bool> {
+pub(crate) fn freeze() -> std::io::Result<bool> {
     Ok(false)
+}
+
+/// Opens an `O_PATH` handle, which identifies a file or folder but grants no access.
+pub(crate) fn open_path_handle(path: &Path) -> Option<OwnedFd> {
+    use rustix::fs::{Mode, OFlags};
+    rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()
+}
+
+/// The path through which an open folder can be entered, so that it cannot be swapped.
+pub(crate) fn proc_fd_path(folder: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", folder.as_raw_fd())
 }
 
 /// Drops the capabilities of a host that runs as root: mounting, loading modules, raw packets, tracing. Keeps access

@@ -22,14 +22,14 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt};
 use toolbay_policy::text::one_line;
 use toolbay_state::digest::Digest;
 
-use crate::capability::process::sandbox::{self, Confinement};
+use crate::engine::compile;
+use crate::engine::compile::CompileError;
+use crate::engine::compile::MAX_COMPONENT_BYTES;
+use crate::engine::compile::compiler::STACK;
+use crate::engine::process_sandbox::{self as sandbox, Confinement};
 use crate::engine::{AsyncSupport, Engine, EngineKind, Metering};
-use crate::error::LoadError;
-use crate::plugins::code;
-use crate::plugins::compiler::STACK;
-use crate::plugins::file::MAX_COMPONENT_BYTES;
 
-/// The argument that makes a program a compile worker; see [`run_worker`](crate::run_worker).
+/// The argument that makes a program a compile worker; see `run_worker`.
 pub const COMPILE_WORKER: &str = "compile-worker";
 
 /// Maximum address space of a worker, in bytes. SpiderMonkey (12 MB) takes 690 MiB with two threads, 430 MiB of them
@@ -89,7 +89,7 @@ pub(crate) async fn compile_in_worker(
     (component, engine): (Vec<u8>, EngineKind),
     timeout: Duration,
     warned: &Once,
-) -> Result<Vec<u8>, LoadError> {
+) -> Result<Vec<u8>, CompileError> {
     let (WorkerResponse { sandbox, answer }, code) = exchange(program, (component, engine), timeout).await?;
     if !sandbox.seccomp {
         warned.call_once(|| {
@@ -105,29 +105,29 @@ pub(crate) async fn compile_in_worker(
             let whole = code.len() as u64 == bytes && Digest::of(&code) == digest;
             if whole { Ok(code) } else { Err(worker_error("sent code that does not match its digest")) }
         }
-        CompileReply::Invalid(why) => Err(LoadError::Invalid(why)),
-        CompileReply::Feature(which) => Err(LoadError::UnsupportedFeature(which)),
-        CompileReply::Failed(why) => Err(LoadError::CompileFailed(why)),
+        CompileReply::Invalid(why) => Err(CompileError::Invalid(why)),
+        CompileReply::Feature(which) => Err(CompileError::UnsupportedFeature(which)),
+        CompileReply::Failed(why) => Err(CompileError::Failed(why)),
     }
 }
 
 /// Starts a worker only to find out its sandbox.
-pub(crate) async fn confinement(program: &Path) -> Result<Confinement, LoadError> {
+pub(crate) async fn confinement(program: &Path) -> Result<Confinement, CompileError> {
     let engine = EngineKind { metering: Metering::Fuel, async_support: AsyncSupport::Off };
     let said = tokio::time::timeout(MAX_START, exchange(program, (Vec::new(), engine), MAX_START)).await;
     let (said, _) = said.map_err(|_| worker_error("did not answer"))??;
     Ok(said.sandbox)
 }
 
-fn worker_error(what: &str) -> LoadError {
-    LoadError::CompileFailed(format!("the compile worker {what}"))
+fn worker_error(what: &str) -> CompileError {
+    CompileError::Failed(format!("the compile worker {what}"))
 }
 
 async fn exchange(
     program: &Path,
     (component, engine): (Vec<u8>, EngineKind),
     timeout: Duration,
-) -> Result<(WorkerResponse, Vec<u8>), LoadError> {
+) -> Result<(WorkerResponse, Vec<u8>), CompileError> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
     sandbox::close_files_on_exec();
     let mut child = tokio::process::Command::new(program)
@@ -140,11 +140,11 @@ async fn exchange(
         .stderr(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
-        .map_err(|e| LoadError::Host(format!("the compile worker does not start: {e}")))?;
+        .map_err(|e| CompileError::Host(format!("the compile worker does not start: {e}")))?;
     let (Some(mut stdin), Some(stdout), Some(stderr)) =
         (child.stdin.take(), child.stdout.take(), child.stderr.take())
     else {
-        return Err(LoadError::Host("the compile worker has no pipes".to_owned()));
+        return Err(CompileError::Host("the compile worker has no pipes".to_owned()));
     };
     let seconds = timeout.as_secs().saturating_add(1).saturating_mul(threads as u64);
     let request = CompileRequest { bytes: component.len() as u64, engine, memory: MAX_MEMORY, seconds };
@@ -233,13 +233,13 @@ fn compile_on_own_stack(component: &[u8], engine: EngineKind) -> std::io::Result
 
 fn compile(component: &[u8], engine: EngineKind) -> (CompileReply, Vec<u8>) {
     let answer = match Engine::for_compiling(engine) {
-        Ok(engine) => code::precompile(&engine, component),
-        Err(error) => Err(LoadError::Host(error.to_string())),
+        Ok(engine) => compile::precompile(&engine, component),
+        Err(error) => Err(CompileError::Host(error.to_string())),
     };
     match answer {
         Ok(code) => (CompileReply::Code { bytes: code.len() as u64, sha256: Digest::of(&code) }, code),
-        Err(LoadError::UnsupportedFeature(which)) => (CompileReply::Feature(which), Vec::new()),
-        Err(LoadError::Invalid(why)) => (CompileReply::Invalid(why), Vec::new()),
+        Err(CompileError::UnsupportedFeature(which)) => (CompileReply::Feature(which), Vec::new()),
+        Err(CompileError::Invalid(why)) => (CompileReply::Invalid(why), Vec::new()),
         Err(other) => (CompileReply::Failed(other.to_string()), Vec::new()),
     }
 }

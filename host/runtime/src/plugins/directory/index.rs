@@ -13,18 +13,20 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use toolbay_state::digest::Digest;
+use toolbay_state::private;
 
+use crate::engine::compile::cache::{Cache, read_trusted};
 use crate::plugins::file::Stamp;
 
 const MAGIC: &[u8; 8] = b"toolbay\0";
 /// Increased when the meaning of the stored data changes.
 const FORMAT: u32 = 2;
 /// Maximum size of an index, in bytes: as many files as a directory may have, with the longest names.
-pub(super) const MAX_INDEX: u64 = 8 << 20;
+const MAX_INDEX: u64 = 8 << 20;
 
 /// The stored form of an index.
 #[derive(Serialize, Deserialize)]
@@ -58,6 +60,46 @@ pub(crate) struct FileDigest {
 pub(crate) struct DirectoryIndex(BTreeMap<OsString, (Stamp, FileDigest)>);
 
 impl DirectoryIndex {
+    /// The index of a directory in the cache. If it cannot be used, logs a warning and returns an empty one, which the
+    /// next write replaces.
+    pub(crate) fn load(cache: &Cache, dir: &Path) -> Self {
+        let dir = absolute(dir);
+        let file = cache.index_file(&dir);
+        let Some(bytes) = read_trusted(&file, MAX_INDEX) else { return Self::default() };
+        match Self::parse(&bytes, &dir) {
+            Ok(index) => {
+                cache.touch(&file);
+                index
+            }
+            Err(problem) => {
+                tracing::warn!(
+                    file = %file.display(), directory = %dir.display(),
+                    "the index of plugin files is not used because {problem}; every file is read"
+                );
+                Self::default()
+            }
+        }
+    }
+
+    /// Stores the index of a directory in the cache, if it changed.
+    ///
+    /// # Errors
+    /// The disk is full or the folder is not writable. The next start then reads each file.
+    pub(crate) fn store(&self, cache: &Cache, dir: &Path) -> Result<(), String> {
+        let dir = absolute(dir);
+        let file = cache.index_file(&dir);
+        let bytes = self.to_bytes(&dir).map_err(|e| e.to_string())?;
+        let is_stored = match private::read(&file, MAX_INDEX) {
+            Ok(Some(stored)) => stored == bytes,
+            Ok(None) => self.0.is_empty(),
+            Err(_) => false,
+        };
+        if is_stored {
+            return Ok(());
+        }
+        private::replace_unsynced(&file, &[&bytes]).map_err(|e| e.to_string())
+    }
+
     /// The digest of a file, if its stamp is unchanged.
     pub(crate) fn get(&self, name: &OsStr, stamp: Option<Stamp>) -> Option<&FileDigest> {
         let (was, hashed) = self.0.get(name)?;
@@ -69,15 +111,11 @@ impl DirectoryIndex {
         self.0.insert(name, (stamp, hashed));
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// Encodes the index.
     ///
     /// # Errors
     /// None are expected: all parts can be encoded.
-    pub(super) fn to_bytes(&self, dir: &Path) -> Result<Vec<u8>, postcard::Error> {
+    fn to_bytes(&self, dir: &Path) -> Result<Vec<u8>, postcard::Error> {
         let mut files = Vec::with_capacity(self.0.len());
         for (name, (stamp, hashed)) in &self.0 {
             let (name, digest) = (name.as_bytes(), *hashed.digest.as_bytes());
@@ -95,7 +133,7 @@ impl DirectoryIndex {
     ///
     /// # Errors
     /// The reason why the index is invalid.
-    pub(super) fn parse(bytes: &[u8], dir: &Path) -> Result<Self, &'static str> {
+    fn parse(bytes: &[u8], dir: &Path) -> Result<Self, &'static str> {
         let (all, sum) = bytes.split_last_chunk::<32>().ok_or("it is truncated")?;
         let rest = all.strip_prefix(MAGIC).ok_or("it is not an index")?;
         let rest = rest.strip_prefix(&FORMAT.to_le_bytes()).ok_or("its format is unknown")?;
@@ -116,6 +154,10 @@ impl DirectoryIndex {
         };
         Ok(Self(stored.files.into_iter().map(file).collect()))
     }
+}
+
+fn absolute(dir: &Path) -> PathBuf {
+    std::path::absolute(dir).unwrap_or_else(|_| dir.to_path_buf())
 }
 
 #[cfg(test)]
