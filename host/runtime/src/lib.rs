@@ -32,6 +32,7 @@
 //!
 //! `examples/embed.rs` is a complete program. The host needs a tokio runtime with timers enabled, and Unix.
 
+mod backup;
 mod capability;
 mod conversation;
 mod engine;
@@ -69,6 +70,7 @@ mod pages {
     mod vendors {}
 }
 
+pub use backup::{BackupSummary, back_up, restore};
 pub use capability::clock::Clock;
 pub use capability::http::recorded::{RecordedHttp, RecordedRequest, RecordedResponse};
 pub use capability::http::registry::{RegistryClientError, RegistryHttp, registry_secret};
@@ -96,7 +98,6 @@ pub use plugins::watch::{WatchHandle, WatchOptions, WatchedFile};
 pub use serde_json;
 pub use server_connector::saved_tools;
 pub use storage::audit::{AuditReader, FileAudit, Retention};
-pub use storage::backup::{BackupSummary, back_up, restore};
 pub use storage::consent::{Agreement, FileConsents};
 pub use storage::held_updates::{HeldUpdate, HeldUpdates};
 pub use storage::output_store::FileOutputStore;

@@ -2,6 +2,7 @@
 
 pub(crate) mod availability;
 pub(crate) mod code;
+pub(crate) mod consent_gate;
 pub(crate) mod descriptor;
 pub(crate) mod directory;
 pub(crate) mod file;

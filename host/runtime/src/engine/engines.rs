@@ -2,8 +2,8 @@
 //! linker and its compile cache. Most hosts need only one. The others are created when a policy or a component first
 //! needs them.
 //!
-//! Compiled code runs only in the engine that it was compiled for, so it refers to its engine. The engines share the ticker, the CPU limiter and the concurrency limiter: a second engine adds pool slots
-//! but no parallel calls.
+//! Compiled code runs only in the engine that it was compiled for, so it refers to its engine. The engines share the
+//! ticker, the CPU limiter and the concurrency limiter: a second engine adds pool slots but no parallel calls.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -35,13 +35,14 @@ use crate::engine::host_memory;
 use crate::engine::idle_instances::IdleInstances;
 use crate::error::HostError;
 use crate::openapi::OpenApiServices;
+use crate::plugins::consent_gate::ConsentGate;
 use crate::plugins::descriptor::DescriptorCache;
 use crate::plugins::installed::InstalledPlugins;
 use crate::plugins::loading::LoadListener;
 use crate::plugins::plugin::HostResources;
 use crate::plugins::resident_code::ResidentCode;
 use crate::server_connector;
-use crate::storage::consent::{ConsentGate, FileConsents};
+use crate::storage::consent::FileConsents;
 use crate::storage::output_store::FileOutputStore;
 
 use super::running::SOURCE_WAIT;

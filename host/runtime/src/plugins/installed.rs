@@ -27,6 +27,7 @@ use toolbay_state::digest::Digest;
 
 use crate::capability::Services;
 use crate::error::LoadError;
+use crate::plugins::consent_gate::ConsentGate;
 use crate::plugins::directory::{
     Directory, DirectoryIndex, PluginLocation, ReadFile, ReadTask, ScanMode, list,
 };
@@ -34,7 +35,6 @@ use crate::plugins::loader::Loader;
 use crate::plugins::plugin::{HostResources, Plugin};
 use crate::plugins::report::{LoadProblem, LoadReport, LoadWarning};
 use crate::plugins::state::{ActivePlugin, PluginFile};
-use crate::storage::consent::ConsentGate;
 use changes::{new_events, plugin_changes, plugin_warnings};
 use plan::{RegistryPlan, awaited_plugins, collision_problems};
 use prepare::{MissingPlugin, Preparations};

@@ -30,6 +30,7 @@ use crate::engine::{AsyncSupport, EngineKind, Metering};
 use crate::error::LoadError;
 use crate::plugins::availability::{self, ToolCheck};
 use crate::plugins::code::Code;
+use crate::plugins::consent_gate::ConsentGate;
 use crate::plugins::descriptor::{Descriptor, ToolDescription};
 use crate::plugins::file::{Stamp, read_component};
 use crate::plugins::loading::CompileProgress;
@@ -41,7 +42,6 @@ use crate::plugins::reducer::PluginReducer;
 use crate::plugins::run_blocking;
 use crate::plugins::settings;
 use crate::plugins::tool::PluginTool;
-use crate::storage::consent::ConsentGate;
 
 /// Maximum number of tools that one warning names.
 const MAX_NAMED: usize = 3;

@@ -14,10 +14,10 @@ use toolbay_policy::name::PluginId;
 
 use crate::capability::Services;
 use crate::error::LoadError;
+use crate::plugins::consent_gate::{AskingPlugin, HeldVersion};
 use crate::plugins::loader::{DefinedPlugin, Loader};
 use crate::plugins::plugin::Plugin;
 use crate::plugins::state::{ActivePlugin, PreparedPlugin};
-use crate::storage::consent::{AskingPlugin, HeldVersion};
 
 /// Most plugins whose availability is checked at the same time.
 const MAX_CONCURRENT_PLUGINS: usize = 8;
