@@ -12,9 +12,9 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
+use toolbay_capabilities::kv::RedbStore;
 use toolbay_state::private;
 
-use crate::capability::kv::RedbStore;
 use crate::storage::consent::timestamp_now;
 
 /// Increased when the meaning of the stored data changes.

@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use toolbay_core::registry::Collision;
 use toolbay_distribution::lock::LockError;
 use toolbay_policy::name::{NameError, PluginId, ToolName};
-
-use crate::engine::EngineError;
-use crate::engine::compile::CompileError;
+use toolbay_sandbox::compile::CompileError;
+use toolbay_sandbox::engine::EngineError;
 
 /// The host itself failed.
 #[derive(Debug, thiserror::Error)]

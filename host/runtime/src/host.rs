@@ -12,6 +12,7 @@ use self::probe::CallProbe;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use toolbay_capabilities::http::OperatorNetworks;
 use toolbay_core::audit::call_log::CallLog;
 use toolbay_core::call::{ToolCall, TurnContext};
 use toolbay_core::pipeline::{CallPolicy, CallResult, Pipeline};
@@ -26,10 +27,9 @@ use toolbay_policy::capability::Capability;
 use toolbay_policy::capability::protected_paths::Protection;
 use toolbay_policy::name::{PluginId, ToolName};
 use toolbay_policy::{Policy, Profile};
+use toolbay_sandbox::process_sandbox::Confinement;
 use url::Url;
 
-use crate::capability::http::OperatorNetworks;
-use crate::engine::process_sandbox::Confinement;
 use crate::error::{HostError, LoadError};
 use crate::explain::{self, Explanation};
 use crate::openapi::OpenApiServices;

@@ -33,9 +33,7 @@
 //! `examples/embed.rs` is a complete program. The host needs a tokio runtime with timers enabled, and Unix.
 
 mod backup;
-mod capability;
 mod conversation;
-mod engine;
 mod error;
 mod explain;
 mod host;
@@ -71,15 +69,7 @@ mod pages {
 }
 
 pub use backup::{BackupSummary, back_up, restore};
-pub use capability::clock::Clock;
-pub use capability::http::recorded::{RecordedHttp, RecordedRequest, RecordedResponse};
-pub use capability::http::registry::{RegistryClientError, RegistryHttp, registry_secret};
-pub use capability::kv::{EntryInfo, KvUsage, RedbStore, is_store_panic};
-pub use capability::process::guard::PROGRAM_GUARD;
 pub use conversation::ConversationTurn;
-pub use engine::compile::MAX_COMPONENT_BYTES;
-pub use engine::compile::worker::COMPILE_WORKER;
-pub use engine::heap::HeapTrimmer;
 pub use error::{HostError, LoadError};
 pub use explain::{CapabilityExplanation, Explanation, SettingExplanation};
 pub use host::running::{RunningHost, SOURCE_WAIT};
@@ -103,6 +93,11 @@ pub use storage::held_updates::{HeldUpdate, HeldUpdates};
 pub use storage::output_store::FileOutputStore;
 pub use storage::stop_order::{FileStopOrder, StopOrder};
 pub use tokio_util::sync::CancellationToken;
+pub use toolbay_capabilities::clock::Clock;
+pub use toolbay_capabilities::http::recorded::{RecordedHttp, RecordedRequest, RecordedResponse};
+pub use toolbay_capabilities::http::registry::{RegistryClientError, RegistryHttp, registry_secret};
+pub use toolbay_capabilities::kv::{EntryInfo, KvUsage, RedbStore, is_store_panic};
+pub use toolbay_capabilities::process::guard::PROGRAM_GUARD;
 pub use toolbay_core as core;
 pub use toolbay_core::audit::call_log::{CallLog, CallQuery};
 pub use toolbay_core::call::approval::{ApprovalReply, ApprovalRequest, Approver, ArgumentsPreview};
@@ -128,6 +123,9 @@ pub use toolbay_policy as policy;
 pub use toolbay_policy::Policy;
 pub use toolbay_policy::name::PluginId;
 pub use toolbay_policy::session::SessionLimits;
+pub use toolbay_sandbox::compile::MAX_COMPONENT_BYTES;
+pub use toolbay_sandbox::compile::worker::COMPILE_WORKER;
+pub use toolbay_sandbox::heap::HeapTrimmer;
 pub use toolbay_state::private::DEFAULT_STATE_WAIT;
 pub use toolbay_state::regular::{open_regular, read_regular, read_regular_text};
 pub use toolbay_vendor as vendor;

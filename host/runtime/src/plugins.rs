@@ -1,6 +1,7 @@
 //! Plugins: their files and the file states ([`state`]), their code and their tools.
 
 pub(crate) mod availability;
+pub(crate) mod bindings;
 pub(crate) mod code;
 pub(crate) mod consent_gate;
 pub(crate) mod descriptor;

@@ -9,14 +9,14 @@ use rustix::process::{Resource, getrlimit};
 use serde_json::json;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
+use toolbay_capabilities::Capabilities;
+use toolbay_capabilities::state::{GuestState, WasiAccess};
 use toolbay_core::call::invoke::Failure;
 use toolbay_policy::name::PluginId;
 use toolbay_policy::quantity::show_bytes;
+use toolbay_sandbox::engine::{AsyncSupport, EngineKind, Metering};
+use toolbay_sandbox::instance::GuestEntry;
 
-use crate::capability::Capabilities;
-use crate::capability::state::{GuestState, WasiAccess};
-use crate::engine::instance::GuestEntry;
-use crate::engine::{AsyncSupport, EngineKind, Metering};
 use crate::error::LoadError;
 use crate::host::Host;
 use crate::plugins::code::{Code, ToolExports};

@@ -8,6 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
+use toolbay_capabilities::http::NetError;
+use toolbay_capabilities::http::service::{self, ServiceGrants};
+use toolbay_capabilities::{Grantee, ResolvedGrants, Services};
 use toolbay_openapi::ServiceRequest;
 use toolbay_policy::capability::net::NetRule;
 use toolbay_policy::limits::CallLimits;
@@ -18,10 +21,6 @@ use toolbay_state::digest::Digest;
 use toolbay_state::private;
 use toolbay_state::regular::read_regular;
 use url::Url;
-
-use crate::capability::http::NetError;
-use crate::capability::http::service::{self, ServiceGrants};
-use crate::capability::{Grantee, ResolvedGrants, Services};
 
 /// Maximum size of a document, in bytes. The parser has the same limit.
 pub(crate) const MAX_BYTES: u64 = 32 << 20;

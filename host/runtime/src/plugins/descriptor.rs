@@ -12,6 +12,7 @@ pub(crate) use cache::DescriptorCache;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use toolbay_capabilities::bindings::types;
 use toolbay_core::output::untrusted;
 use toolbay_core::tool::definition_text;
 use toolbay_core::tool::json;
@@ -21,12 +22,11 @@ use toolbay_core::tool::{Keywords, ToolDef, ToolSource, ToolTraits};
 use toolbay_policy::capability::{Capability, CapabilityKind};
 use toolbay_policy::name::{PluginId, QualifiedName, ToolName};
 use toolbay_policy::text::{first_hidden, one_line};
+use toolbay_sandbox::engine::AsyncSupport;
 
-use crate::capability::bindings::about::exports::toolbay::plugin::about::PluginInfo;
-use crate::capability::bindings::reducers::exports::toolbay::plugin::reducers::ReducerDef;
-use crate::capability::bindings::types;
-use crate::engine::AsyncSupport;
 use crate::error::LoadError;
+use crate::plugins::bindings::about::exports::toolbay::plugin::about::PluginInfo;
+use crate::plugins::bindings::reducers::exports::toolbay::plugin::reducers::ReducerDef;
 use crate::plugins::plain_component::ToolEntryPoint;
 use crate::plugins::prompts_and_resources;
 

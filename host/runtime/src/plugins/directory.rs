@@ -10,14 +10,13 @@ mod reading;
 pub(crate) use index::{DirectoryIndex, FileDigest};
 pub(crate) use location::PluginLocation;
 pub(crate) use reading::{FileReader, ReadFile};
+use toolbay_state::digest::Digest;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-use toolbay_state::digest::Digest;
 
 use crate::error::{HostError, LoadError};
 use crate::plugins::file::{PendingChange, Stamp};

@@ -7,9 +7,9 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
+use toolbay_sandbox::compile::MAX_COMPONENT_BYTES;
 use toolbay_state::regular::open_regular;
 
-use crate::engine::compile::MAX_COMPONENT_BYTES;
 use crate::error::LoadError;
 use crate::plugins::plain_component;
 

@@ -19,13 +19,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::runtime::Handle;
+use toolbay_capabilities::Services;
 use toolbay_core::registry::event::HostEvent;
 use toolbay_core::registry::{Registry, ViewDefaults};
 use toolbay_policy::Policy;
 use toolbay_policy::name::PluginId;
 use toolbay_state::digest::Digest;
 
-use crate::capability::Services;
 use crate::error::LoadError;
 use crate::plugins::consent_gate::ConsentGate;
 use crate::plugins::directory::{

@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
+use toolbay_capabilities::Capabilities;
+use toolbay_capabilities::state::{GuestState, WasiAccess};
 use toolbay_core::call::fault::{Fault, FaultKind};
 use toolbay_policy::limits::{CallLimits, HostLimits};
+use toolbay_sandbox::circuit_breaker::CircuitBreaker;
+use toolbay_sandbox::engine::Metering;
+use toolbay_sandbox::instance::{ContractBreach, GuestEntry, as_fault};
 use wasmtime::Store;
 
-use crate::capability::Capabilities;
-use crate::capability::state::{GuestState, WasiAccess};
-use crate::engine::Metering;
-use crate::engine::circuit_breaker::CircuitBreaker;
-use crate::engine::instance::{ContractBreach, GuestEntry, as_fault};
 use crate::plugins::code::Code;
 use crate::plugins::plugin::Plugin;
 

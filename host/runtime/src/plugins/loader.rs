@@ -10,6 +10,8 @@ use std::sync::Arc;
 pub(crate) use candidates::{Candidate, LockedComponent, candidates, check_listing};
 
 use parking_lot::Mutex;
+use toolbay_capabilities::files::FileGrants;
+use toolbay_capabilities::{GrantsByProfile, ResolvedGrants, Services};
 use toolbay_core::registry::{Bundle, CallSettings, ReducerEntry, ToolAvailability, ToolEntry, ToolFlags};
 use toolbay_core::tool::client_compat;
 use toolbay_core::tool::prompts_and_resources::PromptsAndResources;
@@ -20,13 +22,11 @@ use toolbay_policy::limits::CallLimits;
 use toolbay_policy::name::{PluginId, ToolName};
 use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_policy::{Grants, Policy, ReducerBinding};
+use toolbay_sandbox::circuit_breaker::CircuitBreaker;
+use toolbay_sandbox::compile::{MAX_COMPONENT_BYTES, compiler};
+use toolbay_sandbox::engine::{AsyncSupport, EngineKind, Metering};
 use toolbay_state::digest::Digest;
 
-use crate::capability::files::FileGrants;
-use crate::capability::{GrantsByProfile, ResolvedGrants, Services};
-use crate::engine::circuit_breaker::CircuitBreaker;
-use crate::engine::compile::{MAX_COMPONENT_BYTES, compiler};
-use crate::engine::{AsyncSupport, EngineKind, Metering};
 use crate::error::LoadError;
 use crate::plugins::availability::{self, ToolCheck};
 use crate::plugins::code::Code;

@@ -5,17 +5,17 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use arc_swap::Guard;
+use toolbay_capabilities::files::{FolderHandles, ReadLog};
+use toolbay_capabilities::state::{GuestEngine, GuestEngines, GuestState};
 use toolbay_core::tool::{PluginOrigin, ToolSource};
 use toolbay_policy::name::PluginId;
+use toolbay_sandbox::admission::ConcurrencyLimiter;
+use toolbay_sandbox::compile::cache::CachedMetadata;
+use toolbay_sandbox::compile::compiler::{CompiledComponent, Compiler};
+use toolbay_sandbox::engine::{ByMetering, EngineKind, Metering};
+use toolbay_sandbox::idle_instances::IdleInstances;
 use toolbay_state::digest::Digest;
 
-use crate::capability::files::{FolderHandles, ReadLog};
-use crate::capability::state::{GuestEngine, GuestEngines, GuestState};
-use crate::engine::admission::ConcurrencyLimiter;
-use crate::engine::compile::cache::CachedMetadata;
-use crate::engine::compile::compiler::{CompiledComponent, Compiler};
-use crate::engine::idle_instances::IdleInstances;
-use crate::engine::{ByMetering, EngineKind, Metering};
 use crate::error::LoadError;
 use crate::plugins::code::Code;
 use crate::plugins::descriptor::{Descriptor, DescriptorCache};

@@ -6,8 +6,8 @@ use toolbay_core::audit::edits::describe_edits;
 use toolbay_core::audit::{ActionRecord, MAX_REASON};
 use toolbay_core::registry::event::HostEvent;
 use toolbay_policy::Policy;
+use toolbay_sandbox::host_memory;
 
-use crate::engine::host_memory;
 use crate::error::HostError;
 use crate::host::{Host, call_policy};
 use crate::plugins::directory::{FileReader, ScanMode};

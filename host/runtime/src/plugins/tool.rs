@@ -3,6 +3,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use toolbay_capabilities::bindings::types::ToolResult;
+use toolbay_capabilities::invoke::NestedCallAccess;
+use toolbay_capabilities::state::{GuestState, WasiAccess};
+use toolbay_capabilities::{CallTimes, Capabilities, Grantee, GrantsByProfile, invoke};
 use toolbay_core::call::fault::{Fault, FaultKind};
 use toolbay_core::call::invoke::nested::{InvokeGrant, ToolCaller};
 use toolbay_core::call::invoke::{BoxFuture, Failure, Invoke, ToolOutcome};
@@ -10,17 +14,13 @@ use toolbay_core::call::{AdmittedCall, CallContext};
 use toolbay_core::tool::content::ToolOutput;
 use toolbay_policy::limits::{CallLimits, Usage};
 use toolbay_policy::name::ToolName;
+use toolbay_sandbox::admission::{FairPermit, LentPermit};
+use toolbay_sandbox::circuit_breaker::CircuitBreaker;
+use toolbay_sandbox::engine::{AsyncSupport, Metering};
+use toolbay_sandbox::idle_instances::{InstanceKey, UsedInstance};
+use toolbay_sandbox::instance::GuestEntry;
 use wasmtime::Store;
 
-use crate::capability::bindings::types::ToolResult;
-use crate::capability::invoke::NestedCallAccess;
-use crate::capability::state::{GuestState, WasiAccess};
-use crate::capability::{CallTimes, Capabilities, Grantee, GrantsByProfile, invoke};
-use crate::engine::admission::{FairPermit, LentPermit};
-use crate::engine::circuit_breaker::CircuitBreaker;
-use crate::engine::idle_instances::{InstanceKey, UsedInstance};
-use crate::engine::instance::GuestEntry;
-use crate::engine::{AsyncSupport, Metering};
 use crate::error::LoadError;
 use crate::plugins::code::{Code, ContractTools, ToolExports};
 use crate::plugins::memory_estimate::MemoryEstimate;

@@ -1,14 +1,13 @@
 //! Converts tool results between the types of the contract and those of the host.
 
 use serde_json::value::RawValue;
+use toolbay_capabilities::bindings::types;
+use toolbay_capabilities::invoke::error_to_guest;
 use toolbay_core::tool::content::{
     Blob, BlockAnnotations, BlockBody, ContentBlock, EmbeddedResource, ErrorCode, ResourceBody, ResourceLink,
     Role, ToolError, ToolOutput, ToolResult,
 };
 use toolbay_core::tool::json;
-
-use crate::capability::bindings::types;
-use crate::capability::invoke::error_to_guest;
 
 /// The size of a guest's result, in bytes.
 pub(crate) fn size_of(answer: &types::ToolResult) -> u64 {

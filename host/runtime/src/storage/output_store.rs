@@ -21,10 +21,9 @@ use toolbay_core::call::invoke::BoxFuture;
 use toolbay_core::session::output_store::{
     MAX_ALL_TEXTS, MAX_TEXTS, OutputId, OutputQuota, OutputStore, SaveError, SavedOutput, SavedText,
 };
+use toolbay_sandbox::blocking::{BlockingError, HostThreads};
 use toolbay_state::digest::Digest;
 use toolbay_state::private;
-
-use crate::engine::blocking::{BlockingError, HostThreads};
 
 /// Maximum length of a file's first line, in bytes: two names and a few flags.
 const MAX_HEADER: u64 = 4 << 10;

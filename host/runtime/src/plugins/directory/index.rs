@@ -16,10 +16,10 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use toolbay_sandbox::compile::cache::{Cache, read_trusted};
 use toolbay_state::digest::Digest;
 use toolbay_state::private;
 
-use crate::engine::compile::cache::{Cache, read_trusted};
 use crate::plugins::file::Stamp;
 
 const MAGIC: &[u8; 8] = b"toolbay\0";

@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use futures_util::stream::{self, StreamExt as _};
 use tokio::runtime::Handle;
+use toolbay_capabilities::Services;
 use toolbay_policy::consent::AskingVersion;
 use toolbay_policy::name::PluginId;
 
-use crate::capability::Services;
 use crate::error::LoadError;
 use crate::plugins::consent_gate::{AskingPlugin, HeldVersion};
 use crate::plugins::loader::{DefinedPlugin, Loader};
