@@ -219,9 +219,9 @@ pub struct Capabilities {
     /// The operator's settings for the plugin.
     pub config: Arc<BTreeMap<String, String>>,
     /// The quota of log lines. The host logs the number of dropped lines when the entry ends.
-    pub log: EventQuota,
+    pub(crate) log: EventQuota,
     /// The quota of progress events.
-    pub progress: EventQuota,
+    pub(crate) progress: EventQuota,
     /// The network use so far.
     pub(crate) network_usage: http::NetworkUsage,
     pub(crate) programs_started: u32,

@@ -14,8 +14,8 @@ mod lent_permit;
 
 use std::time::Duration;
 
-pub(crate) use self::fair_semaphore::{FairPermit, FairSemaphore};
-pub(crate) use self::lent_permit::LentPermit;
+pub use self::fair_semaphore::{FairPermit, FairSemaphore};
+pub use self::lent_permit::LentPermit;
 
 use tokio_util::sync::CancellationToken;
 use toolbay_core::call::fault::{Fault, FaultKind};

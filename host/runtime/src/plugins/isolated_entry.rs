@@ -54,8 +54,8 @@ impl IsolatedEntry {
             self.plugin.code(Metering::from_limits(limits)).await.map_err(|e| failed(e.to_string()))?;
         let _run_permit = self.plugin.shared.concurrency.acquire(id, limits.concurrency, &cancel).await?;
         let permit = self.breaker.try_acquire()?;
-        let sealed = Capabilities::sealed(id.clone(), Arc::clone(limits));
-        let capabilities = Capabilities { config: Arc::clone(&self.config), ..sealed };
+        let mut capabilities = Capabilities::sealed(id.clone(), Arc::clone(limits));
+        capabilities.config = Arc::clone(&self.config);
         let state =
             GuestState::new(WasiAccess::Isolated, limits, capabilities).map_err(|e| failed(e.to_string()))?;
         let entry = GuestEntry { engine: code.engine(), plugin: id, limits, cancel: &cancel };

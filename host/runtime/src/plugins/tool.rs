@@ -307,14 +307,12 @@ impl PluginTool {
             limits: Arc::clone(&self.limits),
             ctx: Some(Arc::clone(ctx)),
         };
-        let capabilities = Capabilities {
-            times: Some(CallTimes { began, deadline: self.deadline(ctx, began) }),
-            files: (granted.files.as_ref())
-                .map(|f| f.for_call(&self.plugin.shared.reads, session, &self.limits)),
-            config: Arc::clone(&self.config),
-            nested_calls: caller,
-            ..Capabilities::new(who)
-        };
+        let files = granted.files.as_ref();
+        let mut capabilities = Capabilities::new(who);
+        capabilities.times = Some(CallTimes { began, deadline: self.deadline(ctx, began) });
+        capabilities.files = files.map(|f| f.for_call(&self.plugin.shared.reads, session, &self.limits));
+        capabilities.config = Arc::clone(&self.config);
+        capabilities.nested_calls = caller;
         GuestState::new(access, &self.limits, capabilities)
     }
 
