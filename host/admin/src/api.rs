@@ -88,9 +88,9 @@ async fn server(State(control): State<ServerControl>) -> Response {
 }
 
 async fn metrics(State(control): State<ServerControl>) -> Response {
-    match control.admin().map(|admin| &admin.metrics) {
-        Some(metrics) => {
-            ([(CONTENT_TYPE, metrics.content_type)], (metrics.text)(control.host())).into_response()
+    match control.admin() {
+        Some(admin) => {
+            ([(CONTENT_TYPE, admin.metrics_type)], (admin.metrics)(control.host())).into_response()
         }
         None => {
             let message = "metrics are off; the table [admin] of the policy switches them on";
