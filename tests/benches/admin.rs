@@ -12,13 +12,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
-use toolbay::core::audit::observer::ObservedAudit;
+use toolbay::core::audit::observer::{AuditObserver, ObservedAudit};
 use toolbay::core::call::invoke::BoxFuture;
 use toolbay::core::tool::content::ToolOutput;
 use toolbay::{FileStopOrder, native_tool};
 use toolbay_admin::files::{GrantError, HeldPlugin, OperatorFiles};
 use toolbay_admin::server::AdminServer;
 use toolbay_admin::{AdminState, ServerControl, ServerTransport};
+use toolbay_telemetry::Metrics;
 
 use crate::figures::{keep, median, print_table, rounds};
 use crate::library::LibraryBench;
@@ -73,8 +74,10 @@ impl AdminBench {
         .unwrap();
         std::fs::set_permissions(&tokens, std::fs::Permissions::from_mode(0o600)).unwrap();
         let policy = "[admin]\nlisten = \"127.0.0.1:0\"\ntokens = \"admin.toml\"\n";
-        let state = AdminState::default();
-        let observers = state.observers();
+        let metrics = Arc::new(Metrics::new());
+        let shown = Arc::clone(&metrics);
+        let state = AdminState::new(toolbay_telemetry::CONTENT_TYPE, move |host| shown.to_text(host));
+        let observers: Vec<Arc<dyn AuditObserver>> = vec![metrics, state.observer()];
         let library = LibraryBench::of(guest_artifacts::BENCH_ECHO, policy, folder, |builder| {
             builder.wrap_audit(|audit| Arc::new(ObservedAudit::new(audit, observers)))
         });

@@ -1,4 +1,4 @@
-//! The baseline: wasmtime alone, with the settings of `host/runtime/src/engine.rs`.
+//! The baseline: wasmtime alone, with the settings of `host/sandbox/src/engine.rs`.
 
 use std::num::NonZeroUsize;
 

@@ -89,9 +89,10 @@ async fn server(State(control): State<ServerControl>) -> Response {
 }
 
 async fn metrics(State(control): State<ServerControl>) -> Response {
-    match control.admin().map(|admin| &admin.metrics) {
-        Some(metrics) => ([(CONTENT_TYPE, toolbay_telemetry::CONTENT_TYPE)], metrics.to_text(control.host()))
-            .into_response(),
+    match control.admin() {
+        Some(admin) => {
+            ([(CONTENT_TYPE, admin.metrics_type)], (admin.metrics)(control.host())).into_response()
+        }
         None => {
             let message = "metrics are off; the table [admin] of the policy switches them on";
             ApiError::new(StatusCode::NOT_FOUND, "metrics_off", message).into_response()

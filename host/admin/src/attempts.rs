@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
+use toolbay_state::digest::Digest;
 
-use crate::tokens::{MAX_TOKENS, TokenHash};
+use crate::tokens::MAX_TOKENS;
 
 /// The time in which an address, or all of them, have their attempts. All of them may come at once.
 const BURST: Duration = Duration::from_secs(60);
@@ -30,7 +31,7 @@ pub(crate) struct AttemptLimiter {
 
 #[derive(Debug, Default)]
 struct AttemptState {
-    accepted: HashSet<TokenHash>,
+    accepted: HashSet<Digest>,
     in_all: AttemptBudget,
     /// The budget of the first attempts of addresses.
     first: AttemptBudget,
@@ -69,7 +70,7 @@ impl AttemptLimiter {
     ///
     /// # Errors
     /// There were too many attempts. The error is the time until the next one, which is not counted.
-    pub(crate) fn begin(&self, hash: &TokenHash, client: Option<IpAddr>) -> Result<(), Duration> {
+    pub(crate) fn begin(&self, hash: &Digest, client: Option<IpAddr>) -> Result<(), Duration> {
         let now = Instant::now();
         let mut state = self.state.lock();
         if state.accepted.contains(hash) {
@@ -96,12 +97,12 @@ impl AttemptLimiter {
     }
 
     /// Notes whether a token was accepted.
-    pub(crate) fn end(&self, hash: &TokenHash, is_accepted: bool) {
+    pub(crate) fn end(&self, hash: &Digest, is_accepted: bool) {
         let accepted = &mut self.state.lock().accepted;
         if !is_accepted {
             accepted.remove(hash);
         } else if accepted.len() < MAX_TOKENS {
-            accepted.insert(hash.clone());
+            accepted.insert(*hash);
         }
     }
 }
@@ -123,7 +124,7 @@ mod tests {
     }
 
     fn guess(attempts: &AttemptLimiter, client: Option<IpAddr>) -> bool {
-        let hash = TokenHash::of(b"guess");
+        let hash = Digest::of(b"guess");
         let begun = attempts.begin(&hash, client).is_ok();
         if begun {
             attempts.end(&hash, false);
@@ -151,7 +152,7 @@ mod tests {
         for last in 1..30 {
             while guess(&attempts, address(last)) {}
         }
-        assert!(attempts.begin(&TokenHash::of(b"own"), address(200)).is_ok());
+        assert!(attempts.begin(&Digest::of(b"own"), address(200)).is_ok());
     }
 
     #[tokio::test(start_paused = true)]
@@ -164,7 +165,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_token_that_was_accepted_before_is_no_guess_until_it_is_removed() {
         let attempts = AttemptLimiter::default();
-        let own = TokenHash::of(b"own");
+        let own = Digest::of(b"own");
         assert!(attempts.begin(&own, address(1)).is_ok());
         attempts.end(&own, true);
         while guess(&attempts, address(1)) {}

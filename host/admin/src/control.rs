@@ -51,35 +51,41 @@ pub struct ServerInfo {
 }
 
 /// What a server with an admin listener collects for it. Cheap to clone; clones share it.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone)]
 pub struct AdminState {
-    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) metrics_type: &'static str,
+    pub(crate) metrics: Arc<dyn Fn(&Host) -> String + Send + Sync>,
     pub(crate) history: Arc<CallHistory>,
     pub(crate) questions: Questions,
 }
 
+impl fmt::Debug for AdminState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AdminState")
+    }
+}
+
 impl AdminState {
+    /// Collects calls and questions from now on. `metrics` writes the metrics of the host, of this type.
+    #[must_use]
+    pub fn new(
+        content_type: &'static str,
+        metrics: impl Fn(&Host) -> String + Send + Sync + 'static,
+    ) -> Self {
+        let metrics = MetricsPage { content_type, text: Arc::new(metrics) };
+        Self { metrics, history: Arc::default(), questions: Questions::default() }
+    }
+
     /// What observes the audit of the host.
     #[must_use]
-    pub fn observers(&self) -> Vec<Arc<dyn AuditObserver>> {
-        vec![Arc::clone(&self.metrics) as _, Arc::clone(&self.history) as _]
+    pub fn observer(&self) -> Arc<dyn AuditObserver> {
+        Arc::clone(&self.history) as _
     }
 
     /// What asks operators.
     #[must_use]
     pub fn approver(&self) -> Arc<dyn Approver> {
         Arc::new(self.questions.clone())
-    }
-
-    /// The metrics, for those that other parts add.
-    #[must_use]
-    pub fn metrics(&self) -> &Metrics {
-        &self.metrics
-    }
-
-    /// Counts the reloads of a host from now on.
-    pub fn count_reloads(&self, host: &Host) {
-        self.metrics.count_reloads(host);
     }
 }
 

@@ -15,6 +15,7 @@ use toolbay_core::audit::{RequestRecord, cut};
 use toolbay_policy::admin::{AdminAddress, AdminPolicy, MetricsAccess};
 use toolbay_policy::excerpt::one_line;
 use toolbay_policy::quantity::show_duration;
+use toolbay_state::digest::Digest;
 
 use crate::attempts::AttemptLimiter;
 use crate::control::ServerControl;
@@ -22,7 +23,7 @@ use crate::listener::PeerAddress;
 use crate::operator::Operator;
 use crate::paths;
 use crate::session::Sessions;
-use crate::tokens::{AdminToken, MAX_NAME, Role, TokenHash};
+use crate::tokens::{AdminToken, MAX_NAME, Role};
 
 /// What made a browser send a request (W3C Fetch Metadata).
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -92,7 +93,7 @@ impl AdminGate {
             return Ok(None);
         }
         let (session, hash) = match bearer {
-            Some(secret) => (None, TokenHash::of(secret)),
+            Some(secret) => (None, Digest::of(secret)),
             None => {
                 let (session, hash) = self.sessions.find(headers).ok_or_else(|| {
                     let message = "sign in, or send `Authorization: Bearer TOKEN`";
@@ -127,7 +128,7 @@ impl AdminGate {
     }
 
     /// The token with a hash, unless its client made too many attempts. Blocks.
-    pub(crate) fn find_token(&self, hash: &TokenHash, client: Option<IpAddr>) -> Result<AdminToken, Refusal> {
+    pub(crate) fn find_token(&self, hash: &Digest, client: Option<IpAddr>) -> Result<AdminToken, Refusal> {
         self.attempts.begin(hash, client).map_err(|wait| {
             let wait = Duration::from_secs(wait.as_secs().saturating_add(1));
             let message = format!("too many wrong tokens; try again in {}", show_duration(wait));
@@ -144,7 +145,7 @@ impl AdminGate {
         found
     }
 
-    fn look_up(&self, hash: &TokenHash) -> Result<AdminToken, Refusal> {
+    fn look_up(&self, hash: &Digest) -> Result<AdminToken, Refusal> {
         let tokens = AdminToken::read_all(&self.tokens).map_err(|problem| {
             tracing::error!(file = %self.tokens.display(), %problem, "no token of the admin listener is accepted");
             let message = "the tokens cannot be read; see the log";

@@ -9,8 +9,7 @@ use axum::http::HeaderMap;
 use axum::http::header::COOKIE;
 use parking_lot::Mutex;
 use tokio::time::Instant;
-
-use crate::tokens::TokenHash;
+use toolbay_state::digest::Digest;
 
 /// Most sessions at once. A further one ends the one that was used least recently.
 const MAX_SESSIONS: usize = 100;
@@ -32,7 +31,7 @@ pub(crate) struct SessionKey(String);
 
 #[derive(Debug)]
 struct OpenSession {
-    token: TokenHash,
+    token: Digest,
     began: Instant,
     used: Instant,
 }
@@ -54,7 +53,7 @@ impl Sessions {
     ///
     /// # Errors
     /// The system has no random numbers.
-    pub(crate) fn open(&self, token: TokenHash) -> Result<String, getrandom::Error> {
+    pub(crate) fn open(&self, token: Digest) -> Result<String, getrandom::Error> {
         let mut bytes = [0; 32];
         getrandom::fill(&mut bytes)?;
         let mut key = String::with_capacity(64);
@@ -80,7 +79,7 @@ impl Sessions {
     }
 
     /// The session of a request, and its token.
-    pub(crate) fn find(&self, headers: &HeaderMap) -> Option<(SessionKey, TokenHash)> {
+    pub(crate) fn find(&self, headers: &HeaderMap) -> Option<(SessionKey, Digest)> {
         let key = self.key(headers)?;
         let now = Instant::now();
         let mut open = self.open.lock();
@@ -90,8 +89,7 @@ impl Sessions {
             return None;
         }
         session.used = now;
-        let token = session.token.clone();
-        Some((key, token))
+        Some((key, session.token))
     }
 
     /// Ends a session and returns the value of `Set-Cookie` that removes its cookie.
@@ -122,15 +120,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_session_ends_by_sign_out_by_idling_and_by_age() {
         let sessions = Sessions::new(Some(1));
-        let token = TokenHash::of(b"a");
-        let cookie = sessions.open(token.clone()).unwrap();
+        let token = Digest::of(b"a");
+        let cookie = sessions.open(token).unwrap();
         assert!(cookie.contains("HttpOnly; SameSite=Strict") && cookie.starts_with("toolbay_1="), "{cookie}");
         let (key, found) = sessions.find(&headers(&cookie)).unwrap();
         assert_eq!(found, token);
         assert!(sessions.close(&key).contains("Max-Age=0"));
         assert!(sessions.find(&headers(&cookie)).is_none());
 
-        let idle = headers(&sessions.open(token.clone()).unwrap());
+        let idle = headers(&sessions.open(token).unwrap());
         tokio::time::advance(MAX_IDLE).await;
         assert!(sessions.find(&idle).is_none());
 
@@ -148,7 +146,7 @@ mod tests {
         let sessions = Sessions::new(None);
         let mut cookies = Vec::new();
         for _ in 0..=MAX_SESSIONS {
-            cookies.push(headers(&sessions.open(TokenHash::of(b"a")).unwrap()));
+            cookies.push(headers(&sessions.open(Digest::of(b"a")).unwrap()));
             tokio::time::advance(Duration::from_millis(1)).await;
         }
         let found = cookies.iter().filter(|cookie| sessions.find(cookie).is_some()).count();

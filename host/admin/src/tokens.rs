@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use serde::Deserialize;
-use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 use toml::Spanned;
 use toolbay_policy::{PolicyFinding, Severity};
+use toolbay_state::digest::Digest;
 
 /// Longest name of an operator, in characters.
 pub(crate) const MAX_NAME: usize = 100;
@@ -47,16 +47,6 @@ pub(crate) struct AdminToken {
     pub(crate) role: Role,
 }
 
-/// SHA-256 of a token's secret, in hex.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct TokenHash(String);
-
-impl TokenHash {
-    pub(crate) fn of(secret: &[u8]) -> Self {
-        Self(format!("{:x}", Sha256::digest(secret)))
-    }
-}
-
 impl AdminToken {
     /// A text that differs if the token does. It is no secret, but no name either.
     pub(crate) fn fingerprint(&self) -> String {
@@ -67,17 +57,16 @@ impl AdminToken {
     pub(crate) fn read_all(file: &Path) -> Result<Vec<Self>, String> {
         let text = toolbay::mcp::read_token_file(file)?;
         let entries = parse_entries(&text).map_err(|findings| first_of(&findings))?;
-        let token = |TokenEntry { name, sha256, role }| Self {
-            name: name.into_inner(),
-            sha256: sha256.into_inner(),
-            role,
+        let token = |TokenEntry { name, sha256, role }| {
+            let (name, sha256) = (name.into_inner(), sha256.into_inner());
+            Self { name, sha256, role }
         };
         Ok(entries.into_iter().map(token).collect())
     }
 
     /// Finds a token, in constant time.
-    pub(crate) fn find(tokens: Vec<Self>, hash: &TokenHash) -> Option<Self> {
-        let is_it = |token: &Self| token.sha256.to_ascii_lowercase().as_bytes().ct_eq(hash.0.as_bytes());
+    pub(crate) fn find(tokens: Vec<Self>, hash: &Digest) -> Option<Self> {
+        let is_it = |token: &Self| token.sha256.to_ascii_lowercase().as_bytes().ct_eq(hash.hex().as_bytes());
         let mut found = None;
         for token in tokens {
             if bool::from(is_it(&token)) {

@@ -25,10 +25,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::Command;
 use toolbay_core::call::invoke::BoxFuture;
 use toolbay_policy::excerpt::one_line;
+use toolbay_state::regular::open_regular;
 use zeroize::Zeroize as _;
 
 use crate::reference::Reference;
-use crate::regular::open_regular;
 
 /// Largest file with credentials, in bytes.
 const MAX_FILE: u64 = 1 << 20;

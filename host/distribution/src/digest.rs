@@ -1,44 +1,48 @@
 //! The identity of a blob: `sha256:` and 64 hex digits (OCI image specification, "Digests").
 
 use std::fmt;
-use std::fmt::Write as _;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
 use toolbay_policy::excerpt::one_line;
+use toolbay_state::digest::{Digest, HexDigest};
 
 /// The digest algorithm that is supported, with its separator.
 const PREFIX: &str = "sha256:";
 
-/// The SHA-256 digest of a blob.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct BlobDigest(String);
+/// The digest of a blob, in the notation of OCI.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlobDigest(Digest);
 
 impl BlobDigest {
     /// Computes the digest of bytes.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
-        Self::from_hash(Sha256::digest(bytes).as_slice())
-    }
-
-    /// The digest with this hash.
-    pub(crate) fn from_hash(hash: &[u8]) -> Self {
-        let mut hex = String::with_capacity(2 * hash.len());
-        hash.iter().for_each(|byte| _ = write!(hex, "{byte:02x}"));
-        Self(hex)
+        Self(Digest::of(bytes))
     }
 
     /// The digest with these 64 hex digits in lower case.
     pub(crate) fn from_hex(hex: &str) -> Option<Self> {
-        let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-        (hex.len() == 64 && hex.bytes().all(is_digit)).then(|| Self(hex.to_owned()))
+        hex.parse().ok().map(Self)
+    }
+
+    /// The digest without the notation.
+    #[must_use]
+    pub fn digest(self) -> Digest {
+        self.0
     }
 
     /// The digest as 64 lower-case hex digits.
     #[must_use]
-    pub fn hex(&self) -> &str {
-        &self.0
+    pub fn hex(self) -> HexDigest {
+        self.0.hex()
+    }
+}
+
+impl From<Digest> for BlobDigest {
+    fn from(digest: Digest) -> Self {
+        Self(digest)
     }
 }
 
@@ -81,7 +85,7 @@ mod tests {
         assert!(empty.to_string().starts_with("sha256:e3b0c442"), "{empty}");
         assert_eq!(empty.to_string().parse(), Ok(empty.clone()));
         for text in
-            ["", "sha256:", "sha512:00", empty.hex(), &empty.to_string().to_uppercase(), "sha256:../../x"]
+            ["", "sha256:", "sha512:00", &empty.hex(), &empty.to_string().to_uppercase(), "sha256:../../x"]
         {
             assert!(text.parse::<BlobDigest>().is_err(), "{text}");
         }

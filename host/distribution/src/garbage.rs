@@ -13,9 +13,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use toolbay_state::regular::read_regular_text;
+
 use crate::digest::BlobDigest;
 use crate::lock::{self, LockError, LockedPlugin, LockedPlugins};
-use crate::regular::read_text;
 use crate::store::{BlobStore, StoreError};
 
 /// How long a blob stays that nothing needs. An `add` that is running has stored its blobs, and no lock names them yet.
@@ -66,13 +67,13 @@ impl BlobStore {
     pub fn remember_lock(&self, lock: &Path, plugins: &LockedPlugins) {
         let Some(path) = lock.to_str().filter(|path| !path.contains('\n')) else { return };
         let record = self.locks().join(BlobDigest::of(path.as_bytes()).hex());
-        let known = read_text(&record, MAX_RECORD).ok();
+        let known = read_regular_text(&record, MAX_RECORD).ok();
         if known.is_none() && plugins.is_empty() {
             return;
         }
         let mut text = format!("{path}\n");
         for digest in digests(plugins.values()) {
-            text.push_str(digest.hex());
+            text.push_str(&digest.hex());
             text.push('\n');
         }
         let is_new = |age| age < RENEWED_EVERY;
@@ -130,7 +131,7 @@ impl BlobStore {
                 let many = io::Error::other(format!("it knows more than {MAX_LOCKS} locks"));
                 return Err(self.failed(many).into());
             }
-            let text = read_text(&record, MAX_RECORD).map_err(|error| self.failed(error))?;
+            let text = read_regular_text(&record, MAX_RECORD).map_err(|error| self.failed(error))?;
             let mut lines = text.lines();
             let path = PathBuf::from(lines.next().unwrap_or_default());
             match lock::read_existing(&path).map_err(GarbageError::Lock)? {

@@ -18,4 +18,3 @@ pub mod store;
 pub mod version;
 
 mod media_type;
-mod regular;

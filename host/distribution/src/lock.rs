@@ -6,12 +6,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -21,10 +21,11 @@ use toolbay_policy::excerpt::one_line;
 use toolbay_policy::hidden_chars::is_hidden;
 use toolbay_policy::name::PluginId;
 use toolbay_policy::quantity::show_duration;
+use toolbay_state::private;
+use toolbay_state::regular::read_regular_text;
 
 use crate::digest::BlobDigest;
 use crate::reference::Reference;
-use crate::regular::read_text;
 
 /// The name of the file, in the folder of the policy.
 pub const FILE_NAME: &str = "toolbay.lock";
@@ -34,8 +35,6 @@ const TEMPORARY: &str = ".toolbay.lock.";
 const VERSION: i64 = 1;
 /// Largest lock in bytes: ten thousand plugins.
 const MAX_BYTES: u64 = 4 << 20;
-/// Pause between two attempts to lock the folder.
-const PAUSE: Duration = Duration::from_millis(20);
 /// The signer of a plugin without a signature.
 const UNSIGNED: &str = "none";
 /// Begins the signer of a plugin that a key signed.
@@ -254,7 +253,7 @@ pub(crate) fn read_existing(path: &Path) -> Result<Option<LockedPlugins>, LockEr
 
 /// The text of a lock; `None` if it does not exist.
 fn read_lock_text(path: &Path) -> Result<Option<String>, LockError> {
-    match read_text(path, MAX_BYTES) {
+    match read_regular_text(path, MAX_BYTES) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(unusable(path, None, error.to_string())),
@@ -404,18 +403,12 @@ fn check_version(version: &Spanned<i64>) -> Result<(), (usize, String)> {
 /// Locks a folder against other writers of its lock, until the returned handle is dropped. A lock on the file itself
 /// would end when the file is replaced.
 fn lock_folder(folder: &Path, wait: Duration) -> io::Result<File> {
-    let (handle, end) = (File::open(folder)?, Instant::now() + wait);
-    loop {
-        match handle.try_lock() {
-            Ok(()) => return Ok(handle),
-            Err(TryLockError::Error(error)) => return Err(error),
-            Err(TryLockError::WouldBlock) if Instant::now() >= end => {
-                let held = format!("another process has held it for {}", show_duration(wait));
-                return Err(io::Error::new(ErrorKind::TimedOut, held));
-            }
-            Err(TryLockError::WouldBlock) => std::thread::sleep(PAUSE),
-        }
+    let handle = File::open(folder)?;
+    if private::retry_until(wait, || private::try_lock(&handle))? {
+        return Ok(handle);
     }
+    let held = format!("another process has held it for {}", show_duration(wait));
+    Err(io::Error::new(ErrorKind::TimedOut, held))
 }
 
 /// Removes what killed writers left. The caller holds the lock on the folder, so no writer runs.

@@ -186,7 +186,7 @@ mod tests {
             (with("predicateType", json!("https://slsa.dev/provenance/v1")), "slsa.dev"),
             (with("subject", json!([])), "one subject"),
             (with("subject", json!([subject, subject])), "one subject"),
-            (with("subject", json!([{"digest": {"sha512": manifest.hex()}}])), "another manifest"),
+            (with("subject", json!([{"digest": {"sha512": &*manifest.hex()}}])), "another manifest"),
             ("{}".to_owned(), "not an in-toto statement"),
         ] {
             let bundle = bundle_of(&key, payload.as_bytes());

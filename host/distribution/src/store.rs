@@ -18,6 +18,7 @@ use std::time::{Duration, SystemTime};
 
 use sha2::{Digest as _, Sha256};
 use tempfile::NamedTempFile;
+use toolbay_state::digest::Digest;
 
 use crate::digest::BlobDigest;
 
@@ -83,7 +84,7 @@ impl BlobStore {
             let mut file = File::open(self.path(digest))?.take(size.saturating_add(1));
             loop {
                 match file.read(&mut buffer)? {
-                    0 => return Ok(BlobDigest::from_hash(&hasher.finalize())),
+                    0 => return Ok(Digest::from(<[u8; 32]>::from(hasher.finalize())).into()),
                     read => hasher.update(buffer.get(..read).unwrap_or_default()),
                 }
             }
@@ -229,7 +230,7 @@ impl BlobWriter {
             let (written, size) = (self.written, self.size);
             return Err(StoreError::Mismatch(format!("it ended after {written} of {size} bytes")));
         }
-        let found = BlobDigest::from_hash(&self.hasher.finalize());
+        let found = BlobDigest::from(Digest::from(<[u8; 32]>::from(self.hasher.finalize())));
         if found != *digest {
             return Err(StoreError::Mismatch(format!("its digest is {found}")));
         }

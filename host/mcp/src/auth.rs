@@ -9,7 +9,6 @@
 //! ([`CredentialValidity`]).
 
 pub(crate) mod failures;
-pub(crate) mod regular_file;
 
 mod credential;
 mod jwt;

@@ -7,12 +7,12 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
+use toolbay_capabilities::kv::bucket_owner;
 use toolbay_core::call::TurnContext;
 use toolbay_core::session::kv::{Bucket, KvError, Quota};
 use toolbay_policy::capability::kv::KvScope;
 use toolbay_policy::name::PluginId;
 
-use crate::capability::kv::bucket_owner;
 use crate::host::Host;
 
 /// Attempts to find a free key for turns of the same millisecond.

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use toolbay_core::registry::Collision;
 use toolbay_distribution::lock::LockError;
 use toolbay_policy::name::{NameError, PluginId, ToolName};
+use toolbay_sandbox::compile::CompileError;
+use toolbay_sandbox::engine::EngineError;
 
 /// The host itself failed.
 #[derive(Debug, thiserror::Error)]
@@ -29,15 +31,31 @@ pub enum HostError {
     /// The lock does not exist.
     #[error("the lock `{path}` does not exist", path = .0.display())]
     LockGone(PathBuf),
-    /// A registry cannot be reached as the policy says.
-    #[error("{0}")]
-    Registry(String),
     /// The redactor cannot be built from the policy's secrets.
     #[error("the secrets of the policy cannot be used: {0}")]
     Secrets(String),
     /// The native tool's definition is invalid, or its name is taken.
     #[error("the native tool was not registered: {0}")]
     Native(String),
+}
+
+impl From<EngineError> for HostError {
+    fn from(EngineError(problem): EngineError) -> Self {
+        Self::Engine(problem)
+    }
+}
+
+impl From<CompileError> for LoadError {
+    fn from(error: CompileError) -> Self {
+        match error {
+            CompileError::NotAComponent(why) => Self::NotAComponent(why),
+            CompileError::UnsupportedFeature(which) => Self::UnsupportedFeature(which),
+            CompileError::TooComplex(what) => Self::TooComplex(what),
+            CompileError::Failed(why) => Self::CompileFailed(why),
+            CompileError::Invalid(why) => Self::Invalid(why),
+            CompileError::Host(problem) => Self::Host(problem),
+        }
+    }
 }
 
 /// The reason why one plugin was not loaded. Other plugins are not affected.

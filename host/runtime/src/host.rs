@@ -1,6 +1,7 @@
 //! The facade for embedders: a host with plugins, and calls to their tools.
 
 mod builder;
+mod openapi;
 pub(crate) mod probe;
 pub(crate) mod running;
 pub(crate) mod workers;
@@ -11,6 +12,7 @@ use self::probe::CallProbe;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use toolbay_capabilities::http::OperatorNetworks;
 use toolbay_core::audit::call_log::CallLog;
 use toolbay_core::call::{ToolCall, TurnContext};
 use toolbay_core::pipeline::{CallPolicy, CallResult, Pipeline};
@@ -25,14 +27,12 @@ use toolbay_policy::capability::Capability;
 use toolbay_policy::capability::protected_paths::Protection;
 use toolbay_policy::name::{PluginId, ToolName};
 use toolbay_policy::{Policy, Profile};
+use toolbay_sandbox::process_sandbox::Confinement;
 use url::Url;
 
-use crate::capability::http::OperatorNetworks;
-use crate::capability::process::sandbox::Confinement;
 use crate::error::{HostError, LoadError};
 use crate::explain::{self, Explanation};
 use crate::openapi::OpenApiServices;
-use crate::plugins::compiler::run_blocking;
 use crate::plugins::descriptor::PluginAbout;
 use crate::plugins::directory::{PluginLocation, ScanMode};
 use crate::plugins::installed::{InstalledPlugins, ReplanReason};
@@ -40,6 +40,7 @@ use crate::plugins::loader::check_listing;
 use crate::plugins::plugin::Plugin;
 use crate::plugins::report::{LoadProblem, LoadReport, LoadWarning};
 use crate::plugins::resident_code::LoadedCode;
+use crate::plugins::run_blocking;
 use crate::plugins::state::ActivePlugin;
 use crate::server_connector::PolicyServerConnector;
 
@@ -304,7 +305,7 @@ impl Host {
     /// The worker does not start or does not answer.
     pub async fn compile_worker_sandbox(&self) -> Option<Result<&'static str, LoadError>> {
         let held = self.installed.shared.compiler.confinement().await?;
-        Some(held.map(Confinement::as_str))
+        Some(held.map(Confinement::as_str).map_err(LoadError::from))
     }
 
     /// Registers native tools. [`native_tool`](crate::native_tool) creates them.
@@ -511,7 +512,7 @@ fn info(active: &ActivePlugin) -> PluginInfo {
     }
     PluginInfo {
         id: plugin.id.clone(),
-        digest: Arc::clone(plugin.digest.text()),
+        digest: Arc::from(&*plugin.digest.hex()),
         bytes: plugin.bytes,
         file: plugin.file.as_deref().map(Path::to_path_buf),
         origin: plugin.origin.clone(),

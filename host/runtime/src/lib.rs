@@ -32,9 +32,8 @@
 //!
 //! `examples/embed.rs` is a complete program. The host needs a tokio runtime with timers enabled, and Unix.
 
-mod capability;
+mod backup;
 mod conversation;
-mod engine;
 mod error;
 mod explain;
 mod host;
@@ -69,13 +68,8 @@ mod pages {
     mod vendors {}
 }
 
-pub use capability::clock::Clock;
-pub use capability::http::recorded::{RecordedHttp, RecordedRequest, RecordedResponse};
-pub use capability::http::registry::{RegistryHttp, registry_secret};
-pub use capability::kv::{EntryInfo, KvUsage, RedbStore, is_store_panic};
-pub use capability::process::guard::PROGRAM_GUARD;
+pub use backup::{BackupSummary, back_up, restore};
 pub use conversation::ConversationTurn;
-pub use engine::heap::HeapTrimmer;
 pub use error::{HostError, LoadError};
 pub use explain::{CapabilityExplanation, Explanation, SettingExplanation};
 pub use host::running::{RunningHost, SOURCE_WAIT};
@@ -84,7 +78,6 @@ pub use host::{Host, HostBuilder, PluginInfo};
 pub use native::{IntoToolResult, Json, Rendered};
 pub use openapi::{DocumentState, OpenApiInfo};
 pub use plugins::descriptor::PluginAbout;
-pub use plugins::file::MAX_COMPONENT_BYTES;
 pub use plugins::known_names::PolicyCheckReport;
 pub use plugins::loading::{LoadEvent, LoadListener};
 pub use plugins::reducers;
@@ -92,18 +85,19 @@ pub use plugins::report::{ChangeKind, LoadProblem, LoadReport, LoadWarning, Plug
 pub use plugins::resident_code::LoadedCode;
 pub use plugins::switches::FileSwitches;
 pub use plugins::watch::{WatchHandle, WatchOptions, WatchedFile};
-pub use plugins::worker::COMPILE_WORKER;
 pub use serde_json;
 pub use server_connector::saved_tools;
 pub use storage::audit::{AuditReader, FileAudit, Retention};
-pub use storage::backup::{BackupSummary, back_up, restore};
 pub use storage::consent::{Agreement, FileConsents};
 pub use storage::held_updates::{HeldUpdate, HeldUpdates};
 pub use storage::output_store::FileOutputStore;
-pub use storage::private::DEFAULT_STATE_WAIT;
-pub use storage::regular::{open_regular, read_regular, read_regular_text};
 pub use storage::stop_order::{FileStopOrder, StopOrder};
 pub use tokio_util::sync::CancellationToken;
+pub use toolbay_capabilities::clock::Clock;
+pub use toolbay_capabilities::http::recorded::{RecordedHttp, RecordedRequest, RecordedResponse};
+pub use toolbay_capabilities::http::registry::{RegistryClientError, RegistryHttp, registry_secret};
+pub use toolbay_capabilities::kv::{EntryInfo, KvUsage, RedbStore, is_store_panic};
+pub use toolbay_capabilities::process::guard::PROGRAM_GUARD;
 pub use toolbay_core as core;
 pub use toolbay_core::approval::{ApprovalReply, ApprovalRequest, Approver, ArgumentsPreview};
 pub use toolbay_core::audit::call_log::{CallLog, CallQuery};
@@ -129,4 +123,9 @@ pub use toolbay_policy as policy;
 pub use toolbay_policy::Policy;
 pub use toolbay_policy::name::PluginId;
 pub use toolbay_policy::session::SessionLimits;
+pub use toolbay_sandbox::compile::MAX_COMPONENT_BYTES;
+pub use toolbay_sandbox::compile::worker::COMPILE_WORKER;
+pub use toolbay_sandbox::heap::HeapTrimmer;
+pub use toolbay_state::private::DEFAULT_STATE_WAIT;
+pub use toolbay_state::regular::{open_regular, read_regular, read_regular_text};
 pub use toolbay_vendor as vendor;

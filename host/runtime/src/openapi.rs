@@ -22,6 +22,7 @@ use arc_swap::ArcSwap;
 use futures_util::StreamExt as _;
 use serde::Serialize;
 use tokio::sync::{Mutex, Semaphore};
+use toolbay_capabilities::Services;
 use toolbay_core::registry::{Bundle, PendingSource, SourceState};
 use toolbay_core::tool::ToolSource;
 use toolbay_openapi::ImportProblem;
@@ -31,7 +32,6 @@ use toolbay_policy::name::{NAME_SEPARATOR, PluginId};
 use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_policy::{DocumentLocation, OpenApiService};
 
-use crate::capability::Services;
 use crate::plugins::installed::InstalledPlugins;
 use document::DocumentText;
 use plan::ToolPlan;

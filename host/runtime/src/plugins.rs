@@ -1,13 +1,10 @@
 //! Plugins: their files and the file states ([`state`]), their code and their tools.
 
 pub(crate) mod availability;
-pub(crate) mod cache;
+pub(crate) mod bindings;
 pub(crate) mod code;
-pub(crate) mod compiled_functions;
-pub(crate) mod compiler;
-pub(crate) mod complexity;
+pub(crate) mod consent_gate;
 pub(crate) mod descriptor;
-pub(crate) mod digest;
 pub(crate) mod directory;
 pub(crate) mod file;
 pub(crate) mod inotify;
@@ -33,4 +30,12 @@ mod this_machine;
 pub(crate) mod tool;
 pub(crate) mod tool_result;
 pub(crate) mod watch;
-pub(crate) mod worker;
+
+use crate::error::LoadError;
+
+/// Runs CPU-bound or blocking work on tokio's blocking threads.
+pub(crate) async fn run_blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, LoadError> + Send + 'static,
+) -> Result<T, LoadError> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|e| Err(LoadError::Host(e.to_string())))
+}

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use toolbay_capabilities::process::server;
 use toolbay_core::call::invoke::BoxFuture;
 use toolbay_core::call::server_connector::{
     ConnectorError, ConnectorRequest, ConnectorResponse, CredentialsLock, OAuthRequest, ServerConnector,
@@ -17,11 +18,10 @@ use toolbay_mcp::client::{self, MAX_SAVED_LIST_BYTES, SavedTools};
 use toolbay_policy::Policy;
 use toolbay_policy::mcp_server::{HttpServerConfig, McpServer, StdioServerConfig};
 use toolbay_policy::name::PluginId;
+use toolbay_state::private;
 use zeroize::Zeroizing;
 
-use crate::capability::process::server;
 use crate::plugins::installed::InstalledPlugins;
-use crate::storage::private;
 
 /// Connects under the host's policy. Each start and each request uses the current services, so a policy reload applies
 /// to the next one.

@@ -1,11 +1,7 @@
 //! Files of the host: the audit, saved output and consents. Only this user can read or write them.
 
 pub(crate) mod audit;
-pub(crate) mod backup;
 pub(crate) mod consent;
 pub(crate) mod held_updates;
 pub(crate) mod output_store;
-pub(crate) mod private;
-pub(crate) mod regular;
-pub(crate) mod state_file;
 pub(crate) mod stop_order;

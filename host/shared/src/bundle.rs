@@ -10,10 +10,9 @@
 //! own and reads them as if an operator had put them there.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
+use toolbay_state::digest::Digest;
 
 /// Increased when the meaning of a bundle changes.
 const FORMAT: u32 = 1;
@@ -29,13 +28,8 @@ const MAX_PLUGINS: usize = 10_000;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Bundle {
     files: BTreeMap<String, String>,
-    plugins: BTreeMap<String, ContentDigest>,
+    plugins: BTreeMap<String, Digest>,
 }
-
-/// The SHA-256 digest of a bundle or a component.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct ContentDigest(String);
 
 /// The reason why bytes are no bundle.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -44,9 +38,9 @@ pub enum BundleError {
     #[error("the bundle has the digest {found}, and its epoch names {named}")]
     WrongDigest {
         /// What the epoch names.
-        named: ContentDigest,
+        named: Digest,
         /// What the bytes have.
-        found: ContentDigest,
+        found: Digest,
     },
     /// A newer Toolbay wrote it.
     #[error("the bundle has format {0}, and this version reads up to {FORMAT}: upgrade this replica")]
@@ -65,7 +59,7 @@ struct StoredBundle {
     #[serde(default)]
     files: BTreeMap<String, String>,
     #[serde(default)]
-    plugins: BTreeMap<String, ContentDigest>,
+    plugins: BTreeMap<String, Digest>,
 }
 
 impl Bundle {
@@ -87,7 +81,7 @@ impl Bundle {
     /// A name is no plain `.wasm` file name, or there are too many.
     pub fn with_plugins(
         self,
-        plugins: impl IntoIterator<Item = (String, ContentDigest)>,
+        plugins: impl IntoIterator<Item = (String, Digest)>,
     ) -> Result<Self, BundleError> {
         let plugins: BTreeMap<_, _> = plugins.into_iter().collect();
         if plugins.len() > MAX_PLUGINS {
@@ -107,7 +101,7 @@ impl Bundle {
 
     /// The components of the plugin directory, by file name.
     #[must_use]
-    pub fn plugins(&self) -> &BTreeMap<String, ContentDigest> {
+    pub fn plugins(&self) -> &BTreeMap<String, Digest> {
         &self.plugins
     }
 
@@ -121,14 +115,14 @@ impl Bundle {
     ///
     /// # Errors
     /// The bundle is too large.
-    pub fn to_bytes(&self) -> Result<(Vec<u8>, ContentDigest), BundleError> {
+    pub fn to_bytes(&self) -> Result<(Vec<u8>, Digest), BundleError> {
         let stored =
             StoredBundle { format: FORMAT, files: self.files.clone(), plugins: self.plugins.clone() };
         let bytes = serde_json::to_vec(&stored).map_err(|error| BundleError::Malformed(error.to_string()))?;
         if bytes.len() > MAX_BUNDLE_BYTES {
             return Err(BundleError::TooLarge(bytes.len()));
         }
-        let digest = ContentDigest::of(&bytes);
+        let digest = Digest::of(&bytes);
         Ok((bytes, digest))
     }
 
@@ -136,13 +130,13 @@ impl Bundle {
     ///
     /// # Errors
     /// The bytes have another digest, or are no bundle that this version can read.
-    pub fn from_bytes(bytes: &[u8], named: &ContentDigest) -> Result<Self, BundleError> {
+    pub fn from_bytes(bytes: &[u8], named: &Digest) -> Result<Self, BundleError> {
         if bytes.len() > MAX_BUNDLE_BYTES {
             return Err(BundleError::TooLarge(bytes.len()));
         }
-        let found = ContentDigest::of(bytes);
+        let found = Digest::of(bytes);
         if found != *named {
-            return Err(BundleError::WrongDigest { named: named.clone(), found });
+            return Err(BundleError::WrongDigest { named: *named, found });
         }
         let stored: StoredBundle =
             serde_json::from_slice(bytes).map_err(|error| BundleError::Malformed(error.to_string()))?;
@@ -157,58 +151,6 @@ impl Bundle {
 fn is_component(name: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     name.len() <= 255 && name.ends_with(".wasm") && !name.starts_with('.') && name.bytes().all(allowed)
-}
-
-impl ContentDigest {
-    /// The digest of these bytes.
-    #[must_use]
-    pub fn of(bytes: &[u8]) -> Self {
-        Self(Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect())
-    }
-
-    /// A digest in hex.
-    ///
-    /// # Errors
-    /// It is not 64 hexadecimal digits in lower case.
-    pub fn parse(text: &str) -> Result<Self, BundleError> {
-        let is_hex = text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
-        match text.len() == 64 && is_hex {
-            true => Ok(Self(text.to_owned())),
-            false => Err(BundleError::Malformed("a digest is 64 hexadecimal digits".to_owned())),
-        }
-    }
-
-    /// The digest in hex.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl TryFrom<String> for ContentDigest {
-    type Error = BundleError;
-
-    fn try_from(text: String) -> Result<Self, BundleError> {
-        Self::parse(&text)
-    }
-}
-
-impl From<ContentDigest> for String {
-    fn from(digest: ContentDigest) -> Self {
-        digest.0
-    }
-}
-
-impl fmt::Display for ContentDigest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl fmt::Debug for ContentDigest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "sha256:{}", self.0)
-    }
 }
 
 #[cfg(test)]
@@ -227,7 +169,7 @@ mod tests {
         assert_eq!((&bytes, &digest), (&same.to_bytes().unwrap().0, &same.to_bytes().unwrap().1));
         assert_eq!(Bundle::from_bytes(&bytes, &digest).unwrap(), one);
         assert_eq!((one.file("policy.toml"), one.file("switches.json")), (Some("version = 1\n"), None));
-        assert_eq!(ContentDigest::parse(digest.as_str()).unwrap(), digest);
+        assert_eq!(digest.to_string().parse(), Ok(digest));
         let other = Bundle::new(files(&[("policy.toml", "version = 2\n")])).unwrap();
         assert_ne!(other.to_bytes().unwrap().1, digest);
     }
@@ -258,14 +200,10 @@ mod tests {
             ),
             ("", "cannot be read"),
         ] {
-            let problem =
-                Bundle::from_bytes(text.as_bytes(), &ContentDigest::of(text.as_bytes())).unwrap_err();
+            let problem = Bundle::from_bytes(text.as_bytes(), &Digest::of(text.as_bytes())).unwrap_err();
             assert!(problem.to_string().contains(told), "{text}: {problem}");
         }
         let large = Bundle::new(files(&[("policy.toml", &"#".repeat(MAX_BUNDLE_BYTES))])).unwrap();
         assert!(matches!(large.to_bytes(), Err(BundleError::TooLarge(_))));
-        for bad in ["", "abc", &"A".repeat(64), &"g".repeat(64)] {
-            assert!(ContentDigest::parse(bad).is_err(), "{bad}");
-        }
     }
 }

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use toolbay_state::digest::Digest;
 
-use crate::bundle::{Bundle, BundleError, ContentDigest, MAX_BUNDLE_BYTES};
+use crate::bundle::{Bundle, BundleError, MAX_BUNDLE_BYTES};
 use crate::nats::{
     Bucket, Connection, ConnectionError, Durability, Objects, ReadError, Record, Records, decode,
 };
@@ -35,7 +36,7 @@ pub struct PublishedEpoch {
     /// What it applies.
     pub bundle: Bundle,
     /// The bundles of the epochs before it that are kept, the newest first.
-    replaced: Vec<ContentDigest>,
+    replaced: Vec<Digest>,
     revision: Revision,
 }
 
@@ -45,7 +46,7 @@ struct StoredEpoch {
     #[serde(flatten)]
     epoch: Epoch,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    replaced: Vec<ContentDigest>,
+    replaced: Vec<Digest>,
 }
 
 /// An epoch that was published.
@@ -160,7 +161,7 @@ impl Publication {
     ///
     /// # Errors
     /// See [`PublicationError`].
-    pub async fn bundle(&self, digest: &ContentDigest) -> Result<Bundle, PublicationError> {
+    pub async fn bundle(&self, digest: &Digest) -> Result<Bundle, PublicationError> {
         let bytes = self.files.read(&bundle_name(digest), MAX_BUNDLE_BYTES).await?;
         let bytes = bytes.ok_or_else(|| PublicationError::Missing(format!("the bundle {digest}")))?;
         Ok(Bundle::from_bytes(&bytes, digest)?)
@@ -170,12 +171,12 @@ impl Publication {
     ///
     /// # Errors
     /// They are not there, or they have another digest.
-    pub async fn component(&self, digest: &ContentDigest, most: usize) -> Result<Vec<u8>, PublicationError> {
+    pub async fn component(&self, digest: &Digest, most: usize) -> Result<Vec<u8>, PublicationError> {
         let bytes = self.files.read(&component_name(digest), most).await?;
         let bytes = bytes.ok_or_else(|| PublicationError::Missing(format!("the component {digest}")))?;
-        match ContentDigest::of(&bytes) {
+        match Digest::of(&bytes) {
             found if found == *digest => Ok(bytes),
-            found => Err(BundleError::WrongDigest { named: digest.clone(), found }.into()),
+            found => Err(BundleError::WrongDigest { named: *digest, found }.into()),
         }
     }
 
@@ -183,7 +184,7 @@ impl Publication {
     ///
     /// # Errors
     /// It does not answer.
-    pub async fn has_component(&self, digest: &ContentDigest) -> Result<bool, PublicationError> {
+    pub async fn has_component(&self, digest: &Digest) -> Result<bool, PublicationError> {
         Ok(self.files.contains(&component_name(digest)).await?)
     }
 
@@ -191,8 +192,8 @@ impl Publication {
     ///
     /// # Errors
     /// The store does not take it.
-    pub async fn put_component(&self, bytes: &[u8]) -> Result<ContentDigest, PublicationError> {
-        let digest = ContentDigest::of(bytes);
+    pub async fn put_component(&self, bytes: &[u8]) -> Result<Digest, PublicationError> {
+        let digest = Digest::of(bytes);
         self.files.write(&component_name(&digest), bytes).await?;
         Ok(digest)
     }
@@ -260,18 +261,18 @@ impl Publication {
 
 impl PublishedEpoch {
     /// The bundles to keep and those to remove once an epoch replaces this one.
-    fn replaced_by(&self, next: &Epoch) -> (Vec<ContentDigest>, Vec<ContentDigest>) {
+    fn replaced_by(&self, next: &Epoch) -> (Vec<Digest>, Vec<Digest>) {
         let before = std::iter::once(&self.epoch.digest).chain(&self.replaced);
-        let mut kept: Vec<ContentDigest> = before.filter(|digest| **digest != next.digest).cloned().collect();
+        let mut kept: Vec<Digest> = before.filter(|digest| **digest != next.digest).copied().collect();
         let forgotten = kept.split_off(MAX_REPLACED.min(kept.len()));
         (kept, forgotten)
     }
 }
 
-fn bundle_name(digest: &ContentDigest) -> String {
+fn bundle_name(digest: &Digest) -> String {
     format!("bundle-{digest}")
 }
 
-fn component_name(digest: &ContentDigest) -> String {
+fn component_name(digest: &Digest) -> String {
     format!("component-{digest}")
 }

@@ -1,11 +1,10 @@
 //! Golden files: results of calls, compared with files of the crate.
 
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use sha2::{Digest as _, Sha256};
 use similar::TextDiff;
+use toolbay_state::digest::Digest;
 
 use crate::is_on;
 
@@ -128,11 +127,7 @@ fn difference(wanted: &str, found: &str) -> String {
 
 /// In hexadecimal.
 pub(crate) fn sha256(bytes: &[u8]) -> String {
-    let mut text = String::new();
-    for byte in Sha256::digest(bytes) {
-        write!(text, "{byte:02x}").ok();
-    }
-    text
+    Digest::of(bytes).to_string()
 }
 
 #[cfg(test)]

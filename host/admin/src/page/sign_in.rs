@@ -7,13 +7,13 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::Response;
 use maud::html;
 use serde::Deserialize;
+use toolbay_state::digest::Digest;
 
 use super::layout::{bare, redirect};
 use crate::gate::{AdminGate, Refusal, add_retry_after};
 use crate::listener::PeerAddress;
 use crate::operator::Operator;
 use crate::paths;
-use crate::tokens::TokenHash;
 
 #[derive(Deserialize)]
 pub(super) struct SignInForm {
@@ -30,10 +30,10 @@ pub(super) async fn sign_in(
     headers: HeaderMap,
     Form(SignInForm { token }): Form<SignInForm>,
 ) -> Response {
-    let hash = TokenHash::of(token.trim().as_bytes());
+    let hash = Digest::of(token.trim().as_bytes());
     let peer = peer.map(|Extension(peer)| peer).unwrap_or_default();
     let found = tokio::task::spawn_blocking({
-        let (gate, hash) = (gate.clone(), hash.clone());
+        let gate = gate.clone();
         move || {
             let client = gate.client(peer, &headers);
             gate.find_token(&hash, client)

@@ -96,7 +96,7 @@ pub(super) async fn lock_version(
     let replaced = before.remove(&id);
     replaced.as_ref().map_or(Ok(()), |old| check_signature_kept(asked, old, &plugin))?;
     let (host, info) = load(args, policy, (&id, &asked.reference), &store.path(&plugin.layer)).await?;
-    if &*info.digest != plugin.layer.hex() {
+    if *info.digest != *plugin.layer.hex() {
         let why = format!("`{}` changed in the store while it was added", asked.reference);
         return Err(CommandError::new("not_loadable", why).with_help("add it again").into());
     }
@@ -282,7 +282,7 @@ async fn locked_version(
     let loaded = host.load_file(id.clone(), &paths.store.path(&locked.layer)).await;
     loaded.map_err(|error| unusable(&error.to_string()))?;
     let info = host.plugin(id.as_str()).context("the plugin was loaded and is gone")?;
-    if &*info.digest != locked.layer.hex() {
+    if *info.digest != *locked.layer.hex() {
         return Err(unusable("is damaged").into());
     }
     Ok(PluginVersion::of(&host, &info))

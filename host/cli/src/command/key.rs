@@ -42,7 +42,7 @@ fn new(file: &Path, as_json: bool) -> Result<CommandStatus> {
     made.map_err(path_failure)?;
     let id = key.public().id();
     if as_json {
-        output::print_json(&json!({"private": file, "public": public, "id": id.hex()}))?;
+        output::print_json(&json!({"private": file, "public": public, "id": &*id.hex()}))?;
         return Ok(CommandStatus::Success);
     }
     let (private, public) = (file.display(), public.display());
@@ -57,7 +57,7 @@ fn show(file: &Path, as_json: bool) -> Result<CommandStatus> {
     let key = key::read_public(file).map_err(|why| anyhow!("`{}`: {why}", file.display()))?;
     let (id, pem) = (key.id(), key.to_pem());
     if as_json {
-        output::print_json(&json!({"id": id.hex(), "public": pem}))?;
+        output::print_json(&json!({"id": &*id.hex(), "public": pem}))?;
     } else {
         output::print_note(&format!("the id of the key is {}", id.hex()));
         write!(output::stdout(), "{pem}")?;

@@ -38,7 +38,7 @@ pub(crate) async fn run(args: &SetupArgs, asked: &PushArgs) -> Result<CommandSta
         loaded.map_err(|problem| CommandError::new("not_loadable", format!("`{plugin}`: {problem}")))?;
     let path = info.file.as_deref().unwrap_or(file);
     let bytes = read_regular(path, MAX_COMPONENT_BYTES).with_context(|| format!("`{}`", path.display()))?;
-    if BlobDigest::of(&bytes).hex() != &*info.digest {
+    if *BlobDigest::of(&bytes).hex() != *info.digest {
         let why =
             format!("`{plugin}`: the `plugin.toml` beside it is not part of the file, and would be missing");
         return Err(CommandError::new("not_packed", why).into());

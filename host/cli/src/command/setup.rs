@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Error, Result, anyhow, bail};
 use toolbay::core::audit::AuditSink;
-use toolbay::core::audit::observer::ObservedAudit;
+use toolbay::core::audit::observer::{AuditObserver, ObservedAudit};
 use toolbay::core::call::trace::Tracer;
 use toolbay::policy::Profile;
 use toolbay::policy::audit_policy::AuditPolicy;
@@ -18,7 +18,7 @@ use toolbay::{
     PluginId, PluginInfo, Policy, Retention, StopOrder, WatchedFile,
 };
 use toolbay_admin::AdminState;
-use toolbay_telemetry::{ExportBuffer, OtlpEndpoint, OtlpExporter};
+use toolbay_telemetry::{ExportBuffer, Metrics, OtlpEndpoint, OtlpExporter};
 
 use crate::command::args::{LogFormat, SetupArgs};
 use crate::command::completions::names;
@@ -85,17 +85,20 @@ pub(crate) fn server_host(
 ) -> Result<ServerHost> {
     process_limits::check_server().map_err(host_failure)?;
     let policy = policy(args)?;
-    let admin = policy.admin().map(|_| AdminState::default());
+    let metrics = policy.admin().map(|_| Arc::new(Metrics::new()));
+    let admin = metrics
+        .clone()
+        .map(|metrics| AdminState::new(toolbay_telemetry::CONTENT_TYPE, move |host| metrics.to_text(host)));
     let endpoint = policy.telemetry().map(|telemetry| {
         OtlpEndpoint::new(telemetry, |name| std::env::var(name).ok())
             .map_err(|problem| host_failure(anyhow!("[telemetry] {problem}")))
     });
     let endpoint = endpoint.transpose()?;
     let tracer = policy.telemetry().map(Tracer::new);
-    let buffer =
-        tracer.as_ref().map(|_| Arc::new(ExportBuffer::new(admin.as_ref().map(AdminState::metrics))));
+    let buffer = tracer.as_ref().map(|_| Arc::new(ExportBuffer::new(metrics.as_deref())));
     let mut builder = builder(args, policy, HostPurpose::Run)?;
-    let mut observers = admin.as_ref().map(AdminState::observers).unwrap_or_default();
+    let mut observers: Vec<Arc<dyn AuditObserver>> = metrics.iter().map(|one| Arc::clone(one) as _).collect();
+    observers.extend(admin.as_ref().map(AdminState::observer));
     observers.extend(buffer.clone().map(|buffer| buffer as _));
     if !observers.is_empty() {
         builder = builder.wrap_audit(|audit| Arc::new(ObservedAudit::new(audit, observers)));
@@ -107,7 +110,7 @@ pub(crate) fn server_host(
         builder = builder.tracer(tracer);
     }
     let host = build(args, provide(builder))?;
-    admin.iter().for_each(|admin| admin.count_reloads(&host));
+    metrics.iter().for_each(|metrics| metrics.count_reloads(&host));
     let exporter =
         endpoint.zip(buffer).map(|(endpoint, buffer)| OtlpExporter::start(buffer, endpoint, host.clone()));
     Ok(ServerHost { host, admin, exporter })

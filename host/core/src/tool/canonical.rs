@@ -2,12 +2,11 @@
 //! white space, numbers as in ECMAScript. Unlike JCS, integers keep all their digits.
 
 use std::cell::Cell;
-use std::fmt;
 use std::io::{self, Write};
 
-use serde::{Serialize, Serializer};
 use serde_json::{Map, Number, Value};
 use sha2::{Digest as _, Sha256};
+pub use toolbay_state::digest::Digest;
 
 /// Bytes that are buffered before they are hashed.
 const CHUNK: usize = 16 << 10;
@@ -17,55 +16,12 @@ thread_local! {
     static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// A SHA-256 digest, displayed and serialized in lower-case hex.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Digest([u8; 32]);
-
-impl Digest {
-    fn from_hasher(digested: Sha256) -> Self {
-        Self(digested.finalize().into())
-    }
-
-    /// Calls `show` with the digest in hex. Each audit record has two digests, so they are formatted at once instead of
-    /// digit by digit.
-    fn with_hex<T>(self, show: impl FnOnce(&str) -> T) -> T {
-        let mut text = [0; 64];
-        for (digits, byte) in text.chunks_exact_mut(2).zip(self.0) {
-            digits.copy_from_slice(&[digit(byte >> 4), digit(byte & 15)]);
-        }
-        show(str::from_utf8(&text).unwrap_or_default())
-    }
-}
-
-/// A hexadecimal digit.
-fn digit(value: u8) -> u8 {
-    if value < 10 { b'0' + value } else { b'a' - 10 + value }
-}
-
-impl fmt::Display for Digest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.with_hex(|text| f.write_str(text))
-    }
-}
-
-impl fmt::Debug for Digest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl Serialize for Digest {
-    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
-        self.with_hex(|text| out.serialize_str(text))
-    }
-}
-
 /// The SHA-256 of a value in its canonical form.
 #[must_use]
 pub fn sha256(value: &Value) -> Digest {
     let mut digested = Sha256::new();
     write_chunks(|piece| digested.update(piece), |out| write(value, out));
-    Digest::from_hasher(digested)
+    <[u8; 32]>::from(digested.finalize()).into()
 }
 
 /// The SHA-256 of a call, `{"args":…,"tool":…}` in canonical form, and that of its arguments. Equal calls have equal
@@ -84,7 +40,7 @@ pub fn sha256_of_call(tool: &str, args: &Value) -> (Digest, Digest) {
         out.push(b'}');
     };
     write_chunks(|piece| call.update(piece), rest);
-    (Digest::from_hasher(call), Digest::from_hasher(alone))
+    (<[u8; 32]>::from(call.finalize()).into(), <[u8; 32]>::from(alone.finalize()).into())
 }
 
 /// Passes the output of `written` to `take` in chunks, since it can be long.

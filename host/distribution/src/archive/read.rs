@@ -8,6 +8,7 @@ use std::path::Path;
 
 use tar::{Archive, EntryType};
 use toolbay_policy::excerpt::one_line;
+use toolbay_state::regular::open_regular;
 
 use super::{
     ArchiveError, ArchivedRule, BLOBS, INDEX_FILE, LAYOUT, LOCK, MAX_DOCUMENT, MAX_ENTRIES, MAX_TOTAL, TRUST,
@@ -15,7 +16,6 @@ use super::{
 use crate::digest::BlobDigest;
 use crate::lock::{self, LockedPlugins};
 use crate::registry::{MAX_LAYER, MAX_MANIFEST};
-use crate::regular::open_regular;
 use crate::signature::MAX_BUNDLE;
 use crate::store::{BlobStore, StoreError};
 

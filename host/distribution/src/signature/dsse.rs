@@ -33,7 +33,7 @@ struct Subject {
 
 /// The statement that a manifest is signed.
 pub(super) fn statement(manifest: &BlobDigest) -> Vec<u8> {
-    let subject = json!([{"digest": {"sha256": manifest.hex()}}]);
+    let subject = json!([{"digest": {"sha256": &*manifest.hex()}}]);
     json!({
         "_type": STATEMENT_VERSION,
         "subject": subject,
@@ -69,7 +69,7 @@ pub(super) fn check_statement(payload: &[u8], manifest: &BlobDigest) -> Result<(
         return invalid("it does not have exactly one subject".to_owned());
     };
     match subject.digest.get("sha256") {
-        Some(hex) if hex == manifest.hex() => Ok(()),
+        Some(hex) if *hex == *manifest.hex() => Ok(()),
         _ => Err(SignatureError::Untrusted("it is the signature of another manifest".to_owned())),
     }
 }

@@ -15,11 +15,11 @@ use ring::signature::{
     KeyPair as _, UnparsedPublicKey,
 };
 use sha2::{Digest as _, Sha256};
+use toolbay_state::regular::open_regular;
 use zeroize::Zeroizing;
 
 use super::SignatureError;
 use crate::digest::BlobDigest;
-use crate::regular::open_regular;
 
 /// What precedes a point of P-256 in SPKI: the algorithm `id-ecPublicKey` with the curve (RFC 5480).
 const P256_PREFIX: [u8; 26] = [

@@ -14,11 +14,11 @@ use sigstore_verify::{
 use toolbay_policy::excerpt::one_line;
 use toolbay_policy::quantity::show_duration;
 use toolbay_policy::trust::IdentityPattern;
+use toolbay_state::regular::read_regular_text;
 
 use super::{SignatureError, VerifiedSigner, provider};
 use crate::digest::BlobDigest;
 use crate::lock::{MAX_IDENTITY, Signer};
-use crate::regular::read_text;
 
 /// Largest trust root in bytes. That of the public instance has 7 KB.
 const MAX_ROOT: u64 = 1 << 20;
@@ -44,7 +44,7 @@ impl TrustRoot {
     /// # Errors
     /// The file cannot be read, or is not a trust root.
     pub fn read(file: &Path) -> Result<Self, String> {
-        let text = read_text(file, MAX_ROOT).map_err(|error| error.to_string())?;
+        let text = read_regular_text(file, MAX_ROOT).map_err(|error| error.to_string())?;
         Self::parse(file, text)
     }
 
@@ -94,7 +94,7 @@ impl KeylessRule {
         };
         let text = std::str::from_utf8(bundle).map_err(|error| invalid(&error))?;
         let bundle = Bundle::from_json(text).map_err(|error| invalid(&error))?;
-        let digest = Sha256Hash::from_hex(manifest.hex()).map_err(|error| invalid(&error))?;
+        let digest = Sha256Hash::from_hex(&manifest.hex()).map_err(|error| invalid(&error))?;
         // The identity is compared below, with a pattern that the library does not know.
         let policy = VerificationPolicy::any_identity().require_issuer(self.issuer.as_str());
         let verified =

@@ -22,8 +22,7 @@ use serde::Deserialize;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use toolbay_policy::serve::{OAuthPolicy, SignatureAlgorithm};
-
-use crate::auth::regular_file::open_regular;
+use toolbay_state::regular::open_regular;
 
 /// Largest key set that is read, in bytes.
 pub const MAX_KEYS_BYTES: u64 = 256 << 10;

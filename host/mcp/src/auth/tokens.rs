@@ -25,14 +25,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use tokio_util::sync::CancellationToken;
 use toml::Spanned;
 use toolbay_policy::{Policy, PolicyFinding, Severity};
+use toolbay_state::digest::Digest;
+use toolbay_state::regular::open_regular;
 
 use super::{Principal, ProfileAccess};
-use crate::auth::regular_file::open_regular;
 
 /// Largest token file, in bytes.
 const MAX_FILE: u64 = 1 << 20;
@@ -219,7 +219,7 @@ impl BearerTokens {
 
     /// Finds the principal of a token, in constant time: it compares all bytes of all entries.
     pub(super) fn find(&self, token: &str) -> Option<Principal> {
-        let sha256 = format!("{:x}", Sha256::digest(token));
+        let sha256 = Digest::of(token.as_bytes()).hex();
         let mut found = None;
         for one in &self.0 {
             if bool::from(one.sha256.as_bytes().ct_eq(sha256.as_bytes())) {

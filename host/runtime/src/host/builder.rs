@@ -5,6 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use toolbay_core::approval::Approver;
+use toolbay_capabilities::clock::{Clock, EnvironmentOverrides, SeededRandom};
+use toolbay_capabilities::files::{FolderHandles, ReadLog};
+use toolbay_capabilities::http::recorded::RecordedHttp;
+use toolbay_capabilities::process::guard::ProgramGuard;
+use toolbay_capabilities::state::GuestEngines;
+use toolbay_capabilities::{Services, link_all};
 use toolbay_core::audit::call_log::{self, CallLog};
 use toolbay_core::audit::{AuditSink, LogAudit};
 use toolbay_core::call::shared::SharedState;
@@ -19,30 +25,25 @@ use toolbay_core::session::output_store::{MemoryOutputStore, OutputQuota, Output
 use toolbay_policy::Policy;
 use toolbay_policy::capability::protected_paths::{ProtectedPaths, Protection};
 use toolbay_policy::consent::ConsentStore;
+use toolbay_sandbox::admission::ConcurrencyLimiter;
+use toolbay_sandbox::compile::cache::CacheLimits;
+use toolbay_sandbox::compile::compiler::Compiler;
+use toolbay_sandbox::engine::Metering;
+use toolbay_sandbox::host_memory;
+use toolbay_sandbox::idle_instances::IdleInstances;
+use toolbay_state::private::DEFAULT_STATE_WAIT;
 
-use crate::capability::Services;
-use crate::capability::clock::{Clock, EnvironmentOverrides, SeededRandom};
-use crate::capability::files::{FolderHandles, ReadLog};
-use crate::capability::http::recorded::RecordedHttp;
-use crate::capability::process::guard::ProgramGuard;
-use crate::engine::Metering;
-use crate::engine::admission::ConcurrencyLimiter;
-use crate::engine::engines::Engines;
-use crate::engine::host_memory;
-use crate::engine::idle_instances::IdleInstances;
 use crate::error::HostError;
 use crate::openapi::OpenApiServices;
-use crate::plugins::cache;
-use crate::plugins::compiler::Compiler;
+use crate::plugins::consent_gate::ConsentGate;
 use crate::plugins::descriptor::DescriptorCache;
 use crate::plugins::installed::InstalledPlugins;
 use crate::plugins::loading::LoadListener;
 use crate::plugins::plugin::HostResources;
 use crate::plugins::resident_code::ResidentCode;
 use crate::server_connector;
-use crate::storage::consent::{ConsentGate, FileConsents};
+use crate::storage::consent::FileConsents;
 use crate::storage::output_store::FileOutputStore;
-use crate::storage::private::DEFAULT_STATE_WAIT;
 
 use super::running::SOURCE_WAIT;
 use super::{Host, call_policy};
@@ -65,7 +66,7 @@ use super::{Host, call_policy};
 pub struct HostBuilder {
     policy: Policy,
     cache: Option<PathBuf>,
-    cache_limits: cache::CacheLimits,
+    cache_limits: CacheLimits,
     state: Option<PathBuf>,
     credentials: Option<PathBuf>,
     state_wait: Duration,
@@ -107,7 +108,7 @@ impl HostBuilder {
         Self {
             policy,
             cache: None,
-            cache_limits: cache::CacheLimits::default(),
+            cache_limits: CacheLimits::default(),
             state: None,
             credentials: None,
             state_wait: DEFAULT_STATE_WAIT,
@@ -153,7 +154,7 @@ impl HostBuilder {
     /// recently used entries are removed first and compiled again when they are needed.
     #[must_use]
     pub fn cache_limits(mut self, bytes: u64, age: Duration) -> Self {
-        self.cache_limits = cache::CacheLimits { bytes, age };
+        self.cache_limits = CacheLimits { bytes, age };
         self
     }
 
@@ -374,7 +375,7 @@ impl HostBuilder {
         let metering = if self.policy.counts_fuel() { Metering::Fuel } else { Metering::Time };
         let cache = self.cache.as_deref().map(|dir| (dir, self.cache_limits));
         let limits = host_memory::with_default_budgets(self.policy.host());
-        let engines = Engines::new(&limits, metering, cache)?;
+        let engines = GuestEngines::new(&limits, metering, cache, link_all)?;
         let policy = Arc::new(self.policy);
         let mut services = Services::new(Arc::clone(&policy), self.state.as_deref(), self.state_wait)
             .map_err(HostError::Secrets)?;

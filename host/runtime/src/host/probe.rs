@@ -9,19 +9,19 @@ use rustix::process::{Resource, getrlimit};
 use serde_json::json;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
+use toolbay_capabilities::Capabilities;
+use toolbay_capabilities::state::{GuestState, WasiAccess};
 use toolbay_core::call::invoke::Failure;
 use toolbay_policy::name::PluginId;
 use toolbay_policy::quantity::show_bytes;
+use toolbay_sandbox::engine::{AsyncSupport, EngineKind, Metering};
+use toolbay_sandbox::instance::GuestEntry;
 
-use crate::capability::Capabilities;
-use crate::engine::instance::GuestEntry;
-use crate::engine::state::{GuestState, WasiAccess};
-use crate::engine::{AsyncSupport, EngineKind, Metering};
 use crate::error::LoadError;
 use crate::host::Host;
 use crate::plugins::code::{Code, ToolExports};
-use crate::plugins::compiler::run_blocking;
 use crate::plugins::plain_component::ExportPath;
+use crate::plugins::run_blocking;
 
 /// A component that exports the function `one`, which returns 1, and has a memory of one page.
 const COMPONENT: &[u8] =
@@ -83,7 +83,8 @@ impl Host {
     async fn compile_probe(&self, metering: Metering) -> Result<Arc<Code>, LoadError> {
         let shared = &self.installed.shared;
         let linked = Arc::clone(shared.engine(EngineKind { metering, async_support: AsyncSupport::Off })?);
-        let compiled = shared.compiler.compile(&linked, COMPONENT.to_vec()).await?;
+        let compiled =
+            shared.compiler.compile(&linked.engine, linked.cache.as_ref(), COMPONENT.to_vec()).await?;
         run_blocking(move || Ok(Arc::new(Code::link(&linked, &compiled.component)?))).await
     }
 }

@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use toolbay_capabilities::process::guard::{PROGRAM_GUARD, run_program_guard};
+use toolbay_sandbox::compile::worker::{COMPILE_WORKER, run_compile_worker};
+
 use super::HostBuilder;
-use crate::capability::process::guard::{PROGRAM_GUARD, run_program_guard};
-use crate::plugins::worker::{COMPILE_WORKER, run_compile_worker};
 
 /// Whether this program runs as a worker when a host starts it as one.
 static HAS_WORKER_ENTRY: AtomicBool = AtomicBool::new(false);

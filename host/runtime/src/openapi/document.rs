@@ -8,6 +8,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
+use toolbay_capabilities::http::NetError;
+use toolbay_capabilities::http::service::{self, ServiceGrants};
+use toolbay_capabilities::{Grantee, ResolvedGrants, Services};
 use toolbay_openapi::ServiceRequest;
 use toolbay_policy::capability::net::NetRule;
 use toolbay_policy::limits::CallLimits;
@@ -15,14 +18,10 @@ use toolbay_policy::name::ToolName;
 use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_policy::rule::GrantRule as _;
 use toolbay_policy::{DocumentLocation, Grants, OpenApiService};
+use toolbay_state::digest::Digest;
+use toolbay_state::private;
+use toolbay_state::regular::read_regular;
 use url::Url;
-
-use crate::capability::http::NetError;
-use crate::capability::http::service::{self, ServiceGrants};
-use crate::capability::{Grantee, ResolvedGrants, Services};
-use crate::plugins::digest::sha256;
-use crate::storage::private;
-use crate::storage::regular::read_regular;
 
 /// Maximum size of a document, in bytes. The parser has the same limit.
 pub(crate) const MAX_BYTES: u64 = 32 << 20;
@@ -47,7 +46,7 @@ pub(crate) struct DocumentText {
 
 impl DocumentText {
     pub(super) fn new(bytes: Vec<u8>, warning: Option<String>) -> Result<Self, String> {
-        let digest = sha256(&bytes).to_string().into();
+        let digest = Digest::of(&bytes).to_string().into();
         let (text, encoded) = match String::from_utf8(bytes) {
             Ok(text) => (text, None),
             Err(error) => {
@@ -252,7 +251,7 @@ pub(super) struct DocumentCopy {
 
 impl DocumentCopy {
     pub(super) fn new(dir: PathBuf, url: &Url) -> Self {
-        let file = dir.join(format!("{}.openapi", sha256(url.as_str().as_bytes())));
+        let file = dir.join(format!("{}.openapi", Digest::of(url.as_str().as_bytes())));
         Self { dir, file, url: url.to_string() }
     }
 

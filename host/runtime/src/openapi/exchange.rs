@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::sync::Semaphore;
+use toolbay_capabilities::http::{NetError, service};
+use toolbay_capabilities::{Grantee, GrantsByProfile, ResolvedGrants};
 use toolbay_core::call::CallContext;
 use toolbay_core::call::invoke::BoxFuture;
 use toolbay_core::tool::fault::{Fault, FaultKind};
@@ -12,9 +14,6 @@ use toolbay_openapi::{ExchangeError, HttpExchange, ServiceRequest, ServiceRespon
 use toolbay_policy::OpenApiService;
 use toolbay_policy::capability::attachment::AttachmentAccess;
 use toolbay_policy::limits::{CallLimits, Limit};
-
-use crate::capability::http::{NetError, service};
-use crate::capability::{Grantee, GrantsByProfile, ResolvedGrants};
 
 /// Sends the requests of one service.
 #[derive(Debug)]

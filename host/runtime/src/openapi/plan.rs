@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::sync::Semaphore;
+use toolbay_capabilities::http::service::ServiceGrants;
+use toolbay_capabilities::{GrantsByProfile, ResolvedGrants, Services};
 use toolbay_core::registry::{Bundle, CallSettings, ToolAvailability, ToolEntry};
 use toolbay_core::tool::SourceName;
 use toolbay_core::tool::definition_text::{self, Redact};
@@ -24,8 +26,6 @@ use toolbay_policy::{Grants, OpenApiService, Policy, ServiceHeader};
 use url::Url;
 
 use super::exchange::ServiceExchange;
-use crate::capability::http::service::ServiceGrants;
-use crate::capability::{GrantsByProfile, ResolvedGrants, Services};
 use crate::plugins::reducers;
 
 /// Maximum length of a title, in characters.

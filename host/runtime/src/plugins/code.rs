@@ -1,28 +1,27 @@
-//! Compiles and links components, and queries their descriptions.
+//! Links components, and queries their descriptions.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
+use toolbay_capabilities::Capabilities;
+use toolbay_capabilities::bindings::types::{ToolDef, ToolResult};
+use toolbay_capabilities::state::{GuestEngine, GuestState, WasiAccess};
 use toolbay_core::call::AdmittedCall;
 use toolbay_core::tool::fault::{Fault, FaultKind};
 use toolbay_policy::excerpt::one_line;
 use toolbay_policy::limits::CallLimits;
 use toolbay_policy::name::PluginId;
+use toolbay_sandbox::engine::Engine;
+use toolbay_sandbox::instance::{ContractBreach, GuestEntry, as_fault};
 use wasmtime::Store;
 use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, ComponentExportIndex, Instance, InstancePre};
 
-use crate::capability::Capabilities;
-use crate::engine::bindings::about::ExportsAboutPre;
-use crate::engine::bindings::availability::ExportsAvailabilityPre;
-use crate::engine::bindings::reducers::ExportsReducersPre;
-use crate::engine::bindings::types::{ToolDef, ToolResult};
-use crate::engine::engines::LinkedEngine;
-use crate::engine::instance::{ContractBreach, GuestEntry, as_fault};
-use crate::engine::state::{GuestState, WasiAccess};
-use crate::engine::{self, Engine};
 use crate::error::LoadError;
+use crate::plugins::bindings::about::ExportsAboutPre;
+use crate::plugins::bindings::availability::ExportsAvailabilityPre;
+use crate::plugins::bindings::reducers::ExportsReducersPre;
 use crate::plugins::descriptor::Descriptor;
 use crate::plugins::missing_import;
 use crate::plugins::plain_component::{self, ComponentSections, PlainComponent, ToolEntryPoint};
@@ -139,7 +138,7 @@ impl ToolExports {
 /// A linked component that can be instantiated.
 pub(crate) struct Code {
     /// The engine that it was compiled for.
-    linked: Arc<LinkedEngine>,
+    linked: Arc<GuestEngine>,
     pub(crate) tools: Option<ToolExports>,
     pub(crate) reducers: Option<ExportsReducersPre<GuestState>>,
     pub(crate) availability: Option<ExportsAvailabilityPre<GuestState>>,
@@ -151,44 +150,9 @@ pub(crate) struct Code {
     pub(crate) bytes: u64,
 }
 
-/// Rejects bytes that are not a component.
-pub(crate) fn check_header(bytes: &[u8]) -> Result<(), LoadError> {
-    match bytes {
-        [] => Err(LoadError::NotAComponent("is empty")),
-        [0, b'a', b's', b'm', 0x0d, 0, 1, 0, ..] => Ok(()),
-        [0, b'a', b's', b'm', 1, 0, 0, 0, ..] => Err(LoadError::NotAComponent(
-            "is a core module, not a component: build it for wasm32-wasip2, or wrap it with `wasm-tools component new`",
-        )),
-        [0, b'a', b's', b'm', ..] => {
-            Err(LoadError::NotAComponent("is truncated, or of a WebAssembly version this host does not know"))
-        }
-        _ => Err(LoadError::NotAComponent("is not WebAssembly")),
-    }
-}
-
-/// Compiles a component. Takes seconds of CPU time for large components, and more for hostile ones. Only `compiler` and
-/// `worker` call it.
-pub(crate) fn compile(engine: &Engine, bytes: &[u8]) -> Result<Component, LoadError> {
-    Component::new(&engine.wasmtime, bytes).map_err(|error| compile_error(bytes, &error))
-}
-
-/// Compiles a component to the form that the cache stores. See [`compile`].
-pub(crate) fn precompile(engine: &Engine, bytes: &[u8]) -> Result<Vec<u8>, LoadError> {
-    engine.wasmtime.precompile_component(bytes).map_err(|error| compile_error(bytes, &error))
-}
-
-fn compile_error(bytes: &[u8], error: &wasmtime::Error) -> LoadError {
-    let features = engine::refused_features(bytes);
-    if features.is_empty() {
-        LoadError::Invalid(one_line(&format!("{error:#}"), MAX_REASON))
-    } else {
-        LoadError::UnsupportedFeature(features.join(", "))
-    }
-}
-
 impl Code {
     /// Links a component and finds its exports.
-    pub(crate) fn link(linked: &Arc<LinkedEngine>, component: &Component) -> Result<Self, LoadError> {
+    pub(crate) fn link(linked: &Arc<GuestEngine>, component: &Component) -> Result<Self, LoadError> {
         let engine = &linked.engine;
         check_version(engine, component)?;
         let pre = linked
@@ -234,7 +198,7 @@ impl Code {
     }
 
     /// The engine with its linker and cache.
-    pub(crate) fn linked(&self) -> &LinkedEngine {
+    pub(crate) fn linked(&self) -> &GuestEngine {
         &self.linked
     }
 

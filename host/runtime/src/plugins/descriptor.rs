@@ -13,6 +13,8 @@ pub(crate) use cache::DescriptorCache;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolbay_core::neutral_text;
+use toolbay_capabilities::bindings::types;
+use toolbay_core::output::untrusted;
 use toolbay_core::tool::definition_text;
 use toolbay_core::tool::json;
 use toolbay_core::tool::prompts_and_resources::PromptsAndResourcesDocument;
@@ -22,12 +24,11 @@ use toolbay_policy::capability::{Capability, CapabilityKind};
 use toolbay_policy::excerpt::one_line;
 use toolbay_policy::hidden_chars::first_hidden;
 use toolbay_policy::name::{PluginId, QualifiedName, ToolName};
+use toolbay_sandbox::engine::AsyncSupport;
 
-use crate::engine::AsyncSupport;
-use crate::engine::bindings::about::exports::toolbay::plugin::about::PluginInfo;
-use crate::engine::bindings::reducers::exports::toolbay::plugin::reducers::ReducerDef;
-use crate::engine::bindings::types;
 use crate::error::LoadError;
+use crate::plugins::bindings::about::exports::toolbay::plugin::about::PluginInfo;
+use crate::plugins::bindings::reducers::exports::toolbay::plugin::reducers::ReducerDef;
 use crate::plugins::plain_component::ToolEntryPoint;
 use crate::plugins::prompts_and_resources;
 

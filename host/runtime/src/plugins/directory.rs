@@ -3,11 +3,14 @@
 //!
 //! A directory makes no decisions: [`crate::plugins::installed`] plans from its files and the policy.
 
+mod index;
 mod location;
 mod reading;
 
+pub(crate) use index::{DirectoryIndex, FileDigest};
 pub(crate) use location::PluginLocation;
 pub(crate) use reading::{FileReader, ReadFile};
+use toolbay_state::digest::Digest;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::ErrorKind;
@@ -16,8 +19,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::{HostError, LoadError};
-use crate::plugins::cache::{DirectoryIndex, FileDigest};
-use crate::plugins::digest::Digest;
 use crate::plugins::file::{PendingChange, Stamp};
 use crate::plugins::loader::{Candidate, Loader, LockedComponent};
 use crate::plugins::state::{FileKey, PluginFile, PluginState};
@@ -101,7 +102,7 @@ pub(crate) fn list(
     let (policy, reads) = (&loader.services.policy, mode != ScanMode::ListOnly);
     let indexed = is_new && !matches!(mode, ScanMode::ListOnly | ScanMode::Full);
     let cache = loader.shared.engines.cache().filter(|_| indexed);
-    let index = cache.map(|cache| cache.index(location.path())).unwrap_or_default();
+    let index = cache.map(|cache| DirectoryIndex::load(cache, location.path())).unwrap_or_default();
     let of = |candidate: Candidate| {
         let stamp =
             reads.then(|| Stamp::from_component(&candidate.file, candidate.may_have_manifest)).flatten();
@@ -198,7 +199,7 @@ impl Directory {
             key,
             stamp,
             must_be_stable: matches!(mode, ScanMode::Settled(_)),
-            known_digest: known_digest.and_then(|record| record.digest.clone()),
+            known_digest: known_digest.and_then(|record| record.digest),
             hashed,
             locked,
         })
@@ -293,7 +294,7 @@ impl Directory {
             if let (Some(name), Some(record), Some(Ok(plugin))) = (name, &file.record, file.state.content())
                 && let (Some(stamp), true) = (record.stamp, record.is_stable)
             {
-                let hashed = FileDigest { digest: plugin.digest.clone(), bytes: plugin.bytes };
+                let hashed = FileDigest { digest: plugin.digest, bytes: plugin.bytes };
                 index.insert(name.to_owned(), stamp, hashed);
             }
         }

@@ -1,18 +1,18 @@
 //! Reads component files defensively, because a plugin directory may contain anything.
 
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::Metadata;
 use std::io::Read;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
+use toolbay_sandbox::compile::MAX_COMPONENT_BYTES;
+use toolbay_state::regular::open_regular;
 
 use crate::error::LoadError;
 use crate::plugins::plain_component;
 
-/// Maximum size of a component, in bytes. CPython has 18 MB.
-pub const MAX_COMPONENT_BYTES: u64 = 64 << 20;
 /// Maximum size of a component's `plugin.toml`, in bytes.
 const MAX_MANIFEST_BYTES: u64 = toolbay_core::tool::manifest::MAX_BYTES as u64;
 
@@ -168,14 +168,9 @@ fn read(path: &Path, most: u64) -> Result<(Vec<u8>, Option<FileIdentity>), LoadE
             "special file"
         }));
     }
-    // Opened without blocking and checked again, in case a FIFO was put there in between.
-    let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
-    let mut file: File = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let mut file = open_regular(path)?;
     let meta = file.metadata()?;
     let size = meta.len();
-    if !meta.is_file() {
-        return Err(LoadError::NotAFile("special file"));
-    }
     if size > most {
         return Err(LoadError::TooLarge { size, most });
     }
@@ -234,7 +229,7 @@ mod tests {
         assert!(!young.is_stable_since(SystemTime::now()), "the manifest is young");
         // A program can set the modification time, but not the change time.
         let times = std::fs::FileTimes::new().set_modified(SystemTime::UNIX_EPOCH);
-        File::options().write(true).open(&file).unwrap().set_times(times).unwrap();
+        std::fs::File::options().write(true).open(&file).unwrap().set_times(times).unwrap();
         assert!(!Stamp::from_component(&file, false).unwrap().is_stable_since(SystemTime::now()));
     }
 }

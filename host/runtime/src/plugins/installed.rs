@@ -19,21 +19,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::runtime::Handle;
+use toolbay_capabilities::Services;
 use toolbay_core::registry::event::HostEvent;
 use toolbay_core::registry::{Registry, ViewDefaults};
 use toolbay_policy::Policy;
 use toolbay_policy::name::PluginId;
+use toolbay_state::digest::Digest;
 
-use crate::capability::Services;
 use crate::error::LoadError;
-use crate::plugins::cache::DirectoryIndex;
-use crate::plugins::digest::Digest;
-use crate::plugins::directory::{Directory, PluginLocation, ReadFile, ReadTask, ScanMode, list};
+use crate::plugins::consent_gate::ConsentGate;
+use crate::plugins::directory::{
+    Directory, DirectoryIndex, PluginLocation, ReadFile, ReadTask, ScanMode, list,
+};
 use crate::plugins::loader::Loader;
 use crate::plugins::plugin::{HostResources, Plugin};
 use crate::plugins::report::{LoadProblem, LoadReport, LoadWarning};
 use crate::plugins::state::{ActivePlugin, PluginFile};
-use crate::storage::consent::ConsentGate;
 use changes::{new_events, plugin_changes, plugin_warnings};
 use plan::{RegistryPlan, awaited_plugins, collision_problems};
 use prepare::{MissingPlugin, Preparations};
@@ -350,7 +351,7 @@ impl InstalledPlugins {
         let known = |file: &PluginFile| KnownFile {
             id: file.id.clone(),
             path: file.path.clone(),
-            digest: file.record.as_ref().and_then(|record| record.digest.clone()),
+            digest: file.record.as_ref().and_then(|record| record.digest),
         };
         looked.then(|| files.all().map(known).collect())
     }

@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 use toolbay_core::tool::fault::{Fault, FaultKind};
+use toolbay_capabilities::Capabilities;
+use toolbay_capabilities::state::{GuestState, WasiAccess};
 use toolbay_policy::limits::{CallLimits, HostLimits};
+use toolbay_sandbox::circuit_breaker::CircuitBreaker;
+use toolbay_sandbox::engine::Metering;
+use toolbay_sandbox::instance::{ContractBreach, GuestEntry, as_fault};
 use wasmtime::Store;
 
-use crate::capability::Capabilities;
-use crate::engine::Metering;
-use crate::engine::circuit_breaker::CircuitBreaker;
-use crate::engine::instance::{ContractBreach, GuestEntry, as_fault};
-use crate::engine::state::{GuestState, WasiAccess};
 use crate::plugins::code::Code;
 use crate::plugins::plugin::Plugin;
 
@@ -54,8 +54,8 @@ impl IsolatedEntry {
             self.plugin.code(Metering::from_limits(limits)).await.map_err(|e| failed(e.to_string()))?;
         let _run_permit = self.plugin.shared.concurrency.acquire(id, limits.concurrency, &cancel).await?;
         let permit = self.breaker.try_acquire()?;
-        let sealed = Capabilities::sealed(id.clone(), Arc::clone(limits));
-        let capabilities = Capabilities { config: Arc::clone(&self.config), ..sealed };
+        let mut capabilities = Capabilities::sealed(id.clone(), Arc::clone(limits));
+        capabilities.config = Arc::clone(&self.config);
         let state =
             GuestState::new(WasiAccess::Isolated, limits, capabilities).map_err(|e| failed(e.to_string()))?;
         let entry = GuestEntry { engine: code.engine(), plugin: id, limits, cancel: &cancel };

@@ -147,7 +147,7 @@ impl Host {
             known.files.extend(name.map(|name| name.to_string_lossy().into_owned()));
             let plugin = file.id.and_then(|id| known.plugins.as_mut()?.get_mut(id.as_str()));
             if let Some(plugin) = plugin {
-                plugin.sha256 = file.digest.map(|digest| digest.as_str().to_owned());
+                plugin.sha256 = file.digest.map(|digest| digest.to_string());
             }
         }
         for (id, active) in &self.installed.snapshot().plugins {

@@ -10,6 +10,8 @@ use std::sync::Arc;
 pub(crate) use candidates::{Candidate, LockedComponent, candidates, check_listing};
 
 use parking_lot::Mutex;
+use toolbay_capabilities::files::FileGrants;
+use toolbay_capabilities::{GrantsByProfile, ResolvedGrants, Services};
 use toolbay_core::registry::{Bundle, CallSettings, ReducerEntry, ToolAvailability, ToolEntry, ToolFlags};
 use toolbay_core::tool::client_compat;
 use toolbay_core::tool::prompts_and_resources::PromptsAndResources;
@@ -21,27 +23,26 @@ use toolbay_policy::name::{PluginId, ToolName};
 use toolbay_policy::name_list::{list_all_names, list_names};
 use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_policy::{Grants, Policy, ReducerBinding};
+use toolbay_sandbox::circuit_breaker::CircuitBreaker;
+use toolbay_sandbox::compile::{MAX_COMPONENT_BYTES, compiler};
+use toolbay_sandbox::engine::{AsyncSupport, EngineKind, Metering};
+use toolbay_state::digest::Digest;
 
-use crate::capability::files::FileGrants;
-use crate::capability::{GrantsByProfile, ResolvedGrants, Services};
-use crate::engine::circuit_breaker::CircuitBreaker;
-use crate::engine::{AsyncSupport, EngineKind, Metering};
 use crate::error::LoadError;
 use crate::plugins::availability::{self, ToolCheck};
 use crate::plugins::code::Code;
-use crate::plugins::compiler::{self, run_blocking};
+use crate::plugins::consent_gate::ConsentGate;
 use crate::plugins::descriptor::{Descriptor, ToolDescription};
-use crate::plugins::digest::{Digest, sha256};
-use crate::plugins::file::{MAX_COMPONENT_BYTES, Stamp, read_component};
+use crate::plugins::file::{Stamp, read_component};
 use crate::plugins::loading::CompileProgress;
 use crate::plugins::memory_estimate::MemoryEstimate;
 use crate::plugins::plain_component::{self, ComponentSections};
 use crate::plugins::plugin::{ComponentOrigin, HostResources, Plugin};
 use crate::plugins::prompts_and_resources;
 use crate::plugins::reducer::PluginReducer;
+use crate::plugins::run_blocking;
 use crate::plugins::settings;
 use crate::plugins::tool::PluginTool;
-use crate::storage::consent::ConsentGate;
 
 /// Maximum number of tools that one warning names.
 const MAX_NAMED: usize = 3;
@@ -106,7 +107,7 @@ impl Loader {
         registry: Option<Arc<PluginOrigin>>,
     ) -> Result<(ComponentSource, Option<Stamp>), LoadError> {
         let (bytes, stamp) = read_component(file)?;
-        let (digest, size) = (sha256(&bytes), bytes.len() as u64);
+        let (digest, size) = (Digest::of(&bytes), bytes.len() as u64);
         let file = Some(Arc::clone(file));
         let origin = ComponentOrigin { id, digest, bytes: size, file, registry, component_bytes: None };
         Ok((ComponentSource { origin, bytes }, stamp))
@@ -139,7 +140,7 @@ impl Loader {
         let Some(cache) = &self.shared.engine(kind)?.cache else { return Ok(None) };
         let read = || Some(self.shared.descriptors.share(digest, cache.get(digest)?.descriptor));
         let mut lookups = lookups.0.lock();
-        let descriptor = lookups.entry((digest.clone(), metering)).or_insert_with(read).clone();
+        let descriptor = lookups.entry((*digest, metering)).or_insert_with(read).clone();
         drop(lookups);
         let plugin = |descriptor| Plugin::new(Arc::clone(&self.shared), origin.clone(), descriptor, true);
         Ok(descriptor.map(plugin))
@@ -152,7 +153,7 @@ impl Loader {
         }
         let origin = ComponentOrigin {
             id: plugin.id.clone(),
-            digest: digest.clone(),
+            digest: *digest,
             bytes: plugin.bytes,
             file: plugin.file.clone(),
             registry: None,
@@ -175,7 +176,7 @@ impl Loader {
         let component_bytes = Some(bytes.as_slice().into());
         let origin = ComponentOrigin {
             id,
-            digest: sha256(&bytes),
+            digest: Digest::of(&bytes),
             bytes: bytes.len() as u64,
             file: None,
             registry: None,
@@ -191,7 +192,7 @@ impl Loader {
             return Err(LoadError::ReservedId { id: id.clone(), table });
         }
         match self.services.policy.pinned_sha256(id) {
-            Some(pinned) if pinned != digest.as_str() => {
+            Some(pinned) if *pinned != *digest.hex() => {
                 Err(LoadError::DigestMismatch { found: digest.to_string(), pinned: pinned.to_owned() })
             }
             _ => Ok(()),
@@ -211,7 +212,7 @@ impl Loader {
             Ok((bytes, offers, sections, Arc::clone(host.engine(kind)?)))
         });
         let (bytes, offers, sections, linked) = read.await?;
-        let compiled = shared.compiler.compile(&linked, bytes).await?;
+        let compiled = shared.compiler.compile(&linked.engine, linked.cache.as_ref(), bytes).await?;
         let component = compiled.component.clone();
         let code = Arc::new(run_blocking(move || Code::link(&linked, &component)).await?);
         let limits = self.services.policy.limits(&origin.id, None);

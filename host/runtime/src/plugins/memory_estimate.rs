@@ -1,7 +1,7 @@
 //! Estimates the memory of a call, and reserves it in the budget for guests.
 //!
 //! A call reserves what recent calls of its tool used. It then waits for memory before it runs instead of failing in
-//! the middle. Further growth is reserved when it happens ([`crate::engine::resource_limiter`]).
+//! the middle. Further growth is reserved when it happens ([`toolbay_sandbox::resource_limiter`]).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -24,20 +24,21 @@ pub(crate) use sections::{ComponentSections, embed_manifest, manifest_path};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use toolbay_capabilities::bindings::types::{self, ToolResult};
+use toolbay_capabilities::invoke::error_to_guest;
+use toolbay_capabilities::state::GuestState;
 use toolbay_core::tool::content::ToolError;
 use toolbay_core::tool::manifest::{CommandLine, CommandTemplate, RequestTemplate};
 use toolbay_policy::excerpt::one_line;
+use toolbay_sandbox::engine::Engine;
+use toolbay_sandbox::instance::ContractBreach;
+use toolbay_sandbox::instance::ProgramOutputTooLong;
 use wasmtime::Store;
 use wasmtime::component::types::{Component, ComponentFunc, ComponentItem};
 use wasmtime::component::{ComponentExportIndex, InstancePre, Val};
 use wasmtime_wasi::I32Exit;
 
-use crate::engine::Engine;
-use crate::engine::bindings::types::{self, ToolResult};
-use crate::engine::instance::ContractBreach;
-use crate::engine::state::{GuestState, ProgramOutputTooLong};
 use crate::error::LoadError;
-use crate::plugins::tool_result::error_to_guest;
 
 /// Maximum number of exported functions, more than a plugin may have tools.
 const MAX_FUNCTIONS: usize = 2000;

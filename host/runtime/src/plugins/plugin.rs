@@ -5,31 +5,32 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use arc_swap::Guard;
+use toolbay_capabilities::files::{FolderHandles, ReadLog};
+use toolbay_capabilities::state::{GuestEngine, GuestEngines, GuestState};
 use toolbay_core::tool::{PluginOrigin, ToolSource};
 use toolbay_policy::name::PluginId;
+use toolbay_sandbox::admission::ConcurrencyLimiter;
+use toolbay_sandbox::compile::cache::CachedMetadata;
+use toolbay_sandbox::compile::compiler::{CompiledComponent, Compiler};
+use toolbay_sandbox::engine::{ByMetering, EngineKind, Metering};
+use toolbay_sandbox::idle_instances::IdleInstances;
+use toolbay_state::digest::Digest;
 
-use crate::capability::files::{FolderHandles, ReadLog};
-use crate::engine::admission::ConcurrencyLimiter;
-use crate::engine::engines::{Engines, LinkedEngine};
-use crate::engine::idle_instances::IdleInstances;
-use crate::engine::{ByMetering, EngineKind, Metering};
 use crate::error::LoadError;
-use crate::plugins::cache::CachedMetadata;
 use crate::plugins::code::Code;
-use crate::plugins::compiler::{CompiledComponent, Compiler, run_blocking};
 use crate::plugins::descriptor::{Descriptor, DescriptorCache};
-use crate::plugins::digest::Digest;
 use crate::plugins::loading::{CompileProgress, LoadListener};
 use crate::plugins::resident_code::{CodeSlot, ResidentCode};
+use crate::plugins::run_blocking;
 
 /// The resources that all plugins of a host share.
 pub(crate) struct HostResources {
-    pub(crate) engines: Engines,
+    pub(crate) engines: GuestEngines,
     pub(crate) compiler: Compiler,
     pub(crate) listener: Option<LoadListener>,
     pub(crate) descriptors: DescriptorCache,
     pub(crate) resident_code: Arc<ResidentCode>,
-    pub(crate) idle_instances: Arc<IdleInstances>,
+    pub(crate) idle_instances: Arc<IdleInstances<GuestState>>,
     pub(crate) concurrency: ConcurrencyLimiter,
     pub(crate) folders: FolderHandles,
     pub(crate) reads: Arc<ReadLog>,
@@ -100,7 +101,7 @@ impl Plugin {
 
     /// The source of the plugin's tools.
     pub(crate) fn source(&self) -> Arc<ToolSource> {
-        let (version, digest) = (self.version().map(Arc::from), Arc::clone(self.digest.text()));
+        let (version, digest) = (self.version().map(Arc::from), Arc::from(&*self.digest.hex()));
         let origin = self.origin.clone();
         Arc::new(ToolSource::Plugin { id: self.id.clone(), version, digest, origin })
     }
@@ -151,7 +152,7 @@ impl Plugin {
         let cached = run_blocking(move || {
             let linked = plugin.shared.engine(plugin.engine_kind(metering))?;
             let cached = linked.cache.as_ref().and_then(|cache| {
-                let hit: CachedMetadata = cache.get(&plugin.digest)?;
+                let hit: CachedMetadata<Descriptor> = cache.get(&plugin.digest)?;
                 let component = cache.code(&linked.engine, &plugin.digest, &hit)?;
                 Some((component, cache.code_file(&plugin.digest)))
             });
@@ -176,7 +177,7 @@ impl Plugin {
                 return Err(LoadError::Host("its compiled code is gone from the cache".to_owned()));
             };
             let (bytes, _) = crate::plugins::file::read_component(file)?;
-            if crate::plugins::digest::sha256(&bytes) != plugin.digest {
+            if toolbay_state::digest::Digest::of(&bytes) != plugin.digest {
                 return Err(LoadError::Host(format!("`{}` changed since it was loaded", file.display())));
             }
             Ok(bytes)
@@ -184,7 +185,7 @@ impl Plugin {
         let (shared, bytes) = (&self.shared, read.await?);
         let linked = Arc::clone(shared.engine(self.engine_kind(metering))?);
         let progress = CompileProgress::start(shared.listener.as_ref(), &self.id, self.bytes);
-        let compiled = shared.compiler.compile(&linked, bytes).await?;
+        let compiled = shared.compiler.compile(&linked.engine, linked.cache.as_ref(), bytes).await?;
         drop(progress);
         let plugin = Arc::clone(self);
         let store = run_blocking(move || {
@@ -199,7 +200,7 @@ impl Plugin {
     pub(crate) fn store_code(&self, compiled: CompiledComponent, code: Arc<Code>) {
         let cached = code.linked().cache.as_ref().and_then(|cache| {
             let stored =
-                compiled.serialized().and_then(|code| cache.put(&self.digest, &code, &self.descriptor));
+                compiled.serialized().and_then(|code| cache.put(&self.digest, &code, &*self.descriptor));
             stored
                 .inspect_err(|error| {
                     cache.warn_once("compiled code could not be cached: each start compiles it", error);
@@ -213,7 +214,7 @@ impl Plugin {
 
 impl HostResources {
     /// The engine of this kind. Blocks for a moment on first use.
-    pub(crate) fn engine(&self, kind: EngineKind) -> Result<&Arc<LinkedEngine>, LoadError> {
+    pub(crate) fn engine(&self, kind: EngineKind) -> Result<&Arc<GuestEngine>, LoadError> {
         self.engines.get_or_create(kind).map_err(|error| LoadError::Host(error.to_string()))
     }
 }

@@ -8,7 +8,7 @@ use toolbay_core::tool::content::ToolResult;
 use toolbay_core::tool::fault::{Fault, FaultKind};
 use toolbay_policy::limits::{CallLimits, HostLimits};
 
-use crate::engine::bindings::reducers::exports::toolbay::plugin::reducers::ReduceContext as GuestContext;
+use crate::plugins::bindings::reducers::exports::toolbay::plugin::reducers::ReduceContext as GuestContext;
 use crate::plugins::code;
 use crate::plugins::isolated_entry::{IsolatedEntry, lost_export};
 use crate::plugins::plugin::Plugin;

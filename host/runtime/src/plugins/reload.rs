@@ -6,8 +6,8 @@ use toolbay_core::audit::edits::describe_edits;
 use toolbay_core::audit::{ActionRecord, MAX_REASON};
 use toolbay_core::registry::event::HostEvent;
 use toolbay_policy::Policy;
+use toolbay_sandbox::host_memory;
 
-use crate::engine::host_memory;
 use crate::error::HostError;
 use crate::host::{Host, call_policy};
 use crate::plugins::directory::{FileReader, ScanMode};
@@ -142,7 +142,7 @@ impl Host {
 fn store_indexes(installed: &InstalledPlugins) {
     let Some(cache) = installed.shared.engines.cache() else { return };
     for (dir, index) in installed.take_indexes() {
-        if let Err(error) = cache.put_index(&dir, &index) {
+        if let Err(error) = index.store(cache, &dir) {
             cache.warn_once(
                 "the index of plugin files could not be cached: each start reads every file",
                 &error,

@@ -16,14 +16,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use toolbay_capabilities::Services;
 use toolbay_core::registry::Bundle;
 use toolbay_core::tool::PluginOrigin;
 use toolbay_policy::name::PluginId;
+use toolbay_sandbox::engine::Metering;
+use toolbay_state::digest::Digest;
 
-use crate::capability::Services;
-use crate::engine::Metering;
 use crate::error::LoadError;
-use crate::plugins::digest::Digest;
 use crate::plugins::file::Stamp;
 use crate::plugins::plugin::Plugin;
 

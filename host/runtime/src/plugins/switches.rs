@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use toolbay_core::registry::Switches;
-
-use crate::storage::state_file::StateFile;
+use toolbay_state::state_file::StateFile;
 
 /// Increased when the meaning of the stored data changes.
 const VERSION: u32 = 1;
@@ -71,7 +70,7 @@ impl FileSwitches {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::private;
+    use toolbay_state::private;
 
     fn off(tool: &str, reason: &str) -> Switches {
         Switches { tools: [(tool.to_owned(), reason.to_owned())].into(), ..Switches::default() }

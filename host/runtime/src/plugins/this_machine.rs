@@ -4,15 +4,14 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
+use toolbay_capabilities::files::{FileAccess, FolderHandles, SharedProtectedPaths};
+use toolbay_capabilities::http;
+use toolbay_capabilities::process::ProcessLauncher;
+use toolbay_capabilities::secrets::SecretStore;
 use toolbay_distribution::signature::key::read_public;
 use toolbay_distribution::signature::keyless::TrustRoot;
 use toolbay_policy::capability::path_rule::PathRule;
 use toolbay_policy::{FileContent, Machine, PathKind, Policy, ProgramSection};
-
-use crate::capability::files::{FileAccess, FolderHandles, SharedProtectedPaths};
-use crate::capability::http;
-use crate::capability::process::ProcessLauncher;
-use crate::capability::secrets::SecretStore;
 
 /// The files and the environment of this process.
 #[derive(Debug, Default)]

@@ -3,24 +3,24 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use toolbay_capabilities::bindings::types::ToolResult;
+use toolbay_capabilities::invoke::NestedCallAccess;
+use toolbay_capabilities::state::{GuestState, WasiAccess};
+use toolbay_capabilities::{CallTimes, Capabilities, Grantee, GrantsByProfile, invoke};
+use toolbay_core::tool::fault::{Fault, FaultKind};
 use toolbay_core::call::invoke::nested::{InvokeGrant, ToolCaller};
 use toolbay_core::call::invoke::{BoxFuture, Failure, Invoke, ToolOutcome};
 use toolbay_core::call::{AdmittedCall, CallContext};
 use toolbay_core::tool::content::ToolOutput;
-use toolbay_core::tool::fault::{Fault, FaultKind};
 use toolbay_policy::limits::{CallLimits, Usage};
 use toolbay_policy::name::ToolName;
+use toolbay_sandbox::admission::{FairPermit, LentPermit};
+use toolbay_sandbox::circuit_breaker::CircuitBreaker;
+use toolbay_sandbox::engine::{AsyncSupport, Metering};
+use toolbay_sandbox::idle_instances::{InstanceKey, UsedInstance};
+use toolbay_sandbox::instance::GuestEntry;
 use wasmtime::Store;
 
-use crate::capability::invoke::NestedCallAccess;
-use crate::capability::{CallTimes, Capabilities, Grantee, GrantsByProfile, invoke};
-use crate::engine::admission::{FairPermit, LentPermit};
-use crate::engine::bindings::types::ToolResult;
-use crate::engine::circuit_breaker::CircuitBreaker;
-use crate::engine::idle_instances::{InstanceKey, UsedInstance};
-use crate::engine::instance::GuestEntry;
-use crate::engine::state::{GuestState, WasiAccess};
-use crate::engine::{AsyncSupport, Metering};
 use crate::error::LoadError;
 use crate::plugins::code::{Code, ContractTools, ToolExports};
 use crate::plugins::memory_estimate::MemoryEstimate;
@@ -78,7 +78,7 @@ impl Invoke for PluginTool {
 /// An instance to keep if the call succeeds.
 struct ReusableInstance {
     key: InstanceKey,
-    instance: Box<UsedInstance>,
+    instance: Box<UsedInstance<GuestState>>,
 }
 
 /// The run permit of a running call.
@@ -308,14 +308,12 @@ impl PluginTool {
             ctx: Some(Arc::clone(ctx)),
             hint: None,
         };
-        let capabilities = Capabilities {
-            times: Some(CallTimes { began, deadline: self.deadline(ctx, began) }),
-            files: (granted.files.as_ref())
-                .map(|f| f.for_call(&self.plugin.shared.reads, session, &self.limits)),
-            config: Arc::clone(&self.config),
-            nested_calls: caller,
-            ..Capabilities::new(who)
-        };
+        let files = granted.files.as_ref();
+        let mut capabilities = Capabilities::new(who);
+        capabilities.times = Some(CallTimes { began, deadline: self.deadline(ctx, began) });
+        capabilities.files = files.map(|f| f.for_call(&self.plugin.shared.reads, session, &self.limits));
+        capabilities.config = Arc::clone(&self.config);
+        capabilities.nested_calls = caller;
         GuestState::new(access, &self.limits, capabilities)
     }
 

@@ -1,13 +1,13 @@
 //! Converts tool results between the types of the contract and those of the host.
 
 use serde_json::value::RawValue;
+use toolbay_capabilities::bindings::types;
+use toolbay_capabilities::invoke::error_to_guest;
 use toolbay_core::tool::content::{
     Blob, BlockAnnotations, BlockBody, ContentBlock, EmbeddedResource, ErrorCode, ResourceBody, ResourceLink,
     Role, ToolError, ToolOutput, ToolResult,
 };
 use toolbay_core::tool::json;
-
-use crate::engine::bindings::types;
 
 /// The size of a guest's result, in bytes.
 pub(crate) fn size_of(answer: &types::ToolResult) -> u64 {
@@ -69,21 +69,6 @@ pub(crate) fn to_guest(answer: &ToolResult) -> types::ToolResult {
             meta: output.meta.as_ref().map(|raw| raw.get().to_owned()),
         }),
         Err(error) => Err(error_to_guest(error.clone())),
-    }
-}
-
-/// Converts an error for a guest.
-pub(crate) fn error_to_guest(error: ToolError) -> types::ToolError {
-    types::ToolError {
-        code: match error.code {
-            ErrorCode::InputInvalid => types::ErrorCode::InputInvalid,
-            ErrorCode::NotAvailable => types::ErrorCode::NotAvailable,
-            ErrorCode::ExecutionFailed => types::ErrorCode::ExecutionFailed,
-            ErrorCode::StaleWrite => types::ErrorCode::StaleWrite,
-        },
-        message: error.message,
-        subject: error.subject,
-        cost_usd: error.cost_usd,
     }
 }
 

@@ -93,7 +93,7 @@ impl FileAudit {
         // On a full disk, the folder is created later.
         let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
         if !made.is_err_and(|error| file::is_transient(&error)) {
-            crate::storage::private::make_dir(dir).map_err(io::Error::other)?;
+            toolbay_state::private::make_dir(dir).map_err(io::Error::other)?;
         }
         Self::new(Self::path_in(dir), Some(dir.to_path_buf()), retention)
     }

@@ -9,9 +9,8 @@ use serde::{Deserialize, Serialize};
 use toolbay_distribution::digest::BlobDigest;
 use toolbay_distribution::lock::LockedPlugin;
 use toolbay_policy::name::PluginId;
-
-use crate::storage::private;
-use crate::storage::state_file::StateFile;
+use toolbay_state::private;
+use toolbay_state::state_file::StateFile;
 
 /// Increased when the meaning of the stored data changes.
 const VERSION: u32 = 1;

@@ -21,10 +21,9 @@ use toolbay_core::call::invoke::BoxFuture;
 use toolbay_core::session::output_store::{
     MAX_ALL_TEXTS, MAX_TEXTS, OutputId, OutputQuota, OutputStore, SaveError, SavedOutput, SavedText,
 };
-
-use crate::engine::blocking::{BlockingError, HostThreads};
-use crate::plugins::digest::sha256;
-use crate::storage::private;
+use toolbay_sandbox::blocking::{BlockingError, HostThreads};
+use toolbay_state::digest::Digest;
+use toolbay_state::private;
 
 /// Maximum length of a file's first line, in bytes: two names and a few flags.
 const MAX_HEADER: u64 = 4 << 10;
@@ -114,7 +113,7 @@ impl OutputStore for FileOutputStore {
 
 impl OutputFolder {
     fn folder(&self, session: &str) -> PathBuf {
-        self.root.join(sha256(session.as_bytes()).as_str())
+        self.root.join(Digest::of(session.as_bytes()).hex())
     }
 
     fn put(&self, session: &str, text: &SavedText) -> Result<OutputId, SaveError> {

@@ -8,6 +8,7 @@ use toolbay_core::registry::MAX_REASON;
 use toolbay_policy::excerpt::one_line;
 
 use crate::storage::state_file::StateFile;
+use toolbay_state::state_file::StateFile;
 
 /// Increased when the meaning of the stored data changes.
 const VERSION: u32 = 1;
@@ -95,7 +96,7 @@ impl FileStopOrder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::private;
+    use toolbay_state::private;
 
     #[test]
     fn an_order_is_stored_until_calls_are_allowed_again() {

@@ -5,8 +5,7 @@
 //! acknowledged. The replica then refuses calls, because it cannot know which revocations were lost.
 
 use serde::{Deserialize, Serialize};
-
-use crate::bundle::ContentDigest;
+use toolbay_state::digest::Digest;
 
 /// An epoch: what the store has under the key of epochs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,7 +13,7 @@ pub struct Epoch {
     /// Counts from 1.
     pub number: u64,
     /// The digest of what it applies.
-    pub digest: ContentDigest,
+    pub digest: Digest,
 }
 
 /// The epochs that a replica has seen.
@@ -68,7 +67,7 @@ impl EpochLog {
 
     /// The epoch that publishes a bundle. It replaces the epoch of the store by compare-and-set.
     #[must_use]
-    pub fn next(&self, digest: ContentDigest) -> Epoch {
+    pub fn next(&self, digest: Digest) -> Epoch {
         let number = self.highest.as_ref().map_or(1, |highest| highest.number.saturating_add(1));
         Epoch { number, digest }
     }
@@ -79,7 +78,7 @@ mod tests {
     use super::*;
 
     fn epoch(number: u64, digit: char) -> Epoch {
-        let digest = ContentDigest::parse(&digit.to_string().repeat(64)).unwrap();
+        let digest = digit.to_string().repeat(64).parse().unwrap();
         Epoch { number, digest }
     }
 

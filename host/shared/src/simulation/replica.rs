@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use crate::bundle::ContentDigest;
+use toolbay_state::digest::Digest;
+
 use crate::protocol::epoch::{Epoch, EpochLog, EpochStep};
 use crate::protocol::escrow::{Escrow, EscrowRequest, EscrowStep, EscrowTerms};
 use crate::protocol::lease::{Holder, LeaseClaim, LeaseRequest, LeaseStep};
@@ -87,8 +88,8 @@ pub(super) struct Deeds {
     pub(super) spent: u64,
 }
 
-pub(super) fn digest(of: u64) -> ContentDigest {
-    ContentDigest::parse(&format!("{of:064x}")).unwrap()
+pub(super) fn digest(of: u64) -> Digest {
+    format!("{of:064x}").parse().unwrap()
 }
 
 impl Replica {

@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use toolbay_core::call::shared::Approvals;
-use toolbay_core::tool::canonical::Digest;
+use toolbay_state::digest::Digest;
 
-use crate::bundle::ContentDigest;
 use crate::nats::Records;
 
 /// The start of the keys.
@@ -27,7 +26,7 @@ impl NatsApprovals {
 }
 
 fn key(account: &str, approval: Digest) -> String {
-    format!("{APPROVAL}{}.{approval}", ContentDigest::of(account.as_bytes()))
+    format!("{APPROVAL}{}.{approval}", Digest::of(account.as_bytes()))
 }
 
 impl Approvals for NatsApprovals {

@@ -9,9 +9,8 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use toolbay_core::call::idempotency::{CallEnd, CallKey, CallKeys, EndedKeys, KeyError, KeyState};
-use toolbay_core::tool::canonical::Digest;
+use toolbay_state::digest::Digest;
 
-use crate::bundle::ContentDigest;
 use crate::clock::StoreClock;
 use crate::nats::Records;
 use crate::protocol::{Revision, Written};
@@ -222,5 +221,5 @@ impl CallKeys for NatsCallKeys {
 /// The record of a key. Keys and sessions may have any characters and may be secret.
 fn record_key(key: &CallKey) -> String {
     let text = format!("{}\0{}", key.session, key.key);
-    format!("{KEY}{}", ContentDigest::of(text.as_bytes()))
+    format!("{KEY}{}", Digest::of(text.as_bytes()))
 }

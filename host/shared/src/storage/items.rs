@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use toolbay_state::digest::Digest;
 
-use crate::bundle::ContentDigest;
 use crate::clock::StoreClock;
 use crate::nats::{Objects, ReadError, Records};
 use crate::protocol::{Revision, Written};
@@ -132,11 +132,11 @@ impl<T: Clone + Serialize + DeserializeOwned> SessionItems<T> {
 
     /// The name of a session's list. The key of a session may have any characters and may be secret.
     fn list_name(&self, session: &str) -> String {
-        format!("{}.{}", self.limits.name, ContentDigest::of(session.as_bytes()))
+        format!("{}.{}", self.limits.name, Digest::of(session.as_bytes()))
     }
 
     fn object(&self, session: &str, id: &str) -> String {
-        format!("{}-{}-{id}", self.limits.name, ContentDigest::of(session.as_bytes()))
+        format!("{}-{}-{id}", self.limits.name, Digest::of(session.as_bytes()))
     }
 }
 

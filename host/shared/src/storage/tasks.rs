@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex, mpsc};
 use tokio_util::task::AbortOnDropHandle;
 use toolbay_core::call::shared::{FoundTask, TaskMessage, TaskRecord, TaskStore, TaskStoreError, TaskWrite};
+use toolbay_state::digest::Digest;
 
-use crate::bundle::ContentDigest;
 use crate::clock::StoreClock;
 use crate::nats::{Objects, ReadError, Records, encode};
 use crate::protocol::{Revision, Written};
@@ -48,7 +48,7 @@ pub(crate) struct NatsTaskStore {
 #[derive(Debug, Serialize, Deserialize)]
 struct StoredTask {
     /// The digest of the session that may read it.
-    owner: ContentDigest,
+    owner: Digest,
     process: ProcessId,
     has_ended: bool,
     /// When it expires, in milliseconds of the store's clock.
@@ -122,7 +122,7 @@ impl NatsTaskStore {
         let life = u64::try_from(task.life.as_millis()).unwrap_or(u64::MAX);
         let (state, object) = self.store_state(&task.id, task.state).await?;
         Ok(StoredTask {
-            owner: ContentDigest::of(task.owner.as_bytes()),
+            owner: Digest::of(task.owner.as_bytes()),
             process: self.roster.own().clone(),
             has_ended: task.has_ended,
             expires: self.clock.now().saturating_add(life),
@@ -140,7 +140,7 @@ impl NatsTaskStore {
         if state.len() <= MAX_INLINE {
             return Ok((Some(state), None));
         }
-        let name = format!("task-{}-{}", encode(id), ContentDigest::of(state.as_bytes()));
+        let name = format!("task-{}-{}", encode(id), Digest::of(state.as_bytes()));
         let written = self.states.write(&name, state.as_bytes()).await;
         written.map_err(|error| unavailable(&error))?;
         Ok((None, Some(name)))
@@ -166,7 +166,7 @@ impl NatsTaskStore {
 
     async fn read(&self, owner: &str, id: &str) -> Result<Option<FoundTask>, ReadError> {
         let found = self.records.read::<StoredTask>(&record_key(id)).await?;
-        let owner = ContentDigest::of(owner.as_bytes());
+        let owner = Digest::of(owner.as_bytes());
         let is_readable = |task: &StoredTask| task.owner == owner && self.clock.now() < task.expires;
         let Some(record) = found.filter(|record| is_readable(&record.value)) else { return Ok(None) };
         let (task, Revision(revision)) = (record.value, record.revision);

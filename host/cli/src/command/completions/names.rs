@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 use toolbay::{Host, read_regular_text};
+use toolbay_state::digest::Digest;
 
 /// The folder in the cache.
 const FOLDER: &str = "names";
@@ -87,9 +87,8 @@ fn write(cache: &Path, plugins: &Path, names: &CachedNames) -> io::Result<()> {
 }
 
 fn file_for(cache: &Path, plugins: &Path) -> io::Result<PathBuf> {
-    let digest = Sha256::digest(plugins.canonicalize()?.as_os_str().as_encoded_bytes());
-    let name: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-    Ok(cache.join(FOLDER).join(format!("{name}.json")))
+    let digest = Digest::of(plugins.canonicalize()?.as_os_str().as_encoded_bytes());
+    Ok(cache.join(FOLDER).join(format!("{:.32}.json", digest.hex())))
 }
 
 /// Removes files until [`MAX_FILES`] are left, the oldest first.

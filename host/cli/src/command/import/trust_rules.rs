@@ -85,14 +85,14 @@ impl NewRule {
         for text in &rule.keys {
             let key = PublicKey::from_pem(text).map_err(refused)?;
             new.signers.push(format!("key:{}", key.id().hex()));
-            names.push(new.add_file(folder, key.id().hex(), "pub", key.to_pem()));
+            names.push(new.add_file(folder, &key.id().hex(), "pub", key.to_pem()));
         }
         if !names.is_empty() {
             new.table.insert("keys", value(names));
         }
         if let Some(ArchivedIdentity { identity, issuer, root, min_age }) = &rule.keyless {
             TrustRoot::parse(Path::new("root"), root.clone()).map_err(refused)?;
-            let name = new.add_file(folder, BlobDigest::of(root.as_bytes()).hex(), "json", root.clone());
+            let name = new.add_file(folder, &BlobDigest::of(root.as_bytes()).hex(), "json", root.clone());
             let texts = [("identity", identity), ("issuer", issuer), ("root", &name)];
             for (key, text) in texts.into_iter().chain(min_age.as_ref().map(|age| ("min_age", age))) {
                 new.table.insert(key, value(text.as_str()));

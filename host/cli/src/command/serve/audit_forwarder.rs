@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use toolbay::{AuditReader, read_regular_text};
@@ -235,5 +234,5 @@ fn read_position(file: &Path) -> Option<ForwardedPosition> {
 }
 
 fn hash(line: &str) -> String {
-    Sha256::digest(line.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+    toolbay_state::digest::Digest::of(line.as_bytes()).to_string()
 }

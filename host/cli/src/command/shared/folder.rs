@@ -12,9 +12,10 @@ use toolbay_distribution::digest::BlobDigest;
 use toolbay_distribution::lock;
 use toolbay_distribution::store::BlobStore;
 use toolbay_policy::Policy;
-use toolbay_shared::bundle::{Bundle, ContentDigest, FILES, MAX_BUNDLE_BYTES};
+use toolbay_shared::bundle::{Bundle, FILES, MAX_BUNDLE_BYTES};
 use toolbay_shared::protocol::epoch::Epoch;
 use toolbay_shared::publication::Publication;
+use toolbay_state::digest::Digest;
 
 use super::publication_error;
 use crate::command::args::SetupArgs;
@@ -141,10 +142,10 @@ impl SharedFolder {
         let most = usize::try_from(MAX_COMPONENT_BYTES).unwrap_or(usize::MAX);
         for (name, digest) in bundle.plugins() {
             let path = plugins.join(name);
-            let has_it = read_regular(&path, MAX_COMPONENT_BYTES)
-                .is_ok_and(|bytes| ContentDigest::of(&bytes) == *digest);
+            let has_it =
+                read_regular(&path, MAX_COMPONENT_BYTES).is_ok_and(|bytes| Digest::of(&bytes) == *digest);
             if !has_it {
-                let bytes = store.read(&blob(digest)?, most);
+                let bytes = store.read(&BlobDigest::from(*digest), most);
                 self.replace(&path, &bytes.with_context(|| format!("the component `{name}` is gone"))?)?;
             }
         }
@@ -192,16 +193,15 @@ impl SharedFolder {
 }
 
 /// The components that the lock of a bundle names.
-fn locked_components(bundle: &Bundle) -> Result<BTreeSet<ContentDigest>> {
+fn locked_components(bundle: &Bundle) -> Result<BTreeSet<Digest>> {
     let Some(text) = bundle.file(lock::FILE_NAME) else { return Ok(BTreeSet::new()) };
     let plugins = lock::from_text(text).map_err(locked::lock_error)?;
-    plugins.values().map(|plugin| Ok(ContentDigest::parse(plugin.layer.hex())?)).collect()
+    Ok(plugins.values().map(|plugin| plugin.layer.digest()).collect())
 }
 
 /// Gets a component, unless this machine has it.
-async fn fetch(store: &BlobStore, digest: &ContentDigest, publication: &Publication) -> Result<()> {
-    let blob = blob(digest)?;
-    let (there, named) = (store.clone(), blob.clone());
+async fn fetch(store: &BlobStore, digest: &Digest, publication: &Publication) -> Result<()> {
+    let (there, named) = (store.clone(), BlobDigest::from(*digest));
     let has_it = move || there.reuse(&named, MAX_COMPONENT_BYTES);
     if tokio::task::spawn_blocking(has_it).await.map_err(host_failure)? {
         return Ok(());
@@ -211,8 +211,4 @@ async fn fetch(store: &BlobStore, digest: &ContentDigest, publication: &Publicat
     let store = store.clone();
     let put = tokio::task::spawn_blocking(move || store.put(&bytes)).await.map_err(host_failure)?;
     put.map(drop).map_err(host_failure)
-}
-
-pub(super) fn blob(digest: &ContentDigest) -> Result<BlobDigest> {
-    format!("sha256:{digest}").parse().map_err(anyhow::Error::msg)
 }

@@ -7,10 +7,11 @@ use anyhow::{Context as _, Result, anyhow};
 use serde_json::json;
 use toolbay::{MAX_COMPONENT_BYTES, read_regular, read_regular_text};
 use toolbay_distribution::lock;
-use toolbay_shared::bundle::{Bundle, ContentDigest, FILES, MAX_BUNDLE_BYTES};
+use toolbay_shared::bundle::{Bundle, FILES, MAX_BUNDLE_BYTES};
 use toolbay_shared::publication::{NewEpoch, Publication, PublishedEpoch};
+use toolbay_state::digest::Digest;
 
-use super::folder::{POLICY, blob};
+use super::folder::POLICY;
 use super::seen::{SeenEpochs, report_gap};
 use super::{connect, connection_error, durability, publication_error, storage_plan};
 use crate::command::args::SetupArgs;
@@ -61,7 +62,7 @@ pub(crate) async fn run(args: &SetupArgs, json: bool) -> Result<CommandStatus> {
         output::print_warning(&warning);
     }
     if json {
-        output::print_json(&json!({ "epoch": epoch.number, "digest": epoch.digest.as_str() }))?;
+        output::print_json(&json!({ "epoch": epoch.number, "digest": epoch.digest }))?;
         return Ok(CommandStatus::Success);
     }
     let count = count_noun(bundle.plugins().len(), "plugin", "plugins");
@@ -97,12 +98,12 @@ fn read_file(path: &Path) -> Result<String> {
 /// Stores the components of the lock that the shared state does not have.
 async fn upload_locked(paths: &LockPaths, publication: &Publication) -> Result<()> {
     for (id, plugin) in paths.read()? {
-        let digest = ContentDigest::parse(plugin.layer.hex())?;
+        let digest = plugin.layer.digest();
         if publication.has_component(&digest).await.map_err(publication_error)? {
             continue;
         }
         let most = usize::try_from(MAX_COMPONENT_BYTES).unwrap_or(usize::MAX);
-        let bytes = paths.store.read(&blob(&digest)?, most);
+        let bytes = paths.store.read(&plugin.layer, most);
         let bytes =
             bytes.with_context(|| format!("this machine does not have `{id}`: run `toolbay fetch`"))?;
         publication.put_component(&bytes).await.map_err(publication_error)?;
@@ -111,7 +112,7 @@ async fn upload_locked(paths: &LockPaths, publication: &Publication) -> Result<(
 }
 
 /// Stores the components of the plugin directory that the shared state does not have.
-async fn upload_directory(dir: &Path, publication: &Publication) -> Result<BTreeMap<String, ContentDigest>> {
+async fn upload_directory(dir: &Path, publication: &Publication) -> Result<BTreeMap<String, Digest>> {
     let mut plugins = BTreeMap::new();
     if !dir.exists() {
         return Ok(plugins);
@@ -125,7 +126,7 @@ async fn upload_directory(dir: &Path, publication: &Publication) -> Result<BTree
         }
         let bytes = read_regular(&entry.path(), MAX_COMPONENT_BYTES);
         let bytes = bytes.with_context(|| format!("`{}`", entry.path().display()))?;
-        let digest = ContentDigest::of(&bytes);
+        let digest = Digest::of(&bytes);
         if !publication.has_component(&digest).await.map_err(publication_error)? {
             publication.put_component(&bytes).await.map_err(publication_error)?;
         }

@@ -3,11 +3,12 @@
 use std::process::Stdio;
 
 use serde_json::json;
-use toolbay_shared::bundle::{Bundle, ContentDigest};
+use toolbay_shared::bundle::Bundle;
 use toolbay_shared::nats::{Bucket, Connection, Credentials, SharedAddress};
 use toolbay_shared::protocol::Written;
 use toolbay_shared::protocol::epoch::Epoch;
 use toolbay_shared::publication::Publication;
+use toolbay_state::digest::Digest;
 
 use crate::fixture::{CommandRun, HostFolder, wait_until};
 use crate::replicas::cluster::SharedFixture;
@@ -123,7 +124,7 @@ fn a_policy_that_a_server_cannot_apply_stops_its_calls_until_the_next() {
 /// Publishes a bundle that this version cannot have written.
 fn publish_foreign(shared: &SharedFixture, number: u64, bytes: &[u8]) {
     with_nats(shared, async |operator| {
-        let digest = ContentDigest::of(bytes);
+        let digest = Digest::of(bytes);
         let files = operator.objects(Bucket::Files).await.unwrap();
         files.write(&format!("bundle-{digest}"), bytes).await.unwrap();
         let epochs = operator.records(Bucket::Epochs).await.unwrap();
@@ -177,7 +178,7 @@ fn a_revocation_does_not_wait_for_plugins() {
         let mut files = current.bundle.files().clone();
         files.insert("policy.toml".to_owned(), "version = 1\n".to_owned());
         let mut plugins = current.bundle.plugins().clone();
-        plugins.insert("x.wasm".to_owned(), ContentDigest::of(b"not there"));
+        plugins.insert("x.wasm".to_owned(), Digest::of(b"not there"));
         let bundle = Bundle::new(files).unwrap().with_plugins(plugins).unwrap();
         publication.publish(Some(&current), &bundle, 0).await.unwrap();
     });

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
+use toolbay_state::digest::Digest;
 use url::{Url, form_urlencoded};
 
 use super::OAuthError;
@@ -38,7 +38,7 @@ impl Authorization {
     ) -> Result<Self, OAuthError> {
         let mut url = parse_url("the authorization endpoint", &found.server.authorization_endpoint)?;
         let (verifier, state) = (random_text()?, random_text()?);
-        let challenge = URL_SAFE_NO_PAD.encode(Sha256::digest(verifier.expose().as_bytes()));
+        let challenge = URL_SAFE_NO_PAD.encode(Digest::of(verifier.expose().as_bytes()).as_bytes());
         let scope = join_scopes(scopes);
         let mut query = url.query_pairs_mut();
         query

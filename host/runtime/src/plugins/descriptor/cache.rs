@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use toolbay_state::digest::Digest;
 
 use super::Descriptor;
-use crate::plugins::digest::Digest;
 
 /// The descriptors of a host's plugins by digest. Some may have been dropped.
 #[derive(Debug, Default)]
@@ -23,7 +23,7 @@ impl DescriptorCache {
         if all.len() == all.capacity() {
             all.retain(|_, one| one.strong_count() > 0);
         }
-        all.insert(digest.clone(), Arc::downgrade(&shared));
+        all.insert(*digest, Arc::downgrade(&shared));
         shared
     }
 }

@@ -199,7 +199,7 @@ fn read_one(loader: &Loader, lookups: &CacheLookups, task: &ReadTask) -> QuickRe
 /// Loads a plugin by the digest in the index, if it is cached.
 fn plugin_from_index(loader: &Loader, lookups: &CacheLookups, task: &ReadTask) -> Option<FileContent> {
     let hashed = task.hashed.clone()?;
-    if task.locked.as_ref().is_some_and(|locked| locked.digest.hex() != hashed.digest.as_str()) {
+    if task.locked.as_ref().is_some_and(|locked| locked.digest.digest() != hashed.digest) {
         return None;
     }
     let (file, id) = task.key.clone();
@@ -262,7 +262,7 @@ fn read_contents(task: &ReadTask) -> Result<(ComponentSource, FileRecord), Optio
         return Err(None);
     }
     let is_stable = stamp.is_some_and(|stamp| stamp.is_stable_since(began));
-    let digest = Some(contents.origin.digest.clone());
+    let digest = Some(contents.origin.digest);
     let record = FileRecord { stamp, is_stable, digest, origin: task.origin(), retry_at: None };
     // The same content means the same plugin, unless it was refused for a transient error.
     if known_digest.is_some() && *known_digest == record.digest {
@@ -280,9 +280,9 @@ fn check_locked(
     read: (ComponentSource, Option<Stamp>),
     locked: Option<&LockedComponent>,
 ) -> Result<(ComponentSource, Option<Stamp>), LoadError> {
-    let found = &read.0.origin.digest;
-    match locked.map(|locked| locked.digest.hex()).filter(|locked| *locked != found.as_str()) {
-        Some(locked) => Err(LoadError::CorruptBlob { found: found.to_string(), locked: locked.to_owned() }),
+    let found = read.0.origin.digest;
+    match locked.map(|locked| locked.digest.digest()).filter(|locked| *locked != found) {
+        Some(locked) => Err(LoadError::CorruptBlob { found: found.to_string(), locked: locked.to_string() }),
         None => Ok(read),
     }
 }

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use toolbay_capabilities::Services;
 use toolbay_core::registry::{Collision, PluginUpdate, UpdateChoice, UpdateOutcome};
 use toolbay_policy::Policy;
 use toolbay_policy::consent::AskingVersion;
@@ -14,7 +15,6 @@ use toolbay_policy::name::{self, PluginId};
 
 use super::ReplanReason;
 use super::prepare::{MissingPlugin, Preparation, Preparations};
-use crate::capability::Services;
 use crate::error::LoadError;
 use crate::plugins::plugin::Plugin;
 use crate::plugins::report::LoadProblem;

@@ -9,15 +9,15 @@ use std::sync::Arc;
 
 use futures_util::stream::{self, StreamExt as _};
 use tokio::runtime::Handle;
+use toolbay_capabilities::Services;
 use toolbay_policy::consent::AskingVersion;
 use toolbay_policy::name::PluginId;
 
-use crate::capability::Services;
 use crate::error::LoadError;
+use crate::plugins::consent_gate::{AskingPlugin, HeldVersion};
 use crate::plugins::loader::{DefinedPlugin, Loader};
 use crate::plugins::plugin::Plugin;
 use crate::plugins::state::{ActivePlugin, PreparedPlugin};
-use crate::storage::consent::{AskingPlugin, HeldVersion};
 
 /// Most plugins whose availability is checked at the same time.
 const MAX_CONCURRENT_PLUGINS: usize = 8;

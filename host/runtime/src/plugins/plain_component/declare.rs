@@ -2,18 +2,18 @@
 
 use std::borrow::Cow;
 
+use toolbay_capabilities::bindings::types::{Capability, ToolDef, ToolTraits};
 use toolbay_core::tool::manifest::{CapabilityDeclaration, Manifest, ToolManifest};
 use toolbay_policy::capability::CapabilityKind;
 use toolbay_policy::excerpt::one_line;
+use toolbay_sandbox::engine::Engine;
 use wasmtime::component::types::Type;
 
 use super::{
     ComponentSections, ExportPath, ExportedFunction, PlainComponent, ToolEntryPoint, functions, names, schema,
 };
-use crate::engine::Engine;
-use crate::engine::bindings::about::exports::toolbay::plugin::about::PluginInfo;
-use crate::engine::bindings::types::{Capability, ToolDef, ToolTraits};
 use crate::error::LoadError;
+use crate::plugins::bindings::about::exports::toolbay::plugin::about::PluginInfo;
 
 /// Maximum size of a schema derived from types, in bytes. A model reads it in each turn.
 const MAX_SCHEMA: usize = 64 << 10;

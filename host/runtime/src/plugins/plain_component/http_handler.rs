@@ -11,9 +11,13 @@ use hyper::body::Body;
 use hyper::{Request, Response};
 use serde_json::Value;
 use tokio::sync::oneshot;
+use toolbay_capabilities::bindings::types::ToolResult;
+use toolbay_capabilities::invoke::error_to_guest;
+use toolbay_capabilities::state::GuestState;
 use toolbay_core::tool::content::{ErrorCode, ToolError};
 use toolbay_core::tool::manifest::{HandlerRequest, RequestTemplate};
 use toolbay_policy::excerpt::one_line;
+use toolbay_sandbox::instance::ProgramOutputTooLong;
 use wasmtime::Store;
 use wasmtime::component::{ComponentExportIndex, Instance, InstancePre, Resource};
 use wasmtime_wasi_http::p2::bindings::http::types::Scheme;
@@ -22,9 +26,6 @@ use wasmtime_wasi_http::p2::types::{HostIncomingRequest, HostResponseOutparam};
 use wasmtime_wasi_http::{WasiHttpCtxView, WasiHttpView as _, p3};
 
 use super::{text, values};
-use crate::engine::bindings::types::ToolResult;
-use crate::engine::state::{GuestState, ProgramOutputTooLong};
-use crate::plugins::tool_result::error_to_guest;
 
 /// The interfaces of handlers. A later patch matches, too.
 const INTERFACES: [(HandlerInterface, &str); 2] = [

@@ -1,11 +1,11 @@
 //! Tests of hostile types at each limit, and of types without a schema.
 
 use serde_json::Value;
+use toolbay_sandbox::engine::{AsyncSupport, Engine, EngineKind, Metering};
 use wasmtime::component::Component;
 
 use super::super::{functions, values};
 use super::*;
-use crate::engine::{AsyncSupport, Engine, EngineKind, Metering};
 
 /// The function `f` with one parameter `x`, a list of the type `$t` that the definitions end with.
 fn function(types: &str) -> ComponentFunc {

@@ -7,12 +7,12 @@ use std::io::Write;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use toolbay_capabilities::bindings::types::{ErrorCode, ToolError, ToolOutput, ToolResult};
+use toolbay_sandbox::instance::ProgramOutputTooLong;
 use wasmtime::component::Val;
 use wasmtime::component::types::{ComponentFunc, Type};
 
 use super::schema::{is_bytes, ok_type};
-use crate::engine::bindings::types::{ErrorCode, ToolError, ToolOutput, ToolResult};
-use crate::engine::state::ProgramOutputTooLong;
 
 /// Largest integer that every JSON reader represents exactly (RFC 8259, section 6).
 const EXACT: u64 = (1 << 53) - 1;

@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 
 use toolbay_core::audit::GrantRecord;
 use toolbay_core::tool::canonical;
+use toolbay_state::private;
 
 use super::file::{open_sidecar, with_suffix};
-use crate::storage::private;
 
 /// Maximum size of the file, in bytes: thousands of plugins. A larger file is restarted.
 const MAX_BYTES: u64 = 1 << 20;

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use toolbay_core::audit::refusals::RefusalCounter;
 use toolbay_core::audit::{AuditEvent, RefusalCountRecord};
+use toolbay_state::private;
 
 use super::Retention;
 use super::archive;
@@ -17,7 +18,6 @@ use super::file::{self, AuditFile, same_file, try_lock, with_suffix, write_once}
 use super::gap::GapCounter;
 use super::loaded::LoadedIndex;
 use crate::storage::consent::timestamp_now;
-use crate::storage::private;
 
 /// The time between two syncs, which a power loss may cost. Also how soon due counts are written, and how often a
 /// failed write is tried again.

@@ -1,0 +1,130 @@
+//! `http-client`: requests through the host's HTTP client, under the policy of the tool.
+//!
+//! `wasi:http` uses the same client ([`wasi`]), `wasi:sockets` the same checks ([`super::sockets`]). Every hop of a
+//! request passes the rules ([`call_network`]), the limits, secret injection ([`secret_injection`]), one name lookup
+//! ([`resolve`]) and the check of every address; then the client connects to a checked address ([`dispatch`],
+//! [`connect`]). Proxies are for requests to what the operator names, such as registries and MCP servers ([`proxy`]), and
+//! never for those of guests: a proxy resolves names again, unchecked.
+
+mod body;
+pub(super) mod call_network;
+mod connect;
+mod dispatch;
+mod exchange;
+mod head_limit;
+mod headers;
+mod host_request;
+mod mcp_server;
+mod oauth;
+mod operator_target;
+mod outbound_limiter;
+mod proxy;
+pub mod recorded;
+pub mod registry;
+mod resolve;
+mod secret_injection;
+pub mod service;
+mod tls;
+mod trace;
+pub(crate) mod wasi;
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+pub use call_network::NetError;
+pub(crate) use call_network::NetworkUsage;
+pub use host_request::OperatorNetworks;
+pub use tls::check_certificates;
+
+use toolbay_policy::{GrantKey, Policy};
+use url::Url;
+
+use super::Capabilities;
+use crate::bindings::host::http_client::{Host, HttpError, HttpRequest, HttpResponse};
+
+/// The HTTP client of a host.
+#[derive(Debug)]
+pub struct HttpClient {
+    resolver: resolve::Resolver,
+    pool: Arc<connect::ConnectionPool>,
+    tls_roots: Arc<tls::TlsRoots>,
+    limiter: outbound_limiter::OutboundLimiter,
+    recorded: OnceLock<Arc<dyn recorded::RecordedHttp>>,
+    environment_proxies: proxy::ProxyRules,
+}
+
+impl HttpClient {
+    /// Creates a client with the connection limits of the policy's host section.
+    pub fn new(policy: &Policy) -> Self {
+        Self {
+            resolver: resolve::Resolver::new(),
+            pool: Arc::default(),
+            tls_roots: Arc::default(),
+            limiter: outbound_limiter::OutboundLimiter::new(policy.host()),
+            recorded: OnceLock::new(),
+            environment_proxies: proxy::ProxyRules::from_environment(),
+        }
+    }
+
+    /// Adds trusted TLS roots, in PEM.
+    pub fn add_tls_roots(&self, pem: &[u8]) -> Result<(), String> {
+        self.tls_roots.add(pem)
+    }
+
+    /// Sets the recorder in front of the network; only the first call has an effect.
+    pub fn set_recorded(&self, recorded: Arc<dyn recorded::RecordedHttp>) {
+        self.recorded.get_or_init(|| recorded);
+    }
+
+    /// The recorder in front of the network, if one is set.
+    fn recorded(&self) -> Option<&Arc<dyn recorded::RecordedHttp>> {
+        self.recorded.get()
+    }
+
+    /// A permit for a raw connection, if one is free.
+    fn try_acquire_permit(&self, user: &connect::ConnectionUser) -> Option<outbound_limiter::OutboundPermit> {
+        self.limiter.try_acquire(user, &self.pool)
+    }
+}
+
+impl HttpClient {
+    /// Gets a URL that the operator wrote. It belongs to no plugin, so no grant is checked. See [`host_request`].
+    pub async fn get(&self, url: &str, most: u64, networks: OperatorNetworks<'_>) -> Result<Vec<u8>, String> {
+        host_request::get(self, url, most, networks).await
+    }
+
+    /// Sends a body to a URL that the operator wrote. See [`host_request`].
+    pub async fn post(
+        &self,
+        url: &Url,
+        headers: &[(String, String)],
+        body: Vec<u8>,
+        networks: OperatorNetworks<'_>,
+    ) -> Result<u16, String> {
+        host_request::post(self, url, headers, body, networks).await
+    }
+}
+
+impl Host for Capabilities {
+    async fn fetch(&mut self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let Some(network) = self.network() else {
+            return Err(HttpError::Denied(self.grantee.refuse(GrantKey::Net, &request.url)));
+        };
+        let asked = request.timeout_ms.map(|ms| Duration::from_millis(ms.into()));
+        let left = network.time_left(None);
+        // Boxed: the future moves several times before it runs.
+        let fetching = Box::pin(exchange::fetch(&network, request));
+        // No timer for the call's own deadline: it ends the guest, and has a timer already.
+        let fetched = match asked.filter(|asked| *asked < left) {
+            Some(time) => tokio::time::timeout(time, fetching).await.unwrap_or(Err(NetError::Timeout)),
+            None => fetching.await,
+        };
+        fetched.map_err(|error| match secret_injection::scrub_error(&network, error) {
+            NetError::Denied(why) => HttpError::Denied(why),
+            NetError::Address(why) => HttpError::Denied(why.text),
+            NetError::Invalid(why) => HttpError::InvalidRequest(why),
+            NetError::Timeout => HttpError::Timeout,
+            NetError::Transport(why) => HttpError::Transport(why),
+        })
+    }
+}

@@ -1,0 +1,358 @@
+//! The host side of the plugin contract. Each interface has one file, implemented on [`Capabilities`], which holds
+//! the grants of one guest entry and nothing else.
+//!
+//! Every interface is always linked, because components built from JavaScript or Python import all of them. A call
+//! without a grant returns `denied` with the reason.
+
+pub mod bindings;
+mod open_bucket;
+pub mod state;
+pub(crate) mod wasi_files;
+pub(crate) mod wasi_keyvalue;
+
+pub(crate) mod attachments;
+pub mod clock;
+mod config;
+pub(crate) mod context;
+pub(crate) mod environment;
+mod event_quota;
+pub mod files;
+pub(crate) mod grantee;
+pub mod http;
+pub mod invoke;
+pub mod kv;
+pub(crate) mod log;
+pub mod process;
+pub mod secrets;
+pub(crate) mod silent_refusal;
+pub(crate) mod sockets;
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use toolbay_core::output::redact::Redactor;
+use toolbay_core::session::kv::KvStore;
+use toolbay_core::tool::fault::Fault;
+use toolbay_policy::capability::path_rule;
+use toolbay_policy::excerpt::one_line;
+use toolbay_policy::limits::CallLimits;
+use toolbay_policy::name::{PluginId, ToolName};
+use toolbay_policy::{self as policy, Advice, GrantKey, Grants, Policy};
+use toolbay_sandbox::blocking::GuestThreads;
+use toolbay_sandbox::engine::AsyncSupport;
+use wasmtime::component::{HasData, Linker};
+
+use crate::bindings::callers::toolbay::plugin as callers;
+use crate::bindings::imports::Imports;
+use crate::bindings::wasi_config::wasi::config::store;
+use crate::state::GuestState;
+use event_quota::EventQuota;
+use files::FileGrants;
+pub use grantee::Grantee;
+
+/// The host services behind the interfaces, built from one policy. A policy reload builds new services; running calls
+/// keep the ones they started with.
+#[derive(Debug)]
+pub struct Services {
+    /// The policy.
+    pub policy: Arc<Policy>,
+    /// The HTTP client.
+    pub http: Arc<http::HttpClient>,
+    /// Starts programs.
+    pub process: process::ProcessLauncher,
+    /// The secrets of the policy.
+    pub secrets: Arc<secrets::SecretStore>,
+    /// The secrets of earlier policies, for as long as running calls hold them.
+    earlier_secrets: Vec<Weak<secrets::SecretStore>>,
+    /// The key-value store: in the state folder, or in memory without one.
+    pub kv: Arc<dyn KvStore>,
+    /// The threads for file operations of guests.
+    pub(crate) file_threads: GuestThreads,
+    /// The clock and the random source that the embedder set in place of the system's.
+    pub environment_overrides: clock::EnvironmentOverrides,
+    /// Redacts the values of all secrets, earlier ones included, from everything that leaves the host.
+    pub redactor: Redactor,
+}
+
+impl Services {
+    /// Builds the services of a policy. `state_dir` holds persistent state; `state_wait` bounds the wait for its
+    /// locks.
+    ///
+    /// # Errors
+    /// When no search automaton can be built over the values of the secrets.
+    pub fn new(policy: Arc<Policy>, state_dir: Option<&Path>, state_wait: Duration) -> Result<Self, String> {
+        let secrets = Arc::new(secrets::SecretStore::new(&policy));
+        Ok(Self {
+            http: Arc::new(http::HttpClient::new(&policy)),
+            process: process::ProcessLauncher::new(&policy),
+            redactor: secrets::redactor(std::slice::from_ref(&secrets))?,
+            secrets,
+            earlier_secrets: Vec::new(),
+            kv: Arc::new(kv::RedbStore::new(state_dir, state_wait)),
+            file_threads: GuestThreads::default(),
+            environment_overrides: clock::EnvironmentOverrides::default(),
+            policy,
+        })
+    }
+
+    /// Builds the services of another policy. Finds its programs and reads its secrets; keeps connections, permits
+    /// and state. Blocks on files.
+    ///
+    /// # Errors
+    /// As [`Services::new`].
+    pub fn with_policy(&self, policy: Arc<Policy>) -> Result<Self, String> {
+        let secrets = Arc::new(secrets::SecretStore::new(&policy));
+        let mut known = vec![Arc::clone(&secrets), Arc::clone(&self.secrets)];
+        known.extend(self.earlier_secrets.iter().filter_map(Weak::upgrade));
+        Ok(Self {
+            http: Arc::clone(&self.http),
+            process: self.process.with_policy(&policy),
+            redactor: secrets::redactor(&known)?,
+            secrets,
+            earlier_secrets: known.iter().skip(1).map(Arc::downgrade).collect(),
+            kv: Arc::clone(&self.kv),
+            file_threads: self.file_threads.clone(),
+            environment_overrides: self.environment_overrides.clone(),
+            policy,
+        })
+    }
+}
+
+/// The grants of one tool, together with the services to use them.
+#[derive(Debug)]
+pub struct ResolvedGrants {
+    /// The services that use the grants.
+    pub services: Arc<Services>,
+    /// The tool.
+    pub tool: ToolName,
+    /// What the policy grants.
+    pub grants: Grants,
+    /// The opened folders; `None` without file grants.
+    pub files: Option<FileGrants>,
+    /// Environment variables, wall clock and randomness.
+    pub environment: environment::Environment,
+    /// The OpenAPI service of the tool; `None` for the tool of a plugin.
+    pub service: Option<Arc<http::service::ServiceGrants>>,
+    /// Whether the component does not import the contract, so that no interface can report a refusal.
+    pub foreign: bool,
+}
+
+impl ResolvedGrants {
+    /// Creates grants without files, for the tool of a plugin that imports the contract.
+    pub fn new(services: &Arc<Services>, tool: ToolName, grants: Grants) -> Self {
+        Self {
+            services: Arc::clone(services),
+            tool,
+            environment: environment::Environment::new(&grants, &services.environment_overrides),
+            grants,
+            files: None,
+            service: None,
+            foreign: false,
+        }
+    }
+
+    /// The text of a refusal, without the policy line that would allow it.
+    fn refusal_text(&self, plugin: &PluginId, key: GrantKey, entry: &str) -> String {
+        let (key, shown) = (key.name(), path_rule::printable_path(entry));
+        match &self.service {
+            Some(_) => format!(
+                "`{key}` of `{shown}` is not granted to the service `{plugin}`, which reaches its own included \
+                 operations only"
+            ),
+            None => format!("`{key}` of `{shown}` is not granted to tool `{}`", self.tool),
+        }
+    }
+
+    /// The policy lines that would grant `entry` under a profile, an entry as a policy list writes it.
+    pub fn advice(&self, plugin: &PluginId, profile: Option<&str>, key: GrantKey, entry: &str) -> Advice {
+        let policy = &self.services.policy;
+        match &self.service {
+            Some(service) => policy.advise_openapi(&service.section, None, key, entry),
+            None => {
+                let declared = self.grants.decisions.iter().map(|decision| &decision.capability);
+                policy.advise(
+                    policy::AccessQuery { plugin, tool: &self.tool, profile, key, line: entry },
+                    declared,
+                )
+            }
+        }
+    }
+}
+
+/// The grants of one tool under each profile of the policy. Profiles that grant the same share one value.
+#[derive(Debug)]
+pub struct GrantsByProfile {
+    /// The grants without a profile.
+    pub no_profile: Arc<ResolvedGrants>,
+    /// The grants under each profile.
+    pub profiles: BTreeMap<Arc<str>, Arc<ResolvedGrants>>,
+    /// The grants under a profile that the policy does not define: none.
+    pub unknown_profile: Arc<ResolvedGrants>,
+}
+
+impl GrantsByProfile {
+    /// The grants without a profile, then those of each profile.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<ResolvedGrants>> {
+        std::iter::once(&self.no_profile).chain(self.profiles.values())
+    }
+
+    /// The grants of a call under `profile`.
+    pub fn for_profile(&self, profile: Option<&str>) -> &Arc<ResolvedGrants> {
+        match profile {
+            None => &self.no_profile,
+            Some(name) => self.profiles.get(name).unwrap_or(&self.unknown_profile),
+        }
+    }
+}
+
+/// The grants of one guest entry.
+#[derive(Debug)]
+pub struct Capabilities {
+    pub(crate) grantee: Grantee,
+    /// The start and the deadline of the running call; `None` for sealed entries.
+    pub times: Option<CallTimes>,
+    /// The file grants; `None` without any.
+    pub files: Option<FileGrants>,
+    /// The operator's settings for the plugin.
+    pub config: Arc<BTreeMap<String, String>>,
+    /// The quota of log lines. The host logs the number of dropped lines when the entry ends.
+    pub(crate) log: EventQuota,
+    /// The quota of progress events.
+    pub(crate) progress: EventQuota,
+    /// The network use so far.
+    pub(crate) network_usage: http::NetworkUsage,
+    pub(crate) programs_started: u32,
+    pub(crate) attachment_usage: attachments::AttachmentUsage,
+    /// Access to other tools, if the tool was granted any.
+    pub nested_calls: Option<invoke::NestedCallAccess>,
+    /// The secret placeholders that the guest received.
+    pub(crate) placeholders: secrets::SecretPlaceholders,
+}
+
+/// The start and the deadline of a call.
+#[derive(Debug, Clone, Copy)]
+pub struct CallTimes {
+    /// When the call began.
+    pub began: Instant,
+    /// When it must have ended.
+    pub deadline: Instant,
+}
+
+impl Capabilities {
+    /// Creates a sealed entry: one without grants and without a call.
+    pub fn sealed(plugin: PluginId, limits: Arc<CallLimits>) -> Self {
+        Self::new(Grantee { plugin, granted: None, limits, ctx: None, hint: None })
+    }
+
+    /// Creates an entry with unused quotas, without files, settings and access to other tools.
+    pub fn new(who: Grantee) -> Self {
+        let limits = &who.limits;
+        Self {
+            log: EventQuota::new(limits.log_lines, limits.log_rate),
+            progress: EventQuota::new(limits.progress_events, limits.progress_rate),
+            grantee: who,
+            times: None,
+            files: None,
+            config: Arc::default(),
+            network_usage: http::NetworkUsage::default(),
+            programs_started: 0,
+            attachment_usage: attachments::AttachmentUsage::default(),
+            nested_calls: None,
+            placeholders: secrets::SecretPlaceholders::default(),
+        }
+    }
+
+    /// Logs how many log lines of the guest were dropped.
+    fn report_dropped_lines(&self) {
+        if self.log.dropped > 0 {
+            let (plugin, dropped) = (&self.grantee.plugin, self.log.dropped);
+            tracing::warn!(
+                target: "toolbay::guest", %plugin, dropped,
+                "dropped log lines beyond `log_lines` and `log_rate`"
+            );
+        }
+    }
+
+    /// Redacts secrets from a guest's text, for the log and everything that leaves the host. A sealed entry cannot
+    /// hold secrets.
+    pub fn redacted<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        match &self.grantee.granted {
+            Some(granted) => granted.services.redactor.redact_text(text),
+            None => Cow::Borrowed(text),
+        }
+    }
+
+    /// Redacts secrets from a guest's bytes.
+    fn redacted_bytes(&self, bytes: Vec<u8>) -> impl Future<Output = Result<Vec<u8>, Fault>> + Send + use<> {
+        let redactor = self.grantee.granted.as_ref().map(|granted| granted.services.redactor.clone());
+        let ctx = self.grantee.ctx.clone();
+        async move {
+            let Some(redactor) = redactor else { return Ok(bytes) };
+            let steps = redactor.steps(bytes.len());
+            let redact = move || redactor.redact_bytes(bytes, |_| true);
+            match ctx {
+                Some(ctx) => ctx.compute(steps, redact).await,
+                None => Ok(redact()),
+            }
+        }
+    }
+
+    /// Returns the first `most` characters of a guest's text as one line, with secrets redacted. A guest can pass
+    /// megabytes, so only the kept part is searched.
+    fn redacted_line(&self, text: &str, most: usize) -> String {
+        let (clean, more) = match &self.grantee.granted {
+            Some(granted) => granted.services.redactor.redact_prefix(text, most),
+            None => (Cow::Borrowed(text), false),
+        };
+        let mut line = one_line(&clean, most);
+        if more && !line.ends_with('…') {
+            line.push('…');
+        }
+        line
+    }
+}
+
+impl crate::bindings::host::types::Host for Capabilities {}
+
+/// Links every interface that guests can import: those of WASI, and those of the contract.
+pub fn link_all(linker: &mut Linker<GuestState>, async_support: AsyncSupport) -> wasmtime::Result<()> {
+    wasmtime_wasi::p2::add_to_linker_async(linker)?;
+    wasmtime_wasi_http::p2::add_only_http_to_linker_async(linker)?;
+    wasi_files::shadow_filesystem(linker)?;
+    sockets::link(linker, |state| &mut state.capabilities)?;
+    wasi_keyvalue::link(linker, GuestState::keyvalue)?;
+    link(linker, |state| &mut state.capabilities)?;
+    if async_support == AsyncSupport::On {
+        wasmtime_wasi::p3::cli::add_to_linker(linker)?;
+        wasmtime_wasi::p3::clocks::add_to_linker(linker)?;
+        wasmtime_wasi::p3::random::add_to_linker(linker)?;
+        wasmtime_wasi::p3::sockets::add_to_linker(linker)?;
+        wasmtime_wasi_http::p3::add_to_linker(linker)?;
+        sockets::link_async(linker, |state| &mut state.capabilities)?;
+        wasi_files::link_async(linker)?;
+    }
+    Ok(())
+}
+
+/// Maps the store's data to [`Capabilities`] for the linker.
+pub(crate) struct HasCapabilities;
+
+impl HasData for HasCapabilities {
+    type Data<'a> = &'a mut Capabilities;
+}
+
+/// Links every interface of the contract, and `wasi:config`.
+fn link<T: Send + 'static>(
+    linker: &mut Linker<T>,
+    project: fn(&mut T) -> &mut Capabilities,
+) -> wasmtime::Result<()> {
+    Imports::add_to_linker::<T, HasCapabilities>(linker, project)?;
+    store::add_to_linker::<T, HasCapabilities>(linker, project)?;
+    // `tool-invoke` is an unstable feature of this version of the contract.
+    let mut options = callers::tool_invoke::LinkOptions::default();
+    options.tool_invoke(true);
+    callers::tool_invoke::add_to_linker::<T, HasCapabilities>(linker, &options, project)
+}

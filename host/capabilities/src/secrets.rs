@@ -1,0 +1,255 @@
+//! `secrets`: credentials by name. A guest gets a placeholder, unless the operator chose to reveal the value.
+//!
+//! Values are read when the host starts and at every policy reload. A missing value does not stop the host: the tools
+//! that need it are unavailable and report why.
+
+mod key_ring;
+mod placeholder;
+mod source;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+pub(crate) use placeholder::{Scrubber, SecretPlaceholders};
+
+use secrecy::{ExposeSecret, SecretString};
+use toolbay_core::output::redact::{self, Redactor};
+use toolbay_policy::capability::CapabilityKind;
+use toolbay_policy::capability::net::NetTarget;
+use toolbay_policy::capability::secret::{self, SecretPosition, SecretRule};
+use toolbay_policy::refusal::PolicyRefusal;
+use toolbay_policy::rule::GrantRule as _;
+use toolbay_policy::{GrantKey, Grants, Policy};
+use url::Url;
+
+use super::Capabilities;
+use crate::bindings::host::secrets::{Host, Secret, SecretError};
+use key_ring::KeyRing;
+
+/// Maximum number of secrets of one policy.
+const MAX_SECRETS: usize = 256;
+
+/// The secrets of a policy with their values.
+#[derive(Debug)]
+pub struct SecretStore {
+    entries: BTreeMap<String, Result<Arc<SecretEntry>, String>>,
+}
+
+/// One secret with its value. `SecretString` zeroes the value on drop and hides it in `Debug` output.
+#[derive(Debug)]
+pub(crate) struct SecretEntry {
+    name: String,
+    rule: secret::Secret,
+    value: SecretString,
+}
+
+impl SecretStore {
+    /// Reads the secrets of the policy. Blocks on files and the key ring.
+    pub fn new(policy: &Policy) -> Self {
+        let (mut bytes, mut ring) = (0, KeyRing::default());
+        let read = |(index, (name, rule)): (usize, (&str, &secret::Secret))| {
+            let entry = if index < MAX_SECRETS {
+                source::read(&rule.from, policy.workspace(), &mut ring)
+            } else {
+                Err(format!("a policy has at most {MAX_SECRETS} secrets"))
+            };
+            let entry = entry.and_then(|value| {
+                check_value(rule, value.expose_secret())?;
+                bytes += value.expose_secret().len();
+                if bytes > redact::MAX_BYTES {
+                    return Err(format!(
+                        "the values of all secrets are more than {} bytes",
+                        redact::MAX_BYTES
+                    ));
+                }
+                Ok(Arc::new(SecretEntry { name: name.to_owned(), rule: rule.clone(), value }))
+            });
+            match &entry {
+                Err(problem) => tracing::warn!(secret = name, "the secret has no value: {problem}"),
+                Ok(entry) if entry.value.expose_secret().len() < redact::MIN_BYTES => tracing::warn!(
+                    secret = name,
+                    "the secret is shorter than {} bytes and is not redacted: short values occur everywhere",
+                    redact::MIN_BYTES
+                ),
+                Ok(_) => {}
+            }
+            (name.to_owned(), entry)
+        };
+        Self { entries: policy.secrets().enumerate().map(read).collect() }
+    }
+
+    /// Reads one secret of the policy. Blocks on files and the key ring.
+    ///
+    /// # Errors
+    /// When the secret has no value.
+    pub fn read_one(policy: &Policy, name: &str) -> Result<SecretString, String> {
+        let found = policy.secrets().find(|(known, _)| *known == name);
+        let (_, rule) = found.ok_or_else(|| format!("there is no [secrets.{name:?}]"))?;
+        let value = source::read(&rule.from, policy.workspace(), &mut KeyRing::default())?;
+        check_value(rule, value.expose_secret())?;
+        Ok(value)
+    }
+
+    /// What is wrong with the value of a secret, for the check of a policy. Blocks as [`Self::read_one`].
+    pub fn problem(policy: &Policy, name: &str) -> Option<String> {
+        match Self::read_one(policy, name) {
+            Err(problem) => Some(format!("the secret has no value here: {problem}")),
+            Ok(value) if value.expose_secret().len() < redact::MIN_BYTES => Some(format!(
+                "the value is shorter than {} bytes and is not redacted: short values occur everywhere",
+                redact::MIN_BYTES
+            )),
+            Ok(_) => None,
+        }
+    }
+
+    /// Returns a secret with its value, for requests that the operator configured.
+    ///
+    /// # Errors
+    /// When the secret has no value.
+    pub fn entry(&self, name: &str) -> Result<&Arc<SecretEntry>, String> {
+        match self.entries.get(name) {
+            Some(Ok(entry)) => Ok(entry),
+            Some(Err(problem)) => Err(format!("the secret `{name}` has no value: {problem}")),
+            None => Err(format!("there is no [secrets.{name:?}]")),
+        }
+    }
+
+    /// Returns the policy's rule of a secret with a value.
+    ///
+    /// # Errors
+    /// When the secret has no value.
+    pub fn rule(&self, name: &str) -> Result<&secret::Secret, String> {
+        self.entry(name).map(|entry| &entry.rule)
+    }
+
+    /// Returns the value of a secret, for an MCP server of the policy.
+    ///
+    /// # Errors
+    /// When the secret has no value.
+    pub fn value(&self, name: &str) -> Result<&str, String> {
+        self.entry(name).map(|entry| entry.value.expose_secret())
+    }
+
+    /// Returns the declared secrets that are granted but have no value: whether each is optional, and the reason.
+    pub fn missing_secrets(&self, grants: &Grants, policy: &Policy) -> Vec<(bool, PolicyRefusal)> {
+        let of_secrets = grants.decisions.iter().filter(|decision| {
+            decision.capability.kind == CapabilityKind::Secret && decision.advice.is_none()
+        });
+        let missing = of_secrets.filter_map(|decision| {
+            let rules: Vec<SecretRule> = decision
+                .granted
+                .iter()
+                .filter_map(|text| SecretRule::parse(text, policy.workspace()).ok())
+                .collect();
+            let meant = |name: &str| rules.iter().any(|rule| rule.matches(name));
+            if self.entries.iter().any(|(name, entry)| entry.is_ok() && meant(name)) {
+                return None;
+            }
+            let target = &decision.capability.target;
+            let why = self
+                .entries
+                .iter()
+                .find_map(|(name, entry)| Some((name, entry.as_ref().err()?)).filter(|_| meant(name)));
+            let why = match why {
+                Some((name, problem)) => PolicyRefusal::new(
+                    format!("the secret `{name}` has no value"),
+                    format!("Its source failed: {problem}. See `from` in [secrets.{name:?}]."),
+                ),
+                None => PolicyRefusal::new(
+                    format!("there is no secret `{target}` in the policy"),
+                    format!("Write [secrets.{target:?}] with `from`."),
+                ),
+            };
+            Some((decision.capability.optional, why))
+        });
+        missing.collect()
+    }
+}
+
+impl SecretEntry {
+    /// Whether the value is a valid cookie value (RFC 6265, section 4.1.1).
+    pub(crate) fn fits_cookie(&self) -> bool {
+        let fits = |b: u8| (0x21..0x7f).contains(&b) && !b"\",;\\".contains(&b);
+        self.value.expose_secret().bytes().all(fits)
+    }
+
+    /// Appends the value to the query of a request that the host built, if the operator allows it there.
+    ///
+    /// # Errors
+    /// When the operator does not allow it.
+    pub(crate) fn append_to_query(
+        &self,
+        target: &NetTarget,
+        parameter: &str,
+        url: &mut Url,
+    ) -> Result<(), PolicyRefusal> {
+        if let Some(why) = self.rule.refusal(&self.name, target, SecretPosition::Query(parameter)) {
+            return Err(why);
+        }
+        url.query_pairs_mut().append_pair(parameter, self.value.expose_secret());
+        Ok(())
+    }
+}
+
+/// Builds the redactor for the values of several stores.
+///
+/// # Errors
+/// When no search automaton can be built over the values.
+pub(crate) fn redactor(stores: &[Arc<SecretStore>]) -> Result<Redactor, String> {
+    let entries =
+        stores.iter().flat_map(|store| store.entries.values()).filter_map(|entry| entry.as_ref().ok());
+    // An unchanged value occurs in several stores; it is searched for once.
+    let values: BTreeSet<(&str, &str)> =
+        entries.map(|entry| (entry.name.as_str(), entry.value.expose_secret())).collect();
+    Redactor::new(values)
+}
+
+/// A header value must be a single line (RFC 9110, section 5.5), or every request with it would fail.
+fn check_value(rule: &secret::Secret, value: &str) -> Result<(), String> {
+    if value.is_empty() {
+        return Err("it is empty".to_owned());
+    }
+    if !rule.reveal && value.contains(|c: char| c.is_control()) {
+        return Err(
+            "the value contains a line break or control character, which a header cannot carry".to_owned()
+        );
+    }
+    Ok(())
+}
+
+impl Capabilities {
+    /// One error for names that are undeclared, not granted, unknown or invalid, so that a guest cannot probe which
+    /// secrets exist.
+    fn secret_denied(&self, name: &str) -> SecretError {
+        let shown = toolbay_policy::capability::path_rule::printable_path(name);
+        self.grantee.note(GrantKey::Secrets, &shown, false);
+        let plugin = &self.grantee.plugin;
+        SecretError::Denied(match &self.grantee.granted {
+            None => format!("plugin `{plugin}` has no secrets while the host queries its metadata"),
+            Some(granted) => {
+                let text = format!("the secret `{shown}` is not granted to tool `{}`", granted.tool);
+                let profile = self.grantee.profile();
+                let hint = || granted.advice(plugin, profile, GrantKey::Secrets, name).hint();
+                self.grantee.refuse_with(&text, hint)
+            }
+        })
+    }
+}
+
+impl Host for Capabilities {
+    fn get(&mut self, name: String) -> Result<Secret, SecretError> {
+        let granted = self.grantee.granted.clone();
+        let granted = granted.filter(|granted| granted.grants.secrets.iter().any(|rule| rule.matches(&name)));
+        let Some(granted) = granted else { return Err(self.secret_denied(&name)) };
+        let Ok(entry) = granted.services.secrets.entry(&name) else {
+            self.grantee.note(GrantKey::Secrets, &name, false);
+            return Err(SecretError::NotFound);
+        };
+        self.grantee.note(GrantKey::Secrets, &name, true);
+        if entry.rule.reveal {
+            return Ok(Secret { text: entry.value.expose_secret().to_owned(), revealed: true });
+        }
+        let text = self.placeholders.issue(entry).map_err(SecretError::Other)?;
+        Ok(Secret { text, revealed: false })
+    }
+}

@@ -1,0 +1,259 @@
+//! The state in the store of one guest entry: limits, capabilities, and a WASI context. The context is created when the
+//! guest first calls WASI, which most calls never do.
+//!
+//! The default context is empty: no environment, no arguments, empty stdin, no folders, no network, a frozen clock and
+//! fixed randomness. A tool gets preopened folders only if it was granted files and its component imports WASI's file
+//! system.
+
+use std::borrow::Cow;
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::Instant;
+
+use toolbay_core::call::CallContext;
+use toolbay_core::tool::manifest::CommandLine;
+use toolbay_policy::limits::CallLimits;
+use toolbay_sandbox::engines::{Engines, LinkedEngine};
+use toolbay_sandbox::guest_data::GuestData;
+use toolbay_sandbox::resource_limiter::GuestResourceLimiter;
+use toolbay_sandbox::stdio::OutputSink;
+use wasmtime_wasi::p2::pipe::MemoryInputPipe;
+use wasmtime_wasi::{FsPerms, ResourceTable, WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
+use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
+
+use crate::files::FileAccess;
+use crate::wasi_keyvalue::KeyValueView;
+use crate::{Capabilities, environment, http, sockets};
+
+/// Maximum number of random bytes per request.
+const MAX_RANDOM: u64 = 64 << 10;
+
+/// The engines whose guests reach the capabilities.
+pub type GuestEngines = Engines<GuestState>;
+/// An engine with the capabilities linked.
+pub type GuestEngine = LinkedEngine<GuestState>;
+
+/// The state of one store.
+pub struct GuestState {
+    /// Boxed: most calls have no context, and the state is moved several times.
+    wasi: Option<Box<WasiContext>>,
+    http: WasiHttpCtx,
+    table: ResourceTable,
+    isolated: bool,
+    stdio_bytes: u64,
+    /// The limiter of the store.
+    pub limiter: GuestResourceLimiter,
+    /// What the guest reaches beside WASI.
+    pub capabilities: Capabilities,
+    /// The stdout of a program whose output is the result. It is not logged.
+    program_output: Option<OutputSink>,
+    max_program_output: u64,
+    began: Instant,
+    deadline: Instant,
+}
+
+/// A WASI context with the guest's output.
+struct WasiContext {
+    ctx: WasiCtx,
+    stdout: OutputSink,
+    stderr: OutputSink,
+}
+
+/// How much of WASI a guest entry gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WasiAccess<'a> {
+    /// A call: environment variables, wall clock and randomness as granted, a real monotonic clock, and the granted
+    /// folders if the component imports WASI's file system.
+    Call {
+        /// Whether the component imports WASI's file system.
+        folders: bool,
+        /// The command line of a program; `None` for a function.
+        program: Option<&'a CommandLine>,
+    },
+    /// Metadata queries and reductions: the clock is frozen and randomness is fixed, so the result is a function of the
+    /// component and its input.
+    Isolated,
+}
+
+impl GuestState {
+    /// Creates the data of an entry.
+    ///
+    /// # Errors
+    /// A granted folder cannot be opened.
+    pub fn new(
+        access: WasiAccess<'_>,
+        limits: &CallLimits,
+        capabilities: Capabilities,
+    ) -> wasmtime::Result<Self> {
+        let began = capabilities.times.map_or_else(Instant::now, |times| times.began);
+        let mut table = ResourceTable::new();
+        table.set_max_capacity(limits.handles);
+        let mut state = Self {
+            wasi: None,
+            http: http::wasi::context(),
+            table,
+            isolated: matches!(access, WasiAccess::Isolated),
+            stdio_bytes: limits.stdio_bytes,
+            limiter: GuestResourceLimiter::new(limits),
+            capabilities,
+            program_output: None,
+            max_program_output: limits.host_call_bytes,
+            began,
+            deadline: began + limits.timeout,
+        };
+        if let WasiAccess::Call { folders, program } = access
+            && (folders || program.is_some())
+        {
+            let mut context = state.wasi_builder();
+            if let Some(line) = program {
+                let sink = OutputSink::new(limits.host_call_bytes);
+                context.builder.stdout(sink.clone());
+                set_command_line(&mut context.builder, line, &state.capabilities);
+                state.program_output = Some(sink);
+            }
+            // Done here because opening folders can fail, and a WASI call of the guest cannot report that.
+            if folders {
+                // `wasi_files` runs every operation on a thread that may block.
+                context.builder.allow_blocking_current_thread(true);
+                preopen_folders(&mut context.builder, &state.capabilities)?;
+            }
+            state.wasi = Some(Box::new(context.build()));
+        }
+        Ok(state)
+    }
+
+    /// Continues in the store of a previous call. Only the guest's memory usage is taken over; everything else belongs
+    /// to the new call.
+    pub fn with_memory_of(mut self, before: &mut Self) -> Self {
+        self.limiter.inherit_usage(&mut before.limiter);
+        self
+    }
+
+    /// Whether another call can use the instance: no host handle is open, because the next state would not know it, and
+    /// memory is left.
+    pub fn is_reusable(&self) -> bool {
+        self.table.is_empty() && self.limiter.has_room()
+    }
+
+    /// A builder with the settings that every guest gets.
+    fn wasi_builder(&self) -> WasiContextBuilder {
+        let (stdout, stderr) = (OutputSink::new(self.stdio_bytes), OutputSink::new(self.stdio_bytes));
+        let mut builder = WasiCtxBuilder::new();
+        builder.stdout(stdout.clone()).stderr(stderr.clone()).max_random_size(MAX_RANDOM);
+        if self.isolated {
+            environment::configure_sealed(&mut builder);
+        } else if let Some(granted) = &self.capabilities.grantee.granted {
+            granted.environment.configure(&mut builder, &self.capabilities);
+        }
+        sockets::allow_sockets(&mut builder, &self.capabilities);
+        WasiContextBuilder { builder, stdout, stderr }
+    }
+
+    /// The buckets of `wasi:keyvalue`.
+    pub fn keyvalue(&mut self) -> KeyValueView<'_> {
+        KeyValueView { capabilities: &mut self.capabilities, table: &mut self.table }
+    }
+
+    /// The stdout of a program, and the number of bytes past the limit.
+    pub fn program_output(&self) -> (String, u64) {
+        self.program_output.as_ref().map(OutputSink::read).unwrap_or_default()
+    }
+
+    /// Maximum size of a program's output, in bytes.
+    pub fn max_program_output(&self) -> usize {
+        usize::try_from(self.max_program_output).unwrap_or(usize::MAX)
+    }
+}
+
+/// A WASI context under construction.
+struct WasiContextBuilder {
+    builder: WasiCtxBuilder,
+    stdout: OutputSink,
+    stderr: OutputSink,
+}
+
+impl WasiContextBuilder {
+    fn build(mut self) -> WasiContext {
+        WasiContext { ctx: self.builder.build(), stdout: self.stdout, stderr: self.stderr }
+    }
+}
+
+/// Sets the arguments, stdin and environment of a program. Variables that the operator granted override those of the
+/// author.
+fn set_command_line(wasi: &mut WasiCtxBuilder, line: &CommandLine, capabilities: &Capabilities) {
+    let name = capabilities.grantee.granted.as_ref().map_or("program", |granted| granted.tool.as_str());
+    wasi.arg(name).args(&line.args).stdin(MemoryInputPipe::new(line.stdin.clone()));
+    let is_granted = |name: &str| {
+        capabilities.grantee.granted.as_ref().is_some_and(|granted| granted.environment.has(name))
+    };
+    for (name, value) in line.env.iter().filter(|(name, _)| !is_granted(name)) {
+        wasi.env(name, value);
+    }
+}
+
+/// Preopens the granted folders. wasmtime-wasi takes a path, so it gets a path that cannot be swapped: that of the
+/// handle that the host has held since the plugin was loaded. Only Linux has such paths.
+fn preopen_folders(wasi: &mut WasiCtxBuilder, capabilities: &Capabilities) -> wasmtime::Result<()> {
+    if !cfg!(target_os = "linux") {
+        return Ok(());
+    }
+    let Some(files) = &capabilities.files else { return Ok(()) };
+    for (root, access) in files.preopens() {
+        let handle = format!("/proc/self/fd/{}/.", root.dir.as_fd().as_raw_fd());
+        let perms = match access {
+            FileAccess::Read => FsPerms::ReadOnly,
+            FileAccess::Write => FsPerms::ReadWrite,
+        };
+        wasi.preopened_dir(handle, files.guest_path(root), perms)?;
+    }
+    Ok(())
+}
+
+impl GuestData for GuestState {
+    fn limiter(&self) -> &GuestResourceLimiter {
+        &self.limiter
+    }
+
+    fn limiter_mut(&mut self) -> &mut GuestResourceLimiter {
+        &mut self.limiter
+    }
+
+    fn began(&self) -> Instant {
+        self.began
+    }
+
+    fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    fn call(&self) -> Option<&CallContext> {
+        self.capabilities.grantee.ctx.as_deref()
+    }
+
+    fn stdio_sinks(&self) -> Option<[(&'static str, &OutputSink); 2]> {
+        self.wasi.as_ref().map(|wasi| [("stdout", &wasi.stdout), ("stderr", &wasi.stderr)])
+    }
+
+    fn redacted<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        self.capabilities.redacted(text)
+    }
+
+    fn end(&self) {
+        self.capabilities.report_dropped_lines();
+    }
+}
+
+impl WasiView for GuestState {
+    fn ctx(&mut self) -> WasiCtxView<'_> {
+        let wasi = match self.wasi.take() {
+            Some(wasi) => wasi,
+            None => Box::new(self.wasi_builder().build()),
+        };
+        WasiCtxView { ctx: &mut self.wasi.insert(wasi).ctx, table: &mut self.table }
+    }
+}
+
+impl WasiHttpView for GuestState {
+    fn http(&mut self) -> WasiHttpCtxView<'_> {
+        WasiHttpCtxView { hooks: &mut self.capabilities, table: &mut self.table, ctx: &mut self.http }
+    }
+}

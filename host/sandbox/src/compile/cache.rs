@@ -1,0 +1,280 @@
+//! Caches compiled code and metadata on disk, by the digest of the component and the version of the engine.
+//!
+//! Loading native code from a file is as dangerous as running the file. The folder and each file must therefore belong
+//! to this user and be writable by nobody else, and the digest of the code is verified before it is mapped. Invalid
+//! entries are ignored, compiled again and replaced. Metadata is stored separately, so listing tools maps no code.
+//!
+//! Entries that were not used for long are removed, then the least recently used ones until the rest fits. A mapped
+//! file stays mapped after its removal, and a removed entry is compiled again, so removal is always safe.
+//!
+//! The cache also stores an index of each plugin directory, and the functions of interpreters for builds ([`super::compiled_functions`]).
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Once};
+use std::time::{Duration, SystemTime};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use toolbay_state::digest::Digest;
+use toolbay_state::private::{self, make_dir};
+use toolbay_state::regular::open_regular;
+use wasmtime::component::Component;
+
+use crate::engine::Engine;
+use crate::native;
+
+/// Increased when the meaning of the stored data changes, that of the descriptors included.
+const FORMAT: u32 = 8;
+/// Maximum size of a metadata file, in bytes.
+const MAX_METADATA: u64 = 16 << 20;
+
+/// Minimum age of a modification time before a use updates it, so that not every start writes.
+const TOUCH_INTERVAL: Duration = Duration::from_secs(3600);
+/// Age after which a temporary file is removed.
+const TEMP_FILE_AGE: Duration = Duration::from_secs(3600);
+/// Maximum number of folder entries that a sweep examines.
+const MAX_SWEPT: usize = 100_000;
+
+/// The limits of the cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheLimits {
+    /// Maximum total size, in bytes.
+    pub bytes: u64,
+    /// Maximum time since the last use.
+    pub age: Duration,
+}
+
+impl Default for CacheLimits {
+    fn default() -> Self {
+        // About forty components with a whole JavaScript engine, or thousands of ordinary ones.
+        Self { bytes: 2 << 30, age: Duration::from_secs(30 * 24 * 3600) }
+    }
+}
+
+/// A cache folder that only this user can write.
+#[derive(Debug, Clone)]
+pub struct Cache {
+    dir: PathBuf,
+    key: String,
+    limits: CacheLimits,
+    /// Whether a failed write was logged.
+    warned: Arc<Once>,
+}
+
+/// The files of one component for one engine.
+struct CacheEntryFiles {
+    used: SystemTime,
+    bytes: u64,
+    files: Vec<PathBuf>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredMetadata<T> {
+    format: u32,
+    component: Digest,
+    code: Digest,
+    descriptor: T,
+}
+
+/// The cached metadata of a component.
+pub struct CachedMetadata<T> {
+    /// What the caller stored with the code.
+    pub descriptor: T,
+    code_digest: Digest,
+}
+
+impl Cache {
+    /// Opens the folder, and creates it if it does not exist.
+    ///
+    /// # Errors
+    /// The folder cannot be trusted or used. The host then works without a cache.
+    pub fn open(dir: &Path, engine: &Engine, limits: CacheLimits) -> Result<Self, String> {
+        make_dir(dir)?;
+        let this =
+            Self { dir: dir.to_path_buf(), key: engine_key(engine), limits, warned: Arc::new(Once::new()) };
+        this.sweep();
+        Ok(this)
+    }
+
+    /// The same folder, for code of this engine.
+    pub(crate) fn for_engine(&self, engine: &Engine) -> Self {
+        Self { key: engine_key(engine), ..self.clone() }
+    }
+
+    /// Removes expired entries, then the least recently used until the rest fits. Files of others are left alone.
+    fn sweep(&self) {
+        let now = SystemTime::now();
+        let age = |time: SystemTime| now.duration_since(time).unwrap_or_default();
+        let mut kept: BTreeMap<String, CacheEntryFiles> = BTreeMap::new();
+        let Ok(entries) = fs::read_dir(&self.dir) else { return };
+        for entry in entries.flatten().take(MAX_SWEPT) {
+            let (path, name) = (entry.path(), entry.file_name());
+            let Ok(meta) = fs::symlink_metadata(&path) else { continue };
+            let (Some(name), true) = (name.to_str(), meta.is_file()) else { continue };
+            let time = meta.modified().unwrap_or(now);
+            if name.starts_with('.') && name.ends_with(".tmp") && age(time) > TEMP_FILE_AGE {
+                fs::remove_file(&path).ok();
+            }
+            let Some((stem, kind)) = name.split_once('.').filter(|(stem, kind)| is_cache_file(stem, kind))
+            else {
+                continue;
+            };
+            let one = kept.entry(stem.to_owned()).or_insert(CacheEntryFiles {
+                used: time,
+                bytes: 0,
+                files: Vec::new(),
+            });
+            one.bytes += meta.len();
+            // Each use touches the metadata or the index, so their time counts.
+            if kind != "cwasm" {
+                one.used = time;
+            }
+            one.files.push(path);
+        }
+        let mut kept: Vec<CacheEntryFiles> = kept.into_values().collect();
+        kept.sort_by_key(|one| one.used);
+        let mut bytes: u64 = kept.iter().map(|one| one.bytes).sum();
+        for one in kept {
+            if bytes <= self.limits.bytes && age(one.used) <= self.limits.age {
+                break;
+            }
+            bytes -= one.bytes;
+            // Metadata is removed first: metadata without code must not exist.
+            for file in one.files.iter().rev() {
+                fs::remove_file(file).ok();
+            }
+        }
+    }
+
+    fn file(&self, component: &Digest, extension: &str) -> PathBuf {
+        self.dir.join(format!("{component}-{}.{extension}", self.key))
+    }
+
+    /// The path of a component's code.
+    pub fn code_file(&self, component: &Digest) -> PathBuf {
+        self.file(component, "cwasm")
+    }
+
+    /// The metadata of a component; `None` if there is none that can be used.
+    pub fn get<T: DeserializeOwned>(&self, component: &Digest) -> Option<CachedMetadata<T>> {
+        let file = self.file(component, "json");
+        let bytes = read_trusted(&file, MAX_METADATA)?;
+        let stored: StoredMetadata<T> = serde_json::from_slice(&bytes).ok()?;
+        if stored.format != FORMAT || stored.component != *component {
+            return None;
+        }
+        self.touch(&file);
+        Some(CachedMetadata { descriptor: stored.descriptor, code_digest: stored.code })
+    }
+
+    /// Records that an entry is in use.
+    pub fn touch(&self, metadata: &Path) {
+        let now = SystemTime::now();
+        let Ok(file) = open_regular(metadata) else { return };
+        let last = file.metadata().and_then(|meta| meta.modified()).unwrap_or(now);
+        if now.duration_since(last).unwrap_or_default() > TOUCH_INTERVAL {
+            file.set_modified(now).ok();
+        }
+    }
+
+    /// Maps the code of a component whose metadata [`Cache::get`] returned.
+    pub fn code<T>(&self, engine: &Engine, component: &Digest, hit: &CachedMetadata<T>) -> Option<Component> {
+        let path = self.code_file(component);
+        let bytes = read_trusted(&path, u64::MAX)?;
+        if Digest::of(&bytes) != hit.code_digest {
+            tracing::warn!(file = %path.display(), "the compiled code in the cache is damaged; compiling again");
+            return None;
+        }
+        native::map(engine, &path)
+            .inspect_err(|error| {
+                tracing::warn!(
+                    file = %path.display(), %error,
+                    "the compiled code in the cache cannot be mapped; compiling again"
+                );
+            })
+            .ok()
+    }
+
+    /// Stores compiled code and metadata.
+    ///
+    /// # Errors
+    /// The disk is full or the folder is gone. The host continues with the code in memory.
+    pub fn put(&self, component: &Digest, code: &[u8], descriptor: &impl Serialize) -> Result<(), String> {
+        let stored =
+            StoredMetadata { format: FORMAT, component: *component, code: Digest::of(code), descriptor };
+        let metadata = serde_json::to_vec(&stored).map_err(|e| e.to_string())?;
+        // Code first: metadata without code must not exist. Files are replaced atomically, because others may have them
+        // mapped.
+        private::replace_unsynced(&self.code_file(component), &[code]).map_err(|e| e.to_string())?;
+        private::replace_unsynced(&self.file(component, "json"), &[&metadata]).map_err(|e| e.to_string())?;
+        self.sweep();
+        Ok(())
+    }
+
+    /// The compiled functions of a component; `None` if there are none that can be used.
+    pub fn functions(&self, component: &Digest) -> Option<Vec<u8>> {
+        let file = self.file(component, "functions");
+        let mut bytes = read_trusted(&file, u64::MAX)?;
+        let digest = bytes.split_off(bytes.len().checked_sub(size_of::<Digest>())?);
+        if Digest::of(&bytes).as_bytes() != &*digest {
+            tracing::warn!(file = %file.display(), "compiled functions in the cache are damaged; compiling again");
+            return None;
+        }
+        self.touch(&file);
+        Some(bytes)
+    }
+
+    /// Stores the compiled functions of a component.
+    ///
+    /// # Errors
+    /// The disk is full or the folder is gone.
+    pub(crate) fn put_functions(&self, component: &Digest, functions: &[u8]) -> Result<(), String> {
+        let file = self.file(component, "functions");
+        let digest = Digest::of(functions);
+        private::replace_unsynced(&file, &[functions, digest.as_bytes()]).map_err(|e| e.to_string())?;
+        self.sweep();
+        Ok(())
+    }
+
+    /// The file for the index of a directory, which has this absolute path.
+    pub fn index_file(&self, dir: &Path) -> PathBuf {
+        self.file(&Digest::of(dir.as_os_str().as_encoded_bytes()), "index")
+    }
+
+    /// Logs a failed write once: the next ones fail as well, and there may be thousands.
+    pub fn warn_once(&self, what: &'static str, error: &str) {
+        self.warned.call_once(|| {
+            tracing::warn!(folder = %self.dir.display(), error, "{what}");
+        });
+    }
+}
+
+/// Identifies the engine in file names: its version and all settings that affect code, including the metering.
+fn engine_key(engine: &Engine) -> String {
+    let mut hasher = DefaultHasher::new();
+    engine.wasmtime.precompile_compatibility_hash().hash(&mut hasher);
+    (FORMAT, env!("CARGO_PKG_VERSION")).hash(&mut hasher);
+    format!("{:016x}", hasher.finish())
+}
+
+/// Whether the cache creates files with such a name: two hex numbers and a known extension.
+fn is_cache_file(stem: &str, kind: &str) -> bool {
+    let hex = |text: &str| text.bytes().all(|b| b.is_ascii_hexdigit());
+    let parts = stem.split_once('-');
+    matches!(kind, "json" | "cwasm" | "index" | "functions")
+        && parts.is_some_and(|(digest, key)| digest.len() == 64 && key.len() == 16 && hex(digest) && hex(key))
+}
+
+/// Reads a cache file, and logs if it cannot be trusted.
+pub fn read_trusted(path: &Path, most: u64) -> Option<Vec<u8>> {
+    private::read(path, most)
+        .inspect_err(|problem| tracing::warn!("a cache file is not used: {problem}"))
+        .ok()?
+}
+
+#[cfg(test)]
+#[path = "cache_tests.rs"]
+mod tests;

@@ -1,0 +1,245 @@
+//! The compile worker: a process of this program that compiles one component.
+//!
+//! | | |
+//! |---|---|
+//! | to the worker, on stdin | a line of JSON ([`CompileRequest`]), then the component; closing it ends the worker |
+//! | from the worker, on stdout | a line of JSON ([`WorkerResponse`]), then the code |
+//!
+//! The worker gets no environment except its number of threads. Before it reads the component, it limits its memory,
+//! CPU time and files, disables core dumps and lowers its priority. Where the kernel supports it, a sandbox ([`sandbox`])
+//! denies files, sockets and other processes. The worker ends when its stdin is closed, because its caller is gone
+//! then.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Once;
+use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit, getrlimit, nice, setrlimit};
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt};
+use toolbay_policy::excerpt::one_line;
+use toolbay_state::digest::Digest;
+
+use crate::compile;
+use crate::compile::CompileError;
+use crate::compile::MAX_COMPONENT_BYTES;
+use crate::compile::compiler::STACK;
+use crate::engine::{AsyncSupport, Engine, EngineKind, Metering};
+use crate::process_sandbox::{self as sandbox, Confinement};
+
+/// The argument that makes a program a compile worker; see `run_worker`.
+pub const COMPILE_WORKER: &str = "compile-worker";
+
+/// Maximum address space of a worker, in bytes. SpiderMonkey (12 MB) takes 690 MiB with two threads, 430 MiB of them
+/// resident.
+const MAX_MEMORY: u64 = 4 << 30;
+/// Maximum number of threads of a worker. Each reserves address space for its stack and its heap.
+const MAX_THREADS: usize = 8;
+/// Maximum size of the code from a worker, in bytes: eight times the largest component.
+const MAX_CODE: u64 = 512 << 20;
+/// Maximum length of a protocol line, and of a worker's stderr, in bytes.
+const MAX_LINE: u64 = 4 << 10;
+/// Maximum number of open files of a worker: its pipes. The limit holds even where the kernel has no sandbox.
+const MAX_FILES: u64 = 3;
+/// Time limit for a worker to report its sandbox.
+const MAX_START: Duration = Duration::from_secs(30);
+/// The nice value of a worker, which gets a third of the CPU share of other processes. With less, a large component
+/// would take minutes on a busy machine.
+const NICENESS: i32 = 5;
+
+/// The request to a worker.
+#[derive(Debug, Serialize, Deserialize)]
+struct CompileRequest {
+    /// The size of the component in bytes.
+    bytes: u64,
+    /// The engine to compile for.
+    engine: EngineKind,
+    /// The worker's own limits: address space in bytes and CPU time in seconds.
+    memory: u64,
+    seconds: u64,
+}
+
+/// The response of a worker.
+#[derive(Debug, Serialize, Deserialize)]
+struct WorkerResponse {
+    /// The sandbox that the worker ran in.
+    sandbox: Confinement,
+    answer: CompileReply,
+}
+
+/// The result of a compilation.
+#[derive(Debug, Serialize, Deserialize)]
+enum CompileReply {
+    /// The code follows.
+    Code { bytes: u64, sha256: Digest },
+    /// The component is invalid, with the reason.
+    Invalid(String),
+    /// The component uses disabled proposals.
+    Feature(String),
+    /// The compiler failed, with the reason.
+    Failed(String),
+}
+
+/// Compiles a component in a process of `program`. Dropping the future kills the worker. Logs once if a worker has no
+/// sandbox.
+pub(crate) async fn compile_in_worker(
+    program: &Path,
+    (component, engine): (Vec<u8>, EngineKind),
+    timeout: Duration,
+    warned: &Once,
+) -> Result<Vec<u8>, CompileError> {
+    let (WorkerResponse { sandbox, answer }, code) = exchange(program, (component, engine), timeout).await?;
+    if !sandbox.seccomp {
+        warned.call_once(|| {
+            let sandbox = sandbox.as_str();
+            tracing::warn!(
+                sandbox,
+                "the kernel does not support seccomp: the compile worker has resource limits but no sandbox"
+            );
+        });
+    }
+    match answer {
+        CompileReply::Code { bytes, sha256: digest } => {
+            let whole = code.len() as u64 == bytes && Digest::of(&code) == digest;
+            if whole { Ok(code) } else { Err(worker_error("sent code that does not match its digest")) }
+        }
+        CompileReply::Invalid(why) => Err(CompileError::Invalid(why)),
+        CompileReply::Feature(which) => Err(CompileError::UnsupportedFeature(which)),
+        CompileReply::Failed(why) => Err(CompileError::Failed(why)),
+    }
+}
+
+/// Starts a worker only to find out its sandbox.
+pub async fn confinement(program: &Path) -> Result<Confinement, CompileError> {
+    let engine = EngineKind { metering: Metering::Fuel, async_support: AsyncSupport::Off };
+    let said = tokio::time::timeout(MAX_START, exchange(program, (Vec::new(), engine), MAX_START)).await;
+    let (said, _) = said.map_err(|_| worker_error("did not answer"))??;
+    Ok(said.sandbox)
+}
+
+fn worker_error(what: &str) -> CompileError {
+    CompileError::Failed(format!("the compile worker {what}"))
+}
+
+async fn exchange(
+    program: &Path,
+    (component, engine): (Vec<u8>, EngineKind),
+    timeout: Duration,
+) -> Result<(WorkerResponse, Vec<u8>), CompileError> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
+    sandbox::close_files_on_exec();
+    let mut child = tokio::process::Command::new(program)
+        .arg(COMPILE_WORKER)
+        .env_clear()
+        .env("RAYON_NUM_THREADS", threads.to_string())
+        .current_dir("/")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(|e| CompileError::Host(format!("the compile worker does not start: {e}")))?;
+    let (Some(mut stdin), Some(stdout), Some(stderr)) =
+        (child.stdin.take(), child.stdout.take(), child.stderr.take())
+    else {
+        return Err(CompileError::Host("the compile worker has no pipes".to_owned()));
+    };
+    let seconds = timeout.as_secs().saturating_add(1).saturating_mul(threads as u64);
+    let request = CompileRequest { bytes: component.len() as u64, engine, memory: MAX_MEMORY, seconds };
+    let tell = async {
+        let mut line = serde_json::to_vec(&request)?;
+        line.push(b'\n');
+        stdin.write_all(&line).await?;
+        stdin.write_all(&component).await?;
+        stdin.flush().await
+    };
+    let mut stderr_text = Vec::new();
+    let mut stderr = stderr.take(MAX_LINE);
+    // A worker that ends early does not read its whole input. Its response has the reason.
+    let (_, said, _) = tokio::join!(tell, read(stdout), stderr.read_to_end(&mut stderr_text));
+    drop(stdin);
+    // The worker has closed its pipes. Waiting reaps the process.
+    let status = child.wait().await.map_or_else(|e| e.to_string(), |status| status.to_string());
+    said.map_err(|_| {
+        let said = one_line(&String::from_utf8_lossy(&stderr_text), 300);
+        let memory = MAX_MEMORY >> 30;
+        worker_error(&format!("ended without an answer ({status}; it may use {memory} GiB): {said}"))
+    })
+}
+
+async fn read(stdout: impl AsyncRead + Unpin) -> std::io::Result<(WorkerResponse, Vec<u8>)> {
+    let mut stdout = tokio::io::BufReader::new(stdout);
+    let mut line = Vec::new();
+    (&mut stdout).take(MAX_LINE).read_until(b'\n', &mut line).await?;
+    let said = serde_json::from_slice(&line)?;
+    let mut code = Vec::new();
+    stdout.take(MAX_CODE).read_to_end(&mut code).await?;
+    Ok((said, code))
+}
+
+/// Runs a compile worker on stdin and stdout.
+///
+/// # Errors
+/// A pipe is closed, a limit cannot be set, or the kernel's sandbox fails.
+pub fn run_compile_worker() -> std::io::Result<()> {
+    let mut stdin = BufReader::new(std::io::stdin());
+    let mut line = Vec::new();
+    (&mut stdin).take(MAX_LINE).read_until(b'\n', &mut line)?;
+    let request: CompileRequest = serde_json::from_slice(&line)?;
+    let sandbox = sandbox::restrict_to_compute(|| set_resource_limits(&request))?;
+    let mut component = Vec::new();
+    (&mut stdin).take(request.bytes.min(MAX_COMPONENT_BYTES)).read_to_end(&mut component)?;
+    std::thread::Builder::new().name("toolbay-parent".to_owned()).spawn(move || abort_on_eof(stdin))?;
+    let (answer, code) = compile_on_own_stack(&component, request.engine)?;
+    let mut stdout = std::io::stdout().lock();
+    serde_json::to_writer(&mut stdout, &WorkerResponse { sandbox, answer })?;
+    stdout.write_all(b"\n")?;
+    stdout.write_all(&code)?;
+    stdout.flush()
+}
+
+fn set_resource_limits(request: &CompileRequest) -> std::io::Result<()> {
+    for (resource, most) in [
+        (Resource::As, request.memory),
+        (Resource::Cpu, request.seconds),
+        (Resource::Fsize, 0),
+        (Resource::Core, 0),
+        (Resource::Nofile, MAX_FILES),
+    ] {
+        // A process may only lower its limits.
+        let most = getrlimit(resource).maximum.map_or(most, |hard| hard.min(most));
+        setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?;
+    }
+    nice(NICENESS)?;
+    Ok(())
+}
+
+/// Aborts this process when the other end of stdin is closed.
+fn abort_on_eof(mut stdin: impl Read) {
+    std::io::copy(&mut stdin, &mut std::io::sink()).ok();
+    std::process::abort();
+}
+
+/// Compiles on a thread with a stack of its own: that of the main thread has the size that the parent of the host chose.
+fn compile_on_own_stack(component: &[u8], engine: EngineKind) -> std::io::Result<(CompileReply, Vec<u8>)> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("toolbay-compile".to_owned()).stack_size(STACK);
+        let thread = thread.spawn_scoped(scope, || compile(component, engine))?;
+        Ok(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })
+}
+
+fn compile(component: &[u8], engine: EngineKind) -> (CompileReply, Vec<u8>) {
+    let answer = match Engine::for_compiling(engine) {
+        Ok(engine) => compile::precompile(&engine, component),
+        Err(error) => Err(CompileError::Host(error.to_string())),
+    };
+    match answer {
+        Ok(code) => (CompileReply::Code { bytes: code.len() as u64, sha256: Digest::of(&code) }, code),
+        Err(CompileError::UnsupportedFeature(which)) => (CompileReply::Feature(which), Vec::new()),
+        Err(CompileError::Invalid(why)) => (CompileReply::Invalid(why), Vec::new()),
+        Err(other) => (CompileReply::Failed(other.to_string()), Vec::new()),
+    }
+}
