@@ -7,7 +7,7 @@
 //! Servers are not trusted. Everything that a server can make this client do has a limit (`bounds`). Text from a server
 //! is data and marked as such. An invalid tool costs only that tool. This module parses messages itself instead of
 //! using the client of rmcp, which parses a list of tools as one value, so that one invalid tool costs the whole list,
-//! and which spawns a task for every unsolicited message (decision 24).
+//! and which spawns a task for every unsolicited message (docs/decisions/0024).
 //!
 //! | file | contents |
 //! |---|---|

@@ -8,9 +8,9 @@ use std::time::Instant;
 
 use tokio_util::sync::CancellationToken;
 use toolbay_core::call::invoke::Failure;
+use toolbay_core::call::shared::CallRights;
 use toolbay_core::tool::fault::{Fault, FaultKind};
 use toolbay_policy::excerpt::one_line;
-use toolbay_core::call::shared::CallRights;
 use toolbay_policy::limits::{CallLimits, Limit, Usage};
 use toolbay_policy::name::PluginId;
 use wasmtime::{CallHook, Store, Trap, UpdateDeadline};

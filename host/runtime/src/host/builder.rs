@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use toolbay_core::approval::Approver;
 use toolbay_capabilities::clock::{Clock, EnvironmentOverrides, SeededRandom};
 use toolbay_capabilities::files::{FolderHandles, ReadLog};
 use toolbay_capabilities::http::recorded::RecordedHttp;
 use toolbay_capabilities::process::guard::ProgramGuard;
 use toolbay_capabilities::state::GuestEngines;
 use toolbay_capabilities::{Services, link_all};
+use toolbay_core::approval::Approver;
 use toolbay_core::audit::call_log::{self, CallLog};
 use toolbay_core::audit::{AuditSink, LogAudit};
 use toolbay_core::call::shared::SharedState;

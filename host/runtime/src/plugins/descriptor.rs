@@ -12,8 +12,8 @@ pub(crate) use cache::DescriptorCache;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use toolbay_core::neutral_text;
 use toolbay_capabilities::bindings::types;
+use toolbay_core::neutral_text;
 use toolbay_core::output::untrusted;
 use toolbay_core::tool::definition_text;
 use toolbay_core::tool::json;

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
-use toolbay_core::tool::fault::{Fault, FaultKind};
 use toolbay_capabilities::Capabilities;
 use toolbay_capabilities::state::{GuestState, WasiAccess};
+use toolbay_core::tool::fault::{Fault, FaultKind};
 use toolbay_policy::limits::{CallLimits, HostLimits};
 use toolbay_sandbox::circuit_breaker::CircuitBreaker;
 use toolbay_sandbox::engine::Metering;
