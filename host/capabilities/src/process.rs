@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
 use toolbay_policy::capability::path_rule;
+use toolbay_policy::hint::{LineValue, PolicyLine, Remedy};
 use toolbay_policy::limits::Limit;
 use toolbay_policy::name::PluginId;
 use toolbay_policy::{GrantKey, Policy, ProgramSection};
@@ -168,9 +169,10 @@ impl Capabilities {
                 self.grantee.note(GrantKey::Process, &format!("{program} [no sandbox]"), false);
                 let text =
                     format!("`{program}` is not run, because this system cannot sandbox it: {problem}");
-                let lines = format!("[programs.{program}]\nsandbox = \"best-effort\"");
+                let sandbox = LineValue::Text("best-effort".to_owned());
                 ProcessError::Denied(self.grantee.refuse_with(&text, || {
-                    format!("To run it without a complete sandbox, write in the policy:\n{lines}")
+                    let line = PolicyLine::new(format!("[programs.{program}]"), "sandbox", sandbox);
+                    Remedy::Set { purpose: "run it without a complete sandbox".to_owned(), line }.into()
                 }))
             }
         }

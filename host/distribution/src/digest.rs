@@ -4,7 +4,6 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use sha2::{Digest as _, Sha256};
 use toolbay_policy::excerpt::one_line;
 use toolbay_state::digest::{Digest, HexDigest};
 

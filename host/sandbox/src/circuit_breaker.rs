@@ -49,7 +49,7 @@ struct OpenCircuit {
 /// The permit of an admitted call. Record the result with [`BreakerPermit::record`], or drop the permit if the call did
 /// not finish.
 #[derive(Debug)]
-pub(crate) struct BreakerPermit<'a> {
+pub struct BreakerPermit<'a> {
     breaker: &'a CircuitBreaker,
     probe: bool,
     recorded: bool,

@@ -78,7 +78,7 @@ struct PermitState {
 impl CpuPermit {
     /// A permit of this limiter, which is not held yet.
     #[must_use]
-    pub fn new(all: &CpuLimiter) -> Arc<Self> {
+    pub(crate) fn new(all: &CpuLimiter) -> Arc<Self> {
         Arc::new(Self { limiter: all.clone(), state: Mutex::default() })
     }
 
@@ -94,7 +94,7 @@ impl CpuPermit {
     }
 
     /// Runs a guest, and releases its permit whenever the guest waits.
-    pub async fn run<F: Future>(&self, mut guest: Pin<&mut F>) -> F::Output {
+    pub(crate) async fn run<F: Future>(&self, mut guest: Pin<&mut F>) -> F::Output {
         poll_fn(|cx| {
             let computing = ComputingGuard::begin(self.limiter.thread_count());
             let polled = guest.as_mut().poll(cx);

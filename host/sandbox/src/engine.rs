@@ -23,7 +23,7 @@ use crate::cpu_limiter::CpuLimiter;
 /// wasmtime returned no engine.
 #[derive(Debug, thiserror::Error)]
 #[error("the wasmtime engine could not be created: {0}")]
-pub struct EngineError(pub(crate) String);
+pub struct EngineError(pub String);
 
 /// Bytes of a page of WebAssembly linear memory. The system's page size divides it.
 const WASM_PAGE_BYTES: u64 = 64 << 10;
@@ -178,7 +178,7 @@ pub struct Engine {
 
 impl Engine {
     /// Creates an engine whose epoch the ticker increments.
-    pub fn new(
+    pub(crate) fn new(
         limits: &HostLimits,
         memory: &MemoryBudget,
         kind: EngineKind,
@@ -302,7 +302,7 @@ pub(crate) struct Ticker {
 
 impl Ticker {
     /// Starts the thread.
-    pub fn start() -> Result<Self, EngineError> {
+    pub(crate) fn start() -> Result<Self, EngineError> {
         let this = Self::stopped();
         let (engines, cpu_limiter) = (Arc::downgrade(&this.engines), this.cpu_limiter.clone());
         // Increments the epoch every 5 ms, or every 0.5 ms while guests compute. The thread holds no engine and ends

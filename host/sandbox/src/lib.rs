@@ -5,6 +5,8 @@
 //! The crate knows nothing of what a guest can import. The data of a store is a type of the caller that implements
 //! [`GuestData`](guest_data::GuestData), and the caller links the imports.
 
+#![expect(missing_debug_implementations, reason = "types that hold wasmtime's handles have nothing to show")]
+
 pub mod admission;
 pub mod blocking;
 pub mod circuit_breaker;

@@ -38,8 +38,11 @@ pub struct SandboxFolder {
 /// The access of a program to a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FolderAccess {
+    /// Read its files.
     Read,
+    /// Read and write its files.
     Write,
+    /// Read its files and run them.
     Execute,
 }
 

@@ -16,8 +16,6 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::{self, CertificateError, ClientConfig, RootCertStore};
 use toolbay_policy::excerpt::one_line;
 
-use crate::plugins::digest::{Digest, sha256};
-use crate::storage::regular::read_regular;
 use toolbay_state::digest::Digest;
 use toolbay_state::regular::read_regular;
 

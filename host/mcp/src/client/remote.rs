@@ -10,9 +10,7 @@ use toolbay_core::tool::content::{ErrorCode, ErrorDetails, ToolError, ToolOutput
 use toolbay_core::tool::fault::{Fault, FaultKind};
 use toolbay_policy::excerpt::one_line;
 use toolbay_policy::hint::Hint;
-use toolbay_policy::limits::LimitHit;
-use toolbay_policy::limits::Usage;
-use toolbay_policy::limits::{LimitHit, LimitSetting};
+use toolbay_policy::limits::{LimitHit, LimitSetting, Usage};
 use toolbay_policy::quantity;
 use toolbay_policy::refusal::PolicyRefusal;
 

@@ -21,7 +21,6 @@ use toolbay_core::tool::content::{ErrorCode, ToolError};
 use toolbay_core::tool::definition_text;
 use toolbay_core::tool::fault::{Fault, FaultKind};
 use toolbay_policy::hint::Hint;
-use toolbay_policy::limits::LimitHit;
 use toolbay_policy::limits::{LimitHit, LimitSetting};
 use toolbay_policy::mcp_server::{McpServer, ProtocolEra, ServerTransport};
 use toolbay_policy::quantity;

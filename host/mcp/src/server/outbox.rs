@@ -12,7 +12,6 @@ use tokio_util::bytes::Bytes;
 use toolbay_core::pipeline::Pipeline;
 use toolbay_core::pipeline::memory::{MemoryBudget, MemoryReservation};
 use toolbay_core::tool::fault::{Fault, FaultKind};
-use toolbay_policy::limits::LimitHit;
 use toolbay_policy::limits::{LimitHit, LimitSetting};
 use toolbay_policy::quantity;
 

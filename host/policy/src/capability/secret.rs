@@ -15,7 +15,6 @@ use crate::capability::net::{self, AddressScope, HostPattern, NetRule, NetTarget
 use crate::excerpt::one_line;
 use crate::hint::{Hint, LineValue, PolicyLine, Remedy};
 use crate::refusal::PolicyRefusal;
-use crate::refusal::{PolicyRefusal, allow_hint};
 use crate::rule::GrantRule;
 
 /// Longest name of a secret, in bytes.

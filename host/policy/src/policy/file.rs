@@ -419,7 +419,7 @@ fn workspace_folder(
 fn parse_rules(
     written: Vec<permission::PermissionRuleSection>,
 ) -> Result<Vec<permission::PermissionRule>, PolicyProblem> {
-    let read = |(index, written)| {
+    let read = |(index, written): (usize, permission::PermissionRuleSection)| {
         permission::PermissionRule::try_from(written).map_err(|error| {
             let problem = PolicyProblem::at_list_entry("rule", index, error.to_string());
             match error {

@@ -89,7 +89,7 @@ fn a_refusal_shows_the_lines_that_would_allow_it() {
     let both = [wish("fs-write", "$workspace/notes/**"), wish("fs-read", "$workspace/notes/**")];
     let both = policy.grant(&id("notes"), &tool("read"), &both, None).unavailable().unwrap();
     let lines = "[plugins.notes.grant]\nfs_write = [\"$workspace/notes\"]\nfs_read = [\"$workspace/notes\"]";
-    assert!(both.hint.as_ref().is_some_and(|hint| hint.ends_with(lines)), "{both:?}");
+    assert!(both.hint.as_ref().is_some_and(|hint| hint.to_string().ends_with(lines)), "{both:?}");
     assert!(both.text.contains("`fs-write`") && both.text.contains("`fs-read`"), "{both:?}");
     // These lines do allow it.
     let fixed = format!("{FILE}\n[plugins.notes.grant]\nfs_read = [\"$workspace/notes\"]");

@@ -14,7 +14,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolbay_capabilities::bindings::types;
 use toolbay_core::neutral_text;
-use toolbay_core::output::untrusted;
 use toolbay_core::tool::definition_text;
 use toolbay_core::tool::json;
 use toolbay_core::tool::prompts_and_resources::PromptsAndResourcesDocument;

@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use toolbay_core::registry::MAX_REASON;
 use toolbay_policy::excerpt::one_line;
 
-use crate::storage::state_file::StateFile;
 use toolbay_state::state_file::StateFile;
 
 /// Increased when the meaning of the stored data changes.

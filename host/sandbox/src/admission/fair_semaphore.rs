@@ -48,7 +48,7 @@ impl Drop for FairPermit {
 
 /// The queue was full, or the waiter was evicted for a plugin with fewer waiters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct QueueFull;
+pub struct QueueFull;
 
 /// Why a plugin waits, and an estimate of how long.
 #[derive(Debug)]

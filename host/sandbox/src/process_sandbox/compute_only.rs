@@ -61,7 +61,7 @@ const ALLOWED_CALLS: &[i64] = &[
 const PRCTL_NAMES: [u64; 2] = [15, 0x5356_4d41];
 
 /// See [`super::restrict_to_compute`].
-pub fn restrict_thread(bound: impl FnOnce() -> Result<()>) -> Result<Confinement> {
+pub(crate) fn restrict_thread(bound: impl FnOnce() -> Result<()>) -> Result<Confinement> {
     let landlock = restrict().map_err(|error| Error::other(format!("landlock: {error}")))?;
     bound()?;
     Ok(Confinement { landlock, seccomp: apply_filter()? })

@@ -128,7 +128,7 @@ fn allow_run(
 }
 
 /// The Landlock ABI version in effect; 0: none.
-pub fn version(status: &RestrictionStatus) -> u32 {
+pub(crate) fn version(status: &RestrictionStatus) -> u32 {
     match status.landlock {
         LandlockStatus::Available { effective_abi, .. } => effective_abi as u32,
         LandlockStatus::NotEnabled | LandlockStatus::NotImplemented => 0,

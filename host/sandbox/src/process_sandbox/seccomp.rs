@@ -197,7 +197,7 @@ pub(super) fn restrict(sandbox: &ProcessSandbox, group: Option<Pid>, landlock: u
 }
 
 /// Restricts the calling thread to starting processes that can only exit; `false`: the kernel does not support it.
-pub fn freeze() -> Result<bool> {
+pub(crate) fn freeze() -> Result<bool> {
     // The calls of the standard library and the C library to start a process and to end a thread.
     let start = [
         libc::SYS_clone,
@@ -354,7 +354,7 @@ fn unknown_call_filter() -> BpfProgram {
 }
 
 /// Installs a filter on the calling thread; `false`: the kernel does not support filters.
-pub fn apply(filter: &BpfProgram) -> Result<bool> {
+pub(crate) fn apply(filter: &BpfProgram) -> Result<bool> {
     match seccompiler::apply_filter(filter) {
         Ok(()) => Ok(true),
         Err(seccompiler::Error::Prctl(error) | seccompiler::Error::Seccomp(error))

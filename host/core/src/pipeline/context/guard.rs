@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use toolbay_policy::audit_policy::StartLines;
+use toolbay_policy::hint::Hint;
 use toolbay_policy::limits::Usage;
 
 use super::batch::BatchContext;
@@ -177,7 +178,7 @@ impl<'b> AuditGuard<'b> {
     }
 
     /// Records the end of the call. Returns the duration in microseconds and the hints of its refusals.
-    fn record(&mut self, output: &ShapedOutput) -> (u64, Vec<String>) {
+    fn record(&mut self, output: &ShapedOutput) -> (u64, Vec<Hint>) {
         self.finished = true;
         if let Some(slot) = self.running.take() {
             self.batch.pipeline.running.remove(slot);

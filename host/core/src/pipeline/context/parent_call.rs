@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use toolbay_policy::hint::Hint;
 use crate::call::CallContext;
 use crate::call::compute::ComputeQueue;
 use crate::call::invoke::nested::InvokeGrant;
@@ -61,7 +62,7 @@ impl ParentCall {
     }
 
     /// Adds a hint for the operator to the call.
-    pub(crate) fn add_hint(&self, hint: String) {
+    pub(crate) fn add_hint(&self, hint: Hint) {
         self.ctx.add_hint(hint);
     }
 

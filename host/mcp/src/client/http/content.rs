@@ -1,7 +1,7 @@
 //! What the texts of a server over HTTP are: a body, or an event of a stream. A text can be long, so reading it is a function of
 //! the text alone, which can run on any thread.
 
-use super::super::link::quote;
+use super::super::link_request::quote;
 use crate::protocol::message::{self, ResponseId, RpcMessage, RpcResult};
 use crate::protocol::repair::RepairedResponse;
 use crate::protocol::unreadable::{self, UnreadableResponse};
