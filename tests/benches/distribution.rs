@@ -54,7 +54,7 @@ impl Operator {
         let locked = components.map(|(id, bytes)| {
             let size = bytes.len() as u64;
             let artifact = ComponentArtifact::new(bytes.into(), &ComponentFacts::default());
-            artifact.blobs.iter().for_each(|(_, blob)| drop(store.put(blob).unwrap()));
+            artifact.blobs.iter().for_each(|(_, blob)| _ = store.put(blob).unwrap());
             let bundle = signature::sign(&key, &artifact.digest).unwrap();
             let plugin = LockedPlugin {
                 source: format!("oci://registry.example/acme/{id}"),

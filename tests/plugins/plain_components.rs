@@ -220,7 +220,7 @@ async fn imports_of_a_component_are_its_declarations() {
     // The refusal names the policy line.
     let wish =
         explained.capabilities.iter().find(|wish| wish.capability.kind.as_str() == "fs-write").unwrap();
-    assert!(wish.refused.as_ref().unwrap().contains("[plugins.shapes.grant]"), "{wish:?}");
+    assert!(wish.refused.as_ref().unwrap().to_string().contains("[plugins.shapes.grant]"), "{wish:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -12,7 +12,6 @@ use toolbay_core::audit::{ActionRecord, MAX_REASON, cut};
 use toolbay_core::call::shared::SharedStatus;
 use toolbay_core::pipeline::running::RunningCall;
 use toolbay_policy::excerpt::one_line;
-use toolbay_telemetry::Metrics;
 
 use crate::files::{GrantError, HeldPlugin, OperatorFiles};
 use crate::history::CallHistory;
@@ -66,14 +65,15 @@ impl fmt::Debug for AdminState {
 }
 
 impl AdminState {
-    /// Collects calls and questions from now on. `metrics` writes the metrics of the host, of this type.
+    /// Collects calls and questions from now on. `metrics` writes the metrics of a host, which have the media type
+    /// `metrics_type`.
     #[must_use]
     pub fn new(
-        content_type: &'static str,
+        metrics_type: &'static str,
         metrics: impl Fn(&Host) -> String + Send + Sync + 'static,
     ) -> Self {
-        let metrics = MetricsPage { content_type, text: Arc::new(metrics) };
-        Self { metrics, history: Arc::default(), questions: Questions::default() }
+        let (history, questions) = (Arc::default(), Questions::default());
+        Self { metrics_type, metrics: Arc::new(metrics), history, questions }
     }
 
     /// What observes the audit of the host.

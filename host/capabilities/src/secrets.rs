@@ -106,7 +106,7 @@ impl SecretStore {
     ///
     /// # Errors
     /// When the secret has no value.
-    pub fn entry(&self, name: &str) -> Result<&Arc<SecretEntry>, String> {
+    pub(crate) fn entry(&self, name: &str) -> Result<&Arc<SecretEntry>, String> {
         match self.entries.get(name) {
             Some(Ok(entry)) => Ok(entry),
             Some(Err(problem)) => Err(format!("the secret `{name}` has no value: {problem}")),

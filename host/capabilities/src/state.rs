@@ -6,6 +6,7 @@
 //! system.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Instant;
 
@@ -72,6 +73,12 @@ pub enum WasiAccess<'a> {
     /// Metadata queries and reductions: the clock is frozen and randomness is fixed, so the result is a function of the
     /// component and its input.
     Isolated,
+}
+
+impl fmt::Debug for GuestState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GuestState").finish_non_exhaustive()
+    }
 }
 
 impl GuestState {
@@ -149,7 +156,7 @@ impl GuestState {
     }
 
     /// The buckets of `wasi:keyvalue`.
-    pub fn keyvalue(&mut self) -> KeyValueView<'_> {
+    pub(crate) fn keyvalue(&mut self) -> KeyValueView<'_> {
         KeyValueView { capabilities: &mut self.capabilities, table: &mut self.table }
     }
 

@@ -21,7 +21,6 @@ use toolbay_core::session::ledger::{Budget, Ledger, LedgerError};
 use toolbay_core::tool::ToolSource;
 use toolbay_core::tool::fault::FaultKind;
 use toolbay_core::tool::refusal::RefusalReason;
-use toolbay_policy::limits::LimitHit;
 use toolbay_policy::limits::{LimitHit, LimitSetting};
 use toolbay_policy::permission::Action;
 use toolbay_telemetry::{MAX_TOOLS, Metrics};

@@ -35,7 +35,9 @@ const MAX_PATH: usize = 4096;
 /// The access of a file operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileAccess {
+    /// It reads.
     Read,
+    /// It writes.
     Write,
 }
 
@@ -344,7 +346,7 @@ pub struct FileGrants {
     path_grants: Arc<PathGrants>,
     read_tracker: ReadTracker,
     /// What the call has used.
-    pub usage: Arc<FileUsage>,
+    pub(crate) usage: Arc<FileUsage>,
 }
 
 impl FileGrants {
@@ -478,7 +480,7 @@ impl FileGrants {
     }
 
     /// Resolves a path to the operation below its granted folder.
-    pub fn resolve(
+    pub(crate) fn resolve(
         &self,
         path: &str,
         access: FileAccess,

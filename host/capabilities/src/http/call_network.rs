@@ -109,7 +109,7 @@ pub(super) struct HostRequest {
 
 impl Capabilities {
     /// The network access of this call; `None` for sealed entries.
-    pub fn network(&self) -> Option<CallNetwork> {
+    pub(crate) fn network(&self) -> Option<CallNetwork> {
         Some(CallNetwork {
             grantee: self.grantee.clone(),
             granted: Arc::clone(self.grantee.granted.as_ref()?),

@@ -24,6 +24,7 @@ pub(super) const LOOKUP_NAME: &str = "host";
 const MAX_DRAINED: usize = 64 << 10;
 
 /// Where a URL of the operator may lead.
+#[derive(Debug, Clone, Copy)]
 pub struct OperatorNetworks<'a> {
     /// The private networks that its host may resolve to.
     pub private: &'a [IpNet],

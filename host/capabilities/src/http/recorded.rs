@@ -69,7 +69,7 @@ pub(super) struct AdmittedHop<'a> {
 }
 
 /// Replays a recorded response, or sends the request and records the response. Reads the whole request body first.
-pub async fn send(
+pub(super) async fn send(
     network: &CallNetwork,
     recorded: &Arc<dyn RecordedHttp>,
     hop: AdmittedHop<'_>,

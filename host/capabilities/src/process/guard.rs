@@ -64,7 +64,7 @@ impl ProgramGuard {
     }
 
     /// Puts a group under guard. Blocks while the guard starts.
-    pub fn watch(self: &Arc<Self>, group: Pid) -> GuardedGroup {
+    pub(super) fn watch(self: &Arc<Self>, group: Pid) -> GuardedGroup {
         let group = group.as_raw_nonzero().get();
         let mut state = self.state.lock();
         state.groups.insert(group);

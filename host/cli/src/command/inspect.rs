@@ -12,7 +12,6 @@ use toolbay_policy::capability::Capability;
 use toolbay_policy::excerpt::first_sentence;
 use toolbay_policy::hidden_chars::escape_hidden;
 use toolbay_policy::name::ToolName;
-use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_policy::{GrantDecision, GrantKey};
 
 use crate::CommandStatus;

@@ -31,6 +31,7 @@ use toolbay_core::tool::content::ToolError;
 use toolbay_core::tool::manifest::{CommandLine, CommandTemplate, RequestTemplate};
 use toolbay_policy::excerpt::one_line;
 use toolbay_sandbox::engine::Engine;
+use toolbay_sandbox::guest_data::GuestData as _;
 use toolbay_sandbox::instance::ContractBreach;
 use toolbay_sandbox::instance::ProgramOutputTooLong;
 use wasmtime::Store;

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use toolbay_policy::hint::Hint;
 use crate::call::CallContext;
 use crate::call::compute::ComputeQueue;
 use crate::call::invoke::nested::InvokeGrant;
 use crate::call::shared::CallRights;
 use crate::call::trace::CallTrace;
 use crate::tool::refusal::{Refusal, RefusalReason};
+use toolbay_policy::hint::Hint;
 
 /// A call that makes nested calls.
 #[derive(Debug)]
