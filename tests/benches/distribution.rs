@@ -60,7 +60,7 @@ impl Operator {
                 source: format!("oci://registry.example/acme/{id}"),
                 tag: Some("1.0.0".to_owned()),
                 manifest: store.put(&artifact.manifest).unwrap(),
-                layer: artifact.blobs[1].0.clone(),
+                layer: artifact.blobs[1].0,
                 size,
                 signer: Signer::Key(key.public().id()),
                 bundle: Some(store.put(&bundle).unwrap()),

@@ -129,11 +129,11 @@ impl Capabilities {
                 (Advice::Write { .. }, Some(Obstacle::MissingFolder(folder))) => {
                     let folder = path_rule::printable_path(&folder.to_string_lossy());
                     let create = format!("The folder `{folder}` does not exist: create it.");
-                    advice.hint().with_first(create)
+                    advice.hint().with_first(&create)
                 }
                 _ => advice.hint(),
             };
-            ctx.add_hint(hint.with_about(text.as_str()));
+            ctx.add_hint(hint.with_about(&text));
             notice = advice.notice(&ctx.tool);
         }
         format!("{text}: {notice}")

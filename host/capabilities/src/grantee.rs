@@ -40,7 +40,7 @@ impl Grantee {
         let Some(ctx) = &self.ctx else { return self.without_call(text, advice().hint()) };
         let notice = if ctx.should_build_hint() {
             let advice = advice();
-            ctx.add_hint(advice.hint().with_about(text.as_str()));
+            ctx.add_hint(advice.hint().with_about(&text));
             advice.notice(&ctx.tool)
         } else {
             not_permitted_notice(&ctx.tool)
@@ -59,7 +59,7 @@ impl Grantee {
 
     /// The text of a refusal without a call.
     fn without_call(&self, text: String, hint: Hint) -> String {
-        let Some(kept) = &self.hint else { return hint.with_about(text).to_string() };
+        let Some(kept) = &self.hint else { return hint.with_about(&text).to_string() };
         kept.get_or_init(|| hint);
         text
     }
@@ -98,7 +98,7 @@ impl Grantee {
         let text = format!("{what}: {hit}");
         match (hit.hint(), &self.ctx) {
             (Some(hint), Some(ctx)) => {
-                ctx.add_hint(hint.with_about(text.as_str()));
+                ctx.add_hint(hint.with_about(&text));
                 format!("{text}; {}", limit_notice(&ctx.tool))
             }
             (Some(hint), None) => self.without_call(text, hint),

@@ -49,7 +49,8 @@ impl InvokeGrant for ToolInvokeGrant {
         let text = self.grants.refusal_text(&self.plugin, GrantKey::Invoke, tool);
         let profile = self.profile.as_deref();
         let hint = self.grants.advice(&self.plugin, profile, GrantKey::Invoke, tool).hint();
-        PolicyRefusal::new(text.clone(), hint.with_about(text))
+        let hint = hint.with_about(&text);
+        PolicyRefusal::new(text, hint)
     }
 }
 

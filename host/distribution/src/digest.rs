@@ -82,7 +82,7 @@ mod tests {
     fn only_a_complete_sha256_in_lower_case_is_a_digest() {
         let empty = BlobDigest::of(b"");
         assert!(empty.to_string().starts_with("sha256:e3b0c442"), "{empty}");
-        assert_eq!(empty.to_string().parse(), Ok(empty.clone()));
+        assert_eq!(empty.to_string().parse(), Ok(empty));
         for text in
             ["", "sha256:", "sha512:00", &empty.hex(), &empty.to_string().to_uppercase(), "sha256:../../x"]
         {

@@ -178,9 +178,7 @@ impl BlobStore {
 
 /// The blobs of plugins.
 fn digests<'a>(plugins: impl Iterator<Item = &'a LockedPlugin>) -> BTreeSet<BlobDigest> {
-    let of_plugin = |plugin: &LockedPlugin| {
-        [Some(plugin.layer.clone()), Some(plugin.manifest.clone()), plugin.bundle.clone()]
-    };
+    let of_plugin = |plugin: &LockedPlugin| [Some(plugin.layer), Some(plugin.manifest), plugin.bundle];
     plugins.flat_map(of_plugin).flatten().collect()
 }
 

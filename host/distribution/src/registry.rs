@@ -198,7 +198,7 @@ impl RegistryClient {
         store: &BlobStore,
         progress: &(dyn Fn(u64) + Send + Sync),
     ) -> Result<(), RegistryError> {
-        let (here, wanted) = (store.clone(), layer.clone());
+        let (here, wanted) = (store.clone(), *layer);
         if run_blocking(move || Ok(here.reuse(&wanted, size))).await? {
             return Ok(());
         }
@@ -458,7 +458,7 @@ async fn store_body(
         writer = run_blocking(move || writer.write(&part).map(|()| writer)).await?;
         progress(done);
     }
-    let layer = layer.clone();
+    let layer = *layer;
     run_blocking(move || writer.commit(&layer)).await
 }
 

@@ -24,9 +24,9 @@ const RAISE: &str = "To raise it, write in the policy: ";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hint {
     /// The refusal, where the hint stands apart from it.
-    pub about: Option<String>,
-    /// What would help.
-    pub remedy: Remedy,
+    pub about: Option<Box<str>>,
+    /// What would help. Boxed: every result of a call has room for a hint.
+    pub remedy: Box<Remedy>,
 }
 
 /// What would help against a refusal.
@@ -91,27 +91,27 @@ pub enum LineValue {
 impl Hint {
     /// Names the refusal, for a reader who has only the hint.
     #[must_use]
-    pub fn with_about(self, refusal: impl Into<String>) -> Self {
+    pub fn with_about(self, refusal: &str) -> Self {
         Self { about: Some(refusal.into()), ..self }
     }
 
     /// Puts a sentence before what would allow the use.
     #[must_use]
-    pub fn with_first(self, sentence: String) -> Self {
-        let remedy = match self.remedy {
+    pub fn with_first(self, sentence: &str) -> Self {
+        let remedy = match *self.remedy {
             Remedy::Allow { first, lines } => {
-                let first = first.map_or_else(|| sentence.clone(), |first| format!("{sentence} {first}"));
+                let first = first.map_or_else(|| sentence.to_owned(), |first| format!("{sentence} {first}"));
                 Remedy::Allow { first: Some(first), lines }
             }
             other => Remedy::Note(format!("{sentence} {other}")),
         };
-        Self { remedy, ..self }
+        Self { about: self.about, remedy: Box::new(remedy) }
     }
 
     /// The policy lines that would help.
     #[must_use]
     pub fn lines(&self) -> &[PolicyLine] {
-        match &self.remedy {
+        match &*self.remedy {
             Remedy::Allow { lines, .. } | Remedy::AllowUnasked { lines, .. } => lines,
             Remedy::Set { line, .. } => std::slice::from_ref(line),
             Remedy::Raise { .. } | Remedy::Note(_) => &[],
@@ -122,7 +122,7 @@ impl Hint {
     #[must_use]
     pub fn map_texts(self, change: impl Fn(String) -> String) -> Self {
         let lines = |lines: Vec<PolicyLine>| lines.into_iter().map(|line| line.map_texts(&change)).collect();
-        let remedy = match self.remedy {
+        let remedy = match *self.remedy {
             Remedy::Allow { first, lines: all } => {
                 Remedy::Allow { first: first.map(&change), lines: lines(all) }
             }
@@ -135,7 +135,8 @@ impl Hint {
             Remedy::Raise { table, key, value } => Remedy::Raise { table: change(table), key, value },
             Remedy::Note(note) => Remedy::Note(change(note)),
         };
-        Self { about: self.about.map(&change), remedy }
+        let about = self.about.map(|about| change(about.into()).into());
+        Self { about, remedy: Box::new(remedy) }
     }
 
     /// Reads the text of a record. A text of another form is a note.
@@ -152,8 +153,10 @@ impl Hint {
         if let Some((about, setting)) = text.split_once(RAISE)
             && let LimitSetting::Key { table, key } = LimitSetting::from(setting.to_owned())
         {
-            let about = Some(about.trim_end_matches(['.', ' ']).to_owned()).filter(|about| !about.is_empty());
-            return Self { about, remedy: Remedy::Raise { table, key, value: None } };
+            let (table, key) = (table.into(), key.into());
+            let raise = Self::from(Remedy::Raise { table, key, value: None });
+            let about = about.trim_end_matches(['.', ' ']);
+            return if about.is_empty() { raise } else { raise.with_about(about) };
         }
         text.into()
     }
@@ -274,7 +277,7 @@ pub(crate) fn append(refusal: &str, remedy: &str) -> String {
 
 impl From<Remedy> for Hint {
     fn from(remedy: Remedy) -> Self {
-        Self { about: None, remedy }
+        Self { about: None, remedy: Box::new(remedy) }
     }
 }
 

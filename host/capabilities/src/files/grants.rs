@@ -61,7 +61,7 @@ impl FileAccess {
 
 /// How a path must be granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PathScope {
+pub(crate) enum PathScope {
     /// The path itself.
     Path,
     /// The path or a path below it, which suffices to examine and list a folder.

@@ -64,7 +64,7 @@ impl FileUsage {
         }
         match fault.hint() {
             Some(hint) => {
-                self.hint.get_or_init(|| hint.with_about(fault.message.as_str()));
+                self.hint.get_or_init(|| hint.with_about(&fault.message));
                 format!("{}; the operator can raise it", fault.message)
             }
             None => fault.message,

@@ -44,7 +44,7 @@ pub(crate) fn help_texts(
     let mut texts: Vec<String> = Vec::new();
     for hint in hints {
         let about = hint.about.as_deref().filter(|about| message != Some(*about));
-        let (first, remedy) = match &hint.remedy {
+        let (first, remedy) = match &*hint.remedy {
             Remedy::Allow { first, lines } => {
                 let command = super::grant::command_for_hint(args, host, tool, lines);
                 let command = command.map_or_else(String::new, |command| format!("with `{command}`, or "));

@@ -207,7 +207,7 @@ async fn review(
     if asked.dry_run {
         help.insert_str(0, "without `--dry-run`, ");
     } else {
-        let (plugin, replaces) = (new.plugin.clone(), old.manifest.clone());
+        let (plugin, replaces) = (new.plugin.clone(), old.manifest);
         let held = HeldUpdate { plugin, replaces, reasons: change.reasons };
         setup::held_updates(args, &paths.lock)?.set(id, Some(held)).map_err(|e| host_failure(anyhow!(e)))?;
     }

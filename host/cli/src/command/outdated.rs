@@ -161,8 +161,8 @@ mod tests {
             let plugin = LockedPlugin {
                 source: "oci://registry.example/acme/hash".to_owned(),
                 tag: None,
-                manifest: digest.clone(),
-                layer: digest.clone(),
+                manifest: digest,
+                layer: digest,
                 size: 1,
                 signer: Signer::None,
                 bundle: None,

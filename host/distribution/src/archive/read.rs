@@ -101,9 +101,9 @@ impl PluginArchive {
     pub fn store_blobs(&mut self, store: &BlobStore) -> Result<(), ArchiveError> {
         let mut wanted = BTreeMap::new();
         for plugin in self.plugins.values() {
-            wanted.insert(plugin.layer.clone(), plugin.size.min(MAX_LAYER));
-            wanted.insert(plugin.manifest.clone(), MAX_MANIFEST as u64);
-            wanted.extend(plugin.bundle.clone().map(|bundle| (bundle, MAX_BUNDLE as u64)));
+            wanted.insert(plugin.layer, plugin.size.min(MAX_LAYER));
+            wanted.insert(plugin.manifest, MAX_MANIFEST as u64);
+            wanted.extend(plugin.bundle.map(|bundle| (bundle, MAX_BUNDLE as u64)));
         }
         for_each_entry(&mut self.file, |entry, size, content| {
             let ArchiveEntry::Blob(digest) = entry else { return Ok(()) };

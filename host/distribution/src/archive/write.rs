@@ -83,12 +83,10 @@ pub fn write(
 
 impl ArchiveContent {
     fn add(&mut self, store: &BlobStore, plugin: &LockedPlugin) -> Result<(), ArchiveError> {
-        let read = |digest: &BlobDigest, most| {
-            store.read(digest, most).ok_or_else(|| ArchiveError::Missing(digest.clone()))
-        };
+        let read = |digest: &BlobDigest, most| store.read(digest, most).ok_or(ArchiveError::Missing(*digest));
         let manifest = read(&plugin.manifest, MAX_MANIFEST)?;
         if !store.verify(&plugin.layer, plugin.size) {
-            return Err(ArchiveError::Missing(plugin.layer.clone()));
+            return Err(ArchiveError::Missing(plugin.layer));
         }
         let name = format!(
             "{}{}",
@@ -114,8 +112,8 @@ impl ArchiveContent {
                 self.blobs.insert(BlobDigest::of(&bytes), BlobContent::Bytes(bytes));
             }
         }
-        self.blobs.insert(plugin.layer.clone(), BlobContent::Stored(plugin.size));
-        self.blobs.insert(plugin.manifest.clone(), BlobContent::Bytes(manifest));
+        self.blobs.insert(plugin.layer, BlobContent::Stored(plugin.size));
+        self.blobs.insert(plugin.manifest, BlobContent::Bytes(manifest));
         Ok(())
     }
 

@@ -235,7 +235,7 @@ impl RegistryClient {
         let mut digests = BTreeSet::new();
         for entry in entries {
             match classify(&entry) {
-                Ok(referrer) if digests.insert(referrer.digest().clone()) => found.push(referrer),
+                Ok(referrer) if digests.insert(*referrer.digest()) => found.push(referrer),
                 Ok(_) => {}
                 Err(one) => skipped.push(one),
             }

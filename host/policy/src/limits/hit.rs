@@ -24,9 +24,9 @@ pub enum LimitSetting {
     /// A line of the policy: `[plugins.text.limits] fuel = …`.
     Key {
         /// The table with its brackets.
-        table: String,
+        table: Box<str>,
         /// The key.
-        key: String,
+        key: Box<str>,
     },
     /// Nothing, for this reason.
     Nothing(String),
@@ -38,8 +38,8 @@ impl LimitSetting {
 
     /// A key in a table, which is named without its brackets.
     #[must_use]
-    pub fn key(table: impl fmt::Display, key: impl Into<String>) -> Self {
-        Self::Key { table: format!("[{table}]"), key: key.into() }
+    pub fn key(table: impl fmt::Display, key: impl Into<Box<str>>) -> Self {
+        Self::Key { table: format!("[{table}]").into(), key: key.into() }
     }
 }
 
@@ -49,7 +49,7 @@ impl LimitHit {
     pub fn hint(&self) -> Option<Hint> {
         match &self.setting {
             LimitSetting::Key { table, key } => {
-                let (table, key, value) = (table.clone(), key.clone(), Some(self.value.clone()));
+                let (table, key, value) = (table.to_string(), key.to_string(), Some(self.value.clone()));
                 Some(Remedy::Raise { table, key, value }.into())
             }
             LimitSetting::Nothing(_) => None,
@@ -88,7 +88,7 @@ impl From<String> for LimitSetting {
     fn from(text: String) -> Self {
         let key = text.strip_suffix(" = …").and_then(|line| line.rsplit_once(' '));
         match key {
-            Some((table, key)) => Self::Key { table: table.to_owned(), key: key.to_owned() },
+            Some((table, key)) => Self::Key { table: table.into(), key: key.into() },
             None => Self::Nothing(text.strip_prefix(Self::NOTHING).unwrap_or(&text).to_owned()),
         }
     }

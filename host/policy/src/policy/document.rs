@@ -246,7 +246,7 @@ impl<'t> PolicyDocument<'t> {
             let (DocumentEdit::Place(path) | DocumentEdit::Remove(path)) = edit;
             let is_gone = matches!(edit, DocumentEdit::Remove(_));
             (is_gone && names_one(path))
-                || problem.required_table.as_ref().is_some_and(|wanted| of_table(wanted, path))
+                || problem.required_table.as_ref().is_some_and(|wanted| of_table(&**wanted, path))
         })
     }
 
@@ -258,7 +258,7 @@ impl<'t> PolicyDocument<'t> {
     ) -> Option<DocumentEdit> {
         let mut edits = Vec::new();
         if let (true, ProblemKind::MissingKey(key)) = (located.is_table, &problem.kind) {
-            let key = PathStep::Key(key.clone());
+            let key = PathStep::Key(key.to_string());
             edits.push(DocumentEdit::Place([located.path.as_slice(), &[key]].concat()));
         }
         // A command line is one value.
@@ -433,7 +433,7 @@ fn syntax_message(message: &str, at: &str) -> String {
 /// Rewords a message of serde, and returns its kind and the help line with a suggestion. `toml` has no type for them.
 fn reword(message: &str) -> (String, ProblemKind, Option<String>) {
     if let Some(rest) = message.strip_prefix("missing field ") {
-        let kind = ProblemKind::MissingKey(rest.trim_matches('`').to_owned());
+        let kind = ProblemKind::MissingKey(rest.trim_matches('`').into());
         return (format!("the key {rest} is missing"), kind, None);
     }
     for (prefix, what, kind) in [

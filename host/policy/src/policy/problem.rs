@@ -28,7 +28,7 @@ pub(super) enum ProblemKind {
     /// A key that its table does not have.
     UnknownKey,
     /// A key that its table needs.
-    MissingKey(String),
+    MissingKey(Box<str>),
 }
 
 /// A mistake and its path.
@@ -41,7 +41,7 @@ pub(super) struct PolicyProblem {
     /// How to fix it.
     pub(super) help: Option<String>,
     /// The table that must exist. If it exists but is broken, only that mistake is reported.
-    pub(super) required_table: Option<Vec<String>>,
+    pub(super) required_table: Option<Box<[String; 2]>>,
     /// Whether nothing else in the file can be checked.
     pub(super) is_final: bool,
 }
@@ -95,13 +95,13 @@ impl PolicyProblem {
 
     /// Makes it the problem of a key that the table needs.
     pub(super) fn with_missing_key(mut self, key: &str) -> Self {
-        self.kind = ProblemKind::MissingKey(key.to_owned());
+        self.kind = ProblemKind::MissingKey(key.into());
         self
     }
 
     /// Sets the table that must exist.
     pub(super) fn with_required_table(mut self, table: [&str; 2]) -> Self {
-        self.required_table = Some(table.map(ToOwned::to_owned).to_vec());
+        self.required_table = Some(Box::new(table.map(ToOwned::to_owned)));
         self
     }
 

@@ -64,7 +64,7 @@ impl UnknownName {
 
     fn at<'k>(self, keys: impl IntoIterator<Item = &'k str>) -> PolicyProblem {
         let Self { message, help, table } = self;
-        PolicyProblem { help, required_table: table.map(Vec::from), ..PolicyProblem::at_keys(keys, message) }
+        PolicyProblem { help, required_table: table.map(Box::new), ..PolicyProblem::at_keys(keys, message) }
     }
 }
 
@@ -205,7 +205,7 @@ impl NameCheck<'_, '_> {
             for (key, unknown) in unknown {
                 let Some(UnknownName { message, help, table }) = unknown else { continue };
                 let problem = PolicyProblem::at_list_entry("rule", index, message).in_key(key);
-                let problem = PolicyProblem { help, required_table: table.map(Vec::from), ..problem };
+                let problem = PolicyProblem { help, required_table: table.map(Box::new), ..problem };
                 let table = profile.map(|name| ["profile", name]);
                 self.report.push(nest_under(table.into_iter().flatten())(problem));
             }

@@ -67,10 +67,7 @@ impl PluginLocation {
                     file: store.path(&plugin.layer).into(),
                     id: Ok(id.clone()),
                     may_have_manifest: false,
-                    locked: Some(LockedComponent {
-                        origin: Arc::new(plugin.origin()),
-                        digest: plugin.layer.clone(),
-                    }),
+                    locked: Some(LockedComponent { origin: Arc::new(plugin.origin()), digest: plugin.layer }),
                 };
                 Ok(plugins.iter().map(candidate).collect())
             }

@@ -70,7 +70,7 @@ impl ReadTask {
 
 /// The result of reading a file without compiling it.
 enum QuickRead {
-    Done(Option<FileContent>),
+    Done(Option<Box<FileContent>>),
     MustCompile { bytes: u64 },
 }
 
@@ -115,7 +115,13 @@ impl<'a> FileReader<'a> {
         while let Some(part) = read.next().await {
             for ((directory, task), read) in part {
                 match read {
-                    QuickRead::Done(content) => quick.push(ReadFile { directory, key: task.key, content }),
+                    QuickRead::Done(content) => {
+                        quick.push(ReadFile {
+                            directory,
+                            key: task.key,
+                            content: content.map(|content| *content),
+                        });
+                    }
                     QuickRead::MustCompile { bytes } => slow.push((bytes, directory, task)),
                 }
             }
@@ -174,7 +180,7 @@ async fn read_part(
         Err(error) => {
             let failed = |work: DirectoryTask| {
                 let content = file_content(failed_record(&work.1), Err(LoadError::Host(error.to_string())));
-                (work, QuickRead::Done(Some(content)))
+                (work, QuickRead::Done(Some(Box::new(content))))
             };
             all.into_iter().map(failed).collect()
         }
@@ -184,14 +190,14 @@ async fn read_part(
 /// Loads a plugin from a file, unless it must be compiled. A file with a valid index entry is not opened.
 fn read_one(loader: &Loader, lookups: &CacheLookups, task: &ReadTask) -> QuickRead {
     if let Some(content) = plugin_from_index(loader, lookups, task) {
-        return QuickRead::Done(Some(content));
+        return QuickRead::Done(Some(Box::new(content)));
     }
     match read_contents(task) {
-        Err(content) => QuickRead::Done(content.map(|content| *content)),
+        Err(content) => QuickRead::Done(content),
         Ok((contents, record)) => match loader.load_cached(&contents.origin, lookups) {
             Ok(None) => QuickRead::MustCompile { bytes: contents.origin.bytes },
-            Ok(Some(plugin)) => QuickRead::Done(Some(file_content(record, Ok(plugin)))),
-            Err(error) => QuickRead::Done(Some(file_content(record, Err(error)))),
+            Ok(Some(plugin)) => QuickRead::Done(Some(Box::new(file_content(record, Ok(plugin))))),
+            Err(error) => QuickRead::Done(Some(Box::new(file_content(record, Err(error))))),
         },
     }
 }
