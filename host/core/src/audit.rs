@@ -76,7 +76,7 @@ pub struct AuditRecord {
     pub call_sha256: Option<Digest>,
     /// SHA-256 of the arguments in canonical form ([`crate::tool::canonical`]); absent if they were not parsed.
     pub args_sha256: Option<Digest>,
-    /// The number of the published epoch that judged the call, if several servers share the policy.
+    /// The number of the published epoch that judged the call, if several replicas share the policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epoch: Option<u64>,
     /// The decision of the permission rules; absent without rules.
@@ -101,7 +101,7 @@ pub struct AuditRecord {
     pub cost_usd: Option<f64>,
     /// The time from the arrival of the call to its result, in microseconds.
     pub duration_us: u64,
-    /// The part of it in which the call waited for a person, its serial queue, memory or a place among the parallel calls,
+    /// The part of it in which the call waited for a person, its serial queue, memory or a run permit,
     /// in microseconds.
     pub waited_us: u64,
     /// Whether the tool did not run: the result comes from the session's cache or from an earlier call with the same key.
@@ -223,7 +223,8 @@ pub struct RequestRecord {
 /// The record of an operator's action on running calls or tools.
 #[derive(Debug, Clone, Serialize)]
 pub struct ActionRecord {
-    /// The action: `cancel`, `stop`, `resume`, `reload`, `disable`, `enable`, `approve`, `refuse`, or that a file was edited:
+    /// The action: `cancel`, `stop`, `resume`, `reload`, `disable`, `enable`, `approve`, `refuse`, or that a file was
+    /// edited:
     /// `policy`, `tokens`, `admin_tokens`.
     pub action: &'static str,
     /// What it applies to, cut to [`MAX_TEXT`]; absent if it applies to the whole server.

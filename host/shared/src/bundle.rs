@@ -51,10 +51,10 @@ pub enum BundleError {
     /// A newer Toolbay wrote it.
     #[error("the bundle has format {0}, and this version reads up to {FORMAT}: upgrade this replica")]
     Newer(u32),
-    /// It is too large.
+    /// The bundle is too large.
     #[error("the bundle has {0} bytes; the limit is {MAX_BUNDLE_BYTES} bytes")]
     TooLarge(usize),
-    /// It is not a bundle at all.
+    /// The content is not a bundle.
     #[error("the bundle cannot be read: {0}")]
     Malformed(String),
 }
@@ -169,7 +169,7 @@ impl ContentDigest {
     /// A digest in hex.
     ///
     /// # Errors
-    /// It is not 64 hexadecimal digits in lower case.
+    /// Fails if the text is not 64 hexadecimal digits in lower case.
     pub fn parse(text: &str) -> Result<Self, BundleError> {
         let is_hex = text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
         match text.len() == 64 && is_hex {

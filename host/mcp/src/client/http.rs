@@ -70,7 +70,7 @@ struct HttpSessionState {
     modern: bool,
 }
 
-/// What the body of a response is for the request with an id.
+/// The meaning of a response's body for the request with an id.
 enum BodyContent {
     Response(RpcResult),
     Repaired(RepairedResponse),
@@ -585,8 +585,8 @@ impl HttpLink {
         // The task owns itself and ends within `NOTIFY_TIMEOUT`.
         drop(runtime.spawn(async move {
             let _place = place;
-            let told = web.notify("notifications/cancelled", Some(&cancelled));
-            drop(tokio::time::timeout(NOTIFY_TIMEOUT, told).await);
+            let notified = web.notify("notifications/cancelled", Some(&cancelled));
+            drop(tokio::time::timeout(NOTIFY_TIMEOUT, notified).await);
         }));
     }
 }

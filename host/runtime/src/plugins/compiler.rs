@@ -104,7 +104,7 @@ impl Compiler {
     /// Compiles a component that passed [`check`].
     ///
     /// # Errors
-    /// It is invalid, or it takes too much time or memory.
+    /// Fails if the component is invalid, or takes too much time or memory.
     pub(crate) async fn compile(
         &self,
         linked: &Arc<LinkedEngine>,
@@ -260,7 +260,7 @@ fn sweep_code(temporary: &Path, age: Duration) {
 enum Mount {
     /// Code can be mapped from it.
     Executable,
-    /// It is mounted with `noexec`.
+    /// The folder is mounted with `noexec`.
     NoExec,
 }
 
