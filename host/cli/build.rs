@@ -34,7 +34,7 @@ const SDKS: &[(&str, &str, &[&str])] = &[
     ("WORKSPACE", ".", &["Cargo.toml", "Cargo.lock"]),
 ];
 
-/// What a manifest is called in a package: cargo leaves out folders that have a `Cargo.toml`.
+/// The name of a manifest in a package: cargo leaves out folders that have a `Cargo.toml`.
 const PACKAGED_MANIFEST: &str = "manifest.toml";
 
 fn main() -> io::Result<()> {

@@ -120,8 +120,6 @@ fn the_contract_only_grows() {
     let new = blocks(&wit());
     for version in RELEASED {
         let old = blocks(&wit().join("released").join(version));
-        let count = |kind: &str| old.keys().filter(|block| block.starts_with(kind)).count();
-        assert!(count("interface ") >= 14 && count("world ") >= 8, "{:?}", old.keys());
         assert!(old["interface kv"].iter().any(|item| item.starts_with("increment: func(")), "{old:?}");
         assert_eq!(broken(&old, &new), Vec::<String>::new(), "of {version}");
     }

@@ -1,5 +1,6 @@
 //! Compares the Rust code on pages of the documentation with the compiled examples.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use integration_tests::TestHost;
@@ -24,7 +25,7 @@ fn guests_are_constants() -> anyhow::Result<()> {
     let text = std::fs::read(guest_artifacts::PLUGIN_TEXT)?;  // plugins/text
     let plugins = guest_artifacts::plugins_dir();             // a folder with the first-party plugins only
     for (name, path) in guest_artifacts::ALL_GUESTS { assert!(path.contains(name)); }
-    assert!(echo.starts_with(b"\0asm") && text.starts_with(b"\0asm") && std::path::Path::new(plugins).join("text.wasm").exists());
+    assert!(echo.starts_with(b"\0asm") && text.starts_with(b"\0asm") && Path::new(plugins).join("text.wasm").exists());
     Ok(())
 }
 
@@ -35,37 +36,29 @@ async fn the_guest_that_the_development_page_adds_is_a_plugin() {
     assert_eq!(integration_tests::value(&delivered), "GRÜN");
 }
 
-/// A page of the book.
-fn page(path: &str) -> String {
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
-    std::fs::read_to_string(root.join(path)).unwrap()
-}
-
-#[test]
-fn the_page_size_is_the_same_on_every_page() {
-    let size = toolbay_mcp::Options::default().page_size;
-    assert!(page("reference/mcp.md").contains(&format!("All lists come in pages of {size},")));
-    assert!(page("how-to/mcp-clients.md").contains(&format!("in the order of their names, {size} a page.")));
+/// All pages below a folder.
+fn pages(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries
+        .flat_map(|path| if path.is_dir() { pages(&path) } else { vec![path] })
+        .filter(|path| path.extension().is_some_and(|end| end == "md"))
+        .collect()
 }
 
 /// Every policy of the book that grants programs to the first-party plugin `git` makes its tools callable.
 #[tokio::test]
 async fn every_grant_for_git_in_the_book_fits_its_tools() {
     let mut grants = 0;
-    for path in [
-        "reference/plugins/git.md",
-        "reference/capabilities/process.md",
-        "how-to/cookbook-policies.md",
-        "how-to/operators.md",
-    ] {
-        let text = page(path);
+    for path in pages(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs")) {
+        let text = std::fs::read_to_string(&path).unwrap();
         let policies = text.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next());
         for policy in policies.filter(|policy| policy.contains("[plugins.git.grant]\nprocess")) {
             let policy = policy.replace("version = 1\n", "");
             let host = TestHost::new(&[("git", guest_artifacts::PLUGIN_GIT)], &policy).await;
             let view = host.host.view(toolbay::Filter::default());
             for tool in ["git__status", "git__log", "git__diff"] {
-                assert!(view.find(tool).is_ok(), "{path}: {:?}\n{policy}", view.find(tool).err());
+                let found = view.find(tool);
+                assert!(found.is_ok(), "{}: {:?}\n{policy}", path.display(), found.err());
             }
             grants += 1;
         }

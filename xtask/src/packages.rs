@@ -1,5 +1,5 @@
-//! `packages`: makes the packages of the published crates, as `cargo publish` would. Cargo resolves them among each other, and
-//! `--verify` builds each from the files of its package alone, outside of the workspace.
+//! `packages`: makes the packages of the published crates, as `cargo publish` would. Cargo resolves them among each
+//! other, and `--verify` builds each from the files of its package alone, outside of the workspace.
 
 use std::path::Path;
 
@@ -12,9 +12,9 @@ use crate::foreign::shell;
 /// What is done with the packages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Check {
-    /// They are written.
+    /// The packages are written.
     Files,
-    /// They are built, too.
+    /// The packages are built, too.
     Build,
 }
 

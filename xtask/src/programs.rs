@@ -13,7 +13,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// What a program prints.
 ///
 /// # Errors
-/// It cannot be started, or it fails: with what it printed.
+/// Fails if the program cannot be started, or exits with an error, with what it printed.
 pub(crate) fn printed(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| format!("cannot run {command:?}"))?;
     ensure!(

@@ -1,6 +1,6 @@
 //! `registries`: publishes and installs plugins with Debian's `docker-registry`, over TLS and with a password, beside the
-//! clients `wash`, `oras` and `skopeo`, and through a second one as a mirror. Independent libraries verify the signatures, of
-//! keys and of certificates.
+//! clients `wash`, `oras` and `skopeo`, and through a second one as a mirror. Independent libraries verify the
+//! signatures, of keys and of certificates.
 
 use std::ffi::OsString;
 use std::net::TcpStream;
@@ -103,13 +103,13 @@ impl Skopeo {
     }
 }
 
-/// What a registry is for.
+/// The purpose of a registry.
 enum RegistryKind<'a> {
-    /// It has TLS and a password.
+    /// A registry with TLS and a password.
     Guarded,
-    /// It has TLS, and what an open one has.
+    /// A registry with TLS, and the content of an open one.
     MirrorOf(&'a str),
-    /// It has neither TLS nor a password.
+    /// A registry with neither TLS nor a password.
     Open,
 }
 
@@ -305,7 +305,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// What a digest names comes from the mirror.
+    /// The mirror sends the content that a digest names.
     fn mirror(&self, open: &TestRegistry, mirror: &TestRegistry, component: &Path) -> Result<()> {
         let folder = &self.registry.folder;
         let file = folder.join("toolbay.toml");

@@ -40,7 +40,7 @@ struct StepResult {
 enum Outcome {
     Passed,
     Failed,
-    /// It exceeded its limit.
+    /// The step exceeded its limit.
     Hung,
 }
 

@@ -11,7 +11,7 @@ use crate::gate::{AdminGate, Refusal, add_retry_after, is_unsafe};
 use crate::listener::PeerAddress;
 use crate::{page, paths};
 
-/// Admits the requests of the admin listener.
+/// Lets requests of operators through to the admin listener, with their operator.
 pub(crate) async fn authenticate(
     State(gate): State<AdminGate>,
     mut request: Request,
@@ -22,8 +22,8 @@ pub(crate) async fn authenticate(
     let peer = request.extensions().get::<PeerAddress>().copied().unwrap_or_default();
     // It reads a file.
     let decided = tokio::task::spawn_blocking(move || {
-        let admitted = gate.admit(&method, &path, &headers, peer);
-        admitted.map_err(|refusal| Box::new(refuse(&gate, refusal, &method, &path, &headers, peer)))
+        let authorized = gate.authorize(&method, &path, &headers, peer);
+        authorized.map_err(|refusal| Box::new(refuse(&gate, refusal, &method, &path, &headers, peer)))
     });
     match decided.await {
         Ok(Ok(Some(operator))) => drop(request.extensions_mut().insert(operator)),

@@ -44,7 +44,7 @@ pub struct ServerInfo {
     pub running: usize,
     /// The reason why all calls are stopped; absent if they are not.
     pub stopped: Option<String>,
-    /// What it knows about the state that it shares with other servers; absent if it shares none.
+    /// What it knows about the state that it shares with other replicas; absent if it shares none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared: Option<SharedStatus>,
 }

@@ -75,7 +75,7 @@ impl AdminGate {
     }
 
     /// The operator of a request; `None` for what everybody may see.
-    pub(crate) fn admit(
+    pub(crate) fn authorize(
         &self,
         method: &Method,
         path: &str,

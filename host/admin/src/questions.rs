@@ -106,8 +106,8 @@ impl Approver for Questions {
                 Ok(added) => added,
                 Err(why) => return ApprovalReply::Unanswered(why.to_owned()),
             };
-            let gone = |_| ApprovalReply::Unanswered("the server stopped asking".to_owned());
-            receiver.await.unwrap_or_else(gone)
+            let unanswered = |_| ApprovalReply::Unanswered("the server stopped asking".to_owned());
+            receiver.await.unwrap_or_else(unanswered)
         })
     }
 }

@@ -141,15 +141,15 @@ impl SecretStore {
                 .iter()
                 .filter_map(|text| SecretRule::parse(text, policy.workspace()).ok())
                 .collect();
-            let meant = |name: &str| rules.iter().any(|rule| rule.matches(name));
-            if self.entries.iter().any(|(name, entry)| entry.is_ok() && meant(name)) {
+            let matches = |name: &str| rules.iter().any(|rule| rule.matches(name));
+            if self.entries.iter().any(|(name, entry)| entry.is_ok() && matches(name)) {
                 return None;
             }
             let target = &decision.capability.target;
             let why = self
                 .entries
                 .iter()
-                .find_map(|(name, entry)| Some((name, entry.as_ref().err()?)).filter(|_| meant(name)));
+                .find_map(|(name, entry)| Some((name, entry.as_ref().err()?)).filter(|_| matches(name)));
             let why = match why {
                 Some((name, problem)) => PolicyRefusal::new(
                     format!("the secret `{name}` has no value"),

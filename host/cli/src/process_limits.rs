@@ -71,7 +71,7 @@ pub(crate) fn check_server() -> Result<()> {
 /// Checks what a host needs that runs plugins.
 ///
 /// # Errors
-/// What it lacks, with what gives it.
+/// Names what the process lacks, and what provides it.
 pub(crate) fn check_host() -> Result<()> {
     if cfg!(target_os = "linux") && !Path::new("/proc/self/exe").exists() {
         return Err(anyhow!(

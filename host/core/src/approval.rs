@@ -72,7 +72,7 @@ impl fmt::Display for ApprovalCaller {
 /// Most characters of arguments that an [`ArgumentsPreview`] has.
 pub const MAX_PREVIEW: usize = 4000;
 
-/// What is shown of the arguments of a call to the person who is asked. The host makes it where it computes on long texts.
+/// The part of the arguments that the person sees who is asked. The host makes it where it computes on long texts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArgumentsPreview {
     /// The beginning of the arguments as JSON: at most [`MAX_PREVIEW`] characters.
@@ -119,7 +119,7 @@ pub struct ApprovalRequest {
     pub caller: ApprovalCaller,
     /// The arguments.
     pub args: Arc<Value>,
-    /// What a person is shown of the arguments.
+    /// The part of the arguments that a person sees.
     pub preview: ArgumentsPreview,
     /// The reason why the call needs approval.
     pub reason: String,

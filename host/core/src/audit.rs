@@ -84,7 +84,7 @@ pub struct AuditRecord<S = &'static str, R = RefusalReason> {
     /// does not get it.
     #[serde(skip_deserializing)]
     pub args_sha256: Option<Digest>,
-    /// The number of the published epoch that judged the call, if several servers share the policy.
+    /// The number of the published epoch that judged the call, if several replicas share the policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epoch: Option<u64>,
     /// The decision of the permission rules; absent without rules.
@@ -109,7 +109,7 @@ pub struct AuditRecord<S = &'static str, R = RefusalReason> {
     pub cost_usd: Option<f64>,
     /// The time from the arrival of the call to its result, in microseconds.
     pub duration_us: u64,
-    /// The part of it in which the call waited for a person, its serial queue, memory or a place among the parallel calls,
+    /// The part of it in which the call waited for a person, its serial queue, memory or a run permit,
     /// in microseconds.
     pub waited_us: u64,
     /// Whether the tool did not run: the result comes from the session's cache or from an earlier call with the same key.

@@ -439,14 +439,14 @@ impl CallContext {
 
     /// Adds a refusal that the guest interface cannot express. Its text, which a model reads, is appended to the result
     /// of the call; with `only_on_failure`, to an error only.
-    pub fn add_silent_refusal(&self, text: &str, of_failure: bool) {
+    pub fn add_silent_refusal(&self, text: &str, only_on_failure: bool) {
         let text = self.redactor.redact_text(text);
         let mut refused = self.refusals.lock();
         let unheard = &mut refused.silent;
         if let Some(known) = unheard.iter_mut().find(|known| known.text == text) {
-            known.only_on_failure &= of_failure;
+            known.only_on_failure &= only_on_failure;
         } else if unheard.len() < MAX_SILENT_REFUSALS {
-            unheard.push(SilentRefusal { text: text.into_owned(), only_on_failure: of_failure });
+            unheard.push(SilentRefusal { text: text.into_owned(), only_on_failure });
         }
     }
 

@@ -125,38 +125,38 @@ impl Pipeline {
         self.replace(|parts| parts.tracer = tracer.map(Arc::new))
     }
 
-    /// Shares budgets, serial queues, revocations, approvals, idempotency keys and tasks with other hosts.
+    /// Shares budgets, serial queues, revocations, approvals, idempotency keys and tasks with other replicas.
     #[must_use]
     pub fn with_shared_state(self, shared: SharedState) -> Self {
         self.replace(|parts| parts.shared = Some(shared))
     }
 
-    /// The state that this host shares with others; `None` if it shares none.
+    /// The state that this replica shares with others; `None` if it shares none.
     #[must_use]
     pub fn shared_state(&self) -> Option<&SharedState> {
         self.parts.shared.as_ref()
     }
 
-    /// The shared state and the account of a session there; `None` if the session belongs to this host.
+    /// The shared state and the account of a session there; `None` if the session belongs to this replica.
     #[must_use]
     pub fn shared_state_of<'a>(&self, session: &'a Session) -> Option<(&SharedState, &'a str)> {
         self.parts.shared_state_of(session)
     }
 
-    /// What this host knows about the state that it shares; `None` if it shares none.
+    /// What this replica knows about the state that it shares; `None` if it shares none.
     #[must_use]
     pub fn shared_status(&self) -> Option<SharedStatus> {
         self.parts.shared.as_ref().map(SharedState::status)
     }
 
-    /// This host's share of an amount that all hosts have together, rounded up.
+    /// This replica's share of an amount that all replicas have together, rounded up.
     #[must_use]
     pub fn share_of(&self, amount: u32) -> u32 {
         let hosts = self.parts.shared.as_ref().map_or(1, |shared| shared.heartbeat.hosts());
         amount.div_ceil(u32::try_from(hosts).unwrap_or(u32::MAX).max(1))
     }
 
-    /// Whether this host is in contact with the others that share its state. A host on its own always is.
+    /// Whether this replica is in contact with the others that share its state. A host on its own always is.
     ///
     /// # Errors
     /// The reason why calls are refused.

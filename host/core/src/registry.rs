@@ -162,18 +162,19 @@ impl Registry {
         namespace: Option<&str>,
         on_collision: OnCollision,
     ) -> Result<RegistrationResult, Collision> {
-        let meant = |entry: &ToolEntry| namespace.is_none_or(|one| entry.def.namespace() == Some(one));
-        self.register_with(other.bundle(meant), on_collision)
+        let is_in_namespace =
+            |entry: &ToolEntry| namespace.is_none_or(|one| entry.def.namespace() == Some(one));
+        self.register_with(other.bundle(is_in_namespace), on_collision)
     }
 
     /// Moves the tools of a namespace, with their reducers, into a new registry.
     #[must_use]
     pub fn spin_off(&self, namespace: &str) -> Self {
-        let meant = |entry: &ToolEntry| entry.def.namespace() == Some(namespace);
+        let is_in_namespace = |entry: &ToolEntry| entry.def.namespace() == Some(namespace);
         let bundle = self.change(|draft| {
-            let bundle = draft.catalog.bundle(meant);
-            let gone = draft.remove_tools(meant);
-            draft.push_events(gone, |source, tools| HostEvent::Unregistered { tools, source });
+            let bundle = draft.catalog.bundle(is_in_namespace);
+            let removed = draft.remove_tools(is_in_namespace);
+            draft.push_events(removed, |source, tools| HostEvent::Unregistered { tools, source });
             bundle
         });
         let own = Self::default();
@@ -202,9 +203,9 @@ impl Registry {
 
     fn unregister_where(&self, goes: impl Fn(&ToolEntry) -> bool) -> usize {
         self.change(|draft| {
-            let gone = draft.remove_tools(goes);
-            let count = gone.len();
-            draft.push_events(gone, |source, tools| HostEvent::Unregistered { tools, source });
+            let removed = draft.remove_tools(goes);
+            let count = removed.len();
+            draft.push_events(removed, |source, tools| HostEvent::Unregistered { tools, source });
             count
         })
     }
@@ -236,8 +237,8 @@ impl Registry {
     /// Removes the reducer of a handle. Returns whether it existed. A later reducer for the same tool is not removed.
     pub fn remove_reducer(&self, handle: &ReducerHandle) -> bool {
         self.change(|draft| {
-            let there = draft.catalog.reducers.get(handle.target());
-            draft.changed = there.is_some_and(|entry| Arc::ptr_eq(entry, &handle.0));
+            let registered = draft.catalog.reducers.get(handle.target());
+            draft.changed = registered.is_some_and(|entry| Arc::ptr_eq(entry, &handle.0));
             if draft.changed {
                 draft.catalog.reducers.remove(handle.target());
             }

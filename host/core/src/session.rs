@@ -97,7 +97,7 @@ impl Session {
         self.key.as_deref()
     }
 
-    /// The account of the session in a ledger that several hosts share; `None` if the session belongs to this host.
+    /// The account of the session in a ledger that several replicas share; `None` if the session belongs to this replica.
     #[must_use]
     pub fn account(&self) -> Option<&str> {
         self.key.as_deref()?.strip_prefix(NAMED)

@@ -239,8 +239,8 @@ fn find_by_name<'v>(view: &'v View, name: &str) -> Option<&'v Arc<ToolEntry>> {
         return view.get_callable(name);
     }
     let typed = TypedName::new(name);
-    let mut meant = view.discoverable().filter(|entry| typed.is_same(entry.def.name.as_str()));
-    meant.next().filter(|_| meant.next().is_none())
+    let mut matching = view.discoverable().filter(|entry| typed.is_same(entry.def.name.as_str()));
+    matching.next().filter(|_| matching.next().is_none())
 }
 
 /// The callable tool with this name, ignoring case and separators, or why there is none.

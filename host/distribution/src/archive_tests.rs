@@ -213,7 +213,7 @@ fn a_truncated_archive_stores_no_half_blob() {
     for length in (0..bytes.len() - 1024).step_by(97) {
         match fixture.import(&bytes[..length]) {
             Err(error) => assert!(matches!(error, ArchiveError::Refused(_)), "{length}: {error:?}"),
-            // What is missing is for other tools.
+            // Other tools write the parts that are missing.
             Ok(store) => {
                 assert!(length > bytes.len() - 4096 && store.verify(&BlobDigest::of(b"component"), 9));
             }

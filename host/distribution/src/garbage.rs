@@ -55,9 +55,9 @@ pub struct Garbage {
 /// Whether garbage is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GarbageMode {
-    /// It is removed.
+    /// Garbage is removed.
     Remove,
-    /// It is only counted.
+    /// Garbage is only counted.
     Preview,
 }
 
@@ -274,7 +274,7 @@ mod tests {
         fixture.store.put(b"bundle of one").unwrap();
         let garbage = fixture.store.collect_garbage(GarbageMode::Remove, &[]).unwrap();
         assert_eq!((garbage.removed, garbage.kept), (vec![plugin.manifest], 3));
-        // What is not a blob is left alone.
+        // Only blobs are removed.
         let other = fixture.store.blob_folder().join("readme");
         std::fs::write(&other, "x").unwrap();
         age_by(&other, GRACE);

@@ -1,5 +1,5 @@
 //! `toolbay.lock`: which plugins of registries run, each pinned to a manifest and a component. It belongs in version
-//! control beside the policy. What an operator consented to is not in it.
+//! control beside the policy. The consents of operators are not in it.
 //!
 //! A command replaces the file as a whole, so a reader sees the old or the new one. Writers exclude each other by a lock
 //! on the folder. Unknown keys and versions are refused: a newer program may have written a restriction.
@@ -101,7 +101,7 @@ impl LockedPlugin {
 /// issuer and an identity, `|` between them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Signer {
-    /// Nobody, or nobody whose signature was checked. The operator agreed to that.
+    /// Unsigned, or by a signer whose signature was not checked. The operator agreed to that.
     None,
     /// A key that a `[[trust]]` rule of the policy names.
     Key(BlobDigest),

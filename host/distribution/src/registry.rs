@@ -1,9 +1,9 @@
 //! A client of OCI registries (OCI distribution specification 1.1), for one repository.
 //!
-//! What a registry sends is bounded and proven by digests. Where it leads is checked, too: redirects of blobs, and the
-//! realm of a challenge. Other redirects are not followed: only the registry itself says what a tag leads to.
-//! Credentials go to the registry, and to a realm on another host only if the policy lists it; they never follow a
-//! redirect.
+//! Answers of a registry are bounded and proven by digests. The places to which they lead are checked, too: redirects
+//! of blobs, and the realm of a challenge. Other redirects are not followed: only the registry itself says what a tag
+//! leads to. Credentials go to the registry, and to a realm on another host only if the policy lists it; they never
+//! follow a redirect.
 
 mod manifest;
 mod push;
@@ -53,16 +53,16 @@ const MAX_SHOWN: usize = 200;
 /// Why a registry did not give what was asked for. The texts are for the operator and contain no credentials.
 #[derive(Debug, thiserror::Error)]
 pub enum RegistryError {
-    /// It has no such repository, tag or digest.
+    /// The registry has no such repository, tag or digest.
     #[error("{0}")]
     NotFound(String),
-    /// It requires other credentials.
+    /// The registry requires other credentials.
     #[error("{0}")]
     Unauthorized(String),
     /// What it sent, or where it leads, is not accepted.
     #[error("{0}")]
     Refused(String),
-    /// It cannot be reached, or failed.
+    /// The registry cannot be reached, or failed.
     #[error("{0}")]
     Failed(String),
     /// The store cannot be written.
@@ -103,9 +103,9 @@ pub enum RegistryAccess {
 /// What happens to a redirect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RedirectRule {
-    /// It is followed, to places that are checked.
+    /// The redirect is followed, to places that are checked.
     Follow,
-    /// It is the response.
+    /// The redirect is the response.
     Return,
 }
 
@@ -144,7 +144,7 @@ impl RegistryClient {
         Ok(Self { reference, base, settings, access, transport, credentials, authorization, mirror })
     }
 
-    /// Asks another registry first for what a digest names. What a tag leads to is for this registry to say.
+    /// Asks another registry first for content that a digest names. Only this registry says what a tag leads to.
     #[must_use]
     pub fn with_mirror(self, mirror: Self) -> Self {
         Self { mirror: Some(Box::new(mirror)), ..self }
@@ -243,18 +243,18 @@ impl RegistryClient {
         let response = self.get_manifest(name).await?;
         let response = self.expect_success(response, name)?;
         let header = |name| response.header(name).map(str::to_owned);
-        let (said, content_type) = (header("docker-content-digest"), header("content-type"));
+        let (announced, content_type) = (header("docker-content-digest"), header("content-type"));
         let bytes = read_body(response, MAX_MANIFEST).await?;
         let digest = BlobDigest::of(&bytes);
-        let said = said.as_deref().filter(|said| *said != digest.to_string());
+        let announced = announced.as_deref().filter(|announced| *announced != digest.to_string());
         if let Some(promised) = expected.map(BlobDigest::to_string).filter(|it| *it != digest.to_string()) {
             let why = format!("the manifest {promised} is refused: its content has the digest {digest}");
             return Err(RegistryError::Refused(why));
         }
-        if let Some(said) = said {
+        if let Some(announced) = announced {
             let why = format!(
                 "the manifest `{name}` is refused: its content has the digest {digest}, and the registry says `{}`",
-                one_line(said, MAX_SHOWN)
+                one_line(announced, MAX_SHOWN)
             );
             return Err(RegistryError::Refused(why));
         }
@@ -262,8 +262,8 @@ impl RegistryClient {
         Ok((digest, bytes, manifest))
     }
 
-    /// The result of this mirror; `None` if it does not have what it was asked for, or fails. Content that it should not have
-    /// sent is an error that names it.
+    /// The result of this mirror; `None` if it does not have what it was asked for, or fails. Content that it should
+    /// not have sent is an error that names it.
     fn unless_absent<T>(&self, result: Result<T, RegistryError>) -> Option<Result<T, RegistryError>> {
         match result {
             Err(RegistryError::NotFound(_) | RegistryError::Unauthorized(_) | RegistryError::Failed(_)) => {

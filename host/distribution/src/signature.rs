@@ -1,5 +1,5 @@
 //! Signatures of manifests: sigstore bundles with an in-toto statement whose subject is the digest of the manifest, as
-//! cosign 3 writes them. A bundle binds a digest, not a repository; which keys may sign what is the policy's matter.
+//! cosign 3 writes them. A bundle binds a digest, not a repository; the policy decides which keys may sign what.
 
 mod bundle;
 mod dsse;
@@ -23,7 +23,7 @@ pub enum SignatureError {
     /// The bundle is malformed, or of a kind that is not supported.
     #[error("{0}")]
     Invalid(String),
-    /// It is signed, but by none of the keys, or for another manifest.
+    /// The content is signed, but by none of the keys, or for another manifest.
     #[error("{0}")]
     Untrusted(String),
 }
@@ -93,7 +93,7 @@ pub fn verify(
 /// signer.
 ///
 /// # Errors
-/// It is not a bundle, or is about something else.
+/// Fails if the bytes are not a bundle, or the bundle is about another manifest.
 pub fn check_subject(bytes: &[u8], manifest: &BlobDigest) -> Result<(), SignatureError> {
     dsse::check_statement(&SignatureBundle::parse(bytes)?.payload, manifest)
 }

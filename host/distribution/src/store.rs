@@ -224,7 +224,7 @@ impl BlobWriter {
     /// Gives the blob its name, if size and digest are right. Blocks.
     ///
     /// # Errors
-    /// They are not, or the store cannot be written.
+    /// Fails if the size or the digest differs, or the store cannot be written.
     pub fn commit(self, digest: &BlobDigest) -> Result<(), StoreError> {
         if self.written != self.size {
             let (written, size) = (self.written, self.size);

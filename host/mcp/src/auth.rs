@@ -85,23 +85,23 @@ pub(crate) enum AuthError {
 /// What is wrong with the token of a request, for the audit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TokenProblem {
-    /// There is none.
+    /// The request has no token.
     Missing,
-    /// It is in no file, and no authorization server is configured.
+    /// The token is in no file, and no authorization server is configured.
     Unknown,
-    /// It is no token of an authorization server.
+    /// The token is not one of an authorization server.
     Malformed,
     /// The authorization server has no such key.
     UnknownKey,
-    /// Its signature is wrong.
+    /// The signature is wrong.
     Signature,
-    /// It is of another authorization server.
+    /// Another authorization server issued the token.
     Issuer,
-    /// It is for another audience.
+    /// The token is for another audience.
     Audience,
-    /// It has expired.
+    /// The token has expired.
     Expired,
-    /// It is not valid yet.
+    /// The token is not valid yet.
     NotYetValid,
 }
 

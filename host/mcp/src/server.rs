@@ -201,7 +201,7 @@ impl Server {
         Self { loaded, list_deadline: Instant::now() + self.options.list_wait, ..self }
     }
 
-    /// Signs `requestState` with a key that other servers have, too, instead of a random one: at least 32 random bytes.
+    /// Signs `requestState` with a key that other replicas have, too, instead of a random one: at least 32 random bytes.
     #[must_use]
     pub fn with_request_state_key(self, key: &[u8]) -> Self {
         Self { state_signer: Arc::new(RequestStateSigner::with_key(key)), ..self }
@@ -284,8 +284,8 @@ impl Server {
         let mut changes = self.subscribe_changes();
         loop {
             let coming = self.bridge().and_then(|bridge| bridge.wait_for_server_of(tool));
-            let there = self.is_ready_alone(tool);
-            if there {
+            let is_ready = self.is_ready_alone(tool);
+            if is_ready {
                 return;
             }
             if self.is_loaded() && coming.is_none() {

@@ -52,7 +52,7 @@ pub(crate) struct BodyEncoder {
 }
 
 impl BodyEncoder {
-    /// Reads the body of an operation, with the schema of the argument. Of several media types, the most expressive
+    /// Reads the body of an operation, with the schema of the argument. Among several media types, the most expressive
     /// one is used.
     pub(crate) fn read(
         document: &OpenApiDocument,

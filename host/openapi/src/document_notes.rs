@@ -1,4 +1,4 @@
-//! What the text of a document loses as it is read, named for the operator.
+//! Losses of a document's text as it is read, named for the operator.
 
 use toolbay_policy::excerpt::one_line;
 
@@ -36,11 +36,11 @@ impl DocumentNotes {
     }
 
     /// These losses, and later ones.
-    pub(crate) fn followed_by(mut self, later: Self) -> Self {
-        for note in later.notes {
+    pub(crate) fn followed_by(mut self, next: Self) -> Self {
+        for note in next.notes {
             self.add_with(&note.text, || note.place.clone());
         }
-        self.more += later.more;
+        self.more += next.more;
         self
     }
 

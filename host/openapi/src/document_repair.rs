@@ -3,7 +3,7 @@
 
 use crate::document_notes::DocumentNotes;
 
-/// What stands for a character that is lost.
+/// The replacement of a character that is lost.
 const REPLACEMENT: &str = "\\ufffd";
 
 /// The same text with values that JSON has. `None` if there is nothing to repair. The work grows with the text.

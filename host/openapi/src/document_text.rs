@@ -135,7 +135,7 @@ pub(crate) fn read(text: &str) -> Result<DocumentContent, String> {
     Ok(DocumentContent { root, repeated, notes: notes.into_lines(), respelled: RespelledFloats::read(text) })
 }
 
-/// What a text is that is no document.
+/// The kind of a text that is no document.
 fn other_content(text: &str) -> Option<&'static str> {
     let text = text.trim_start();
     let start: String = text.chars().take(MAX_PROLOGUE).collect::<String>().to_ascii_lowercase();

@@ -122,20 +122,20 @@ fn skipped_operations(
     namespace: &PluginId,
     selection: &mut OperationSelection,
 ) -> Result<Import, DocumentError> {
-    let mut came = Import::default();
+    let mut import = Import::default();
     for SkippedOperation { operation, reason, found } in skipped {
         let mut tool = None;
         if let Some(found) = &found {
             let tags = operation_tags(document, found.node).map_err(DocumentError)?;
             if !selection.contains(document, found, &tags)? {
-                came.excluded_count += 1;
+                import.excluded_count += 1;
                 continue;
             }
             tool = Some(found.identity().tool_name(namespace));
         }
-        came.problems.push(ImportProblem { operation, tool, reason: reason.into() });
+        import.problems.push(ImportProblem { operation, tool, reason: reason.into() });
     }
-    Ok(came)
+    Ok(import)
 }
 
 /// Imports the operations of a document. `namespace` is the operator's name of the service and the prefix of tool
@@ -155,18 +155,18 @@ pub fn import(
     let reserved: Arc<[_]> = security::reserved_fields(document).map_err(DocumentError)?.into();
     let named: Vec<OperationIdentity<'_>> = all.iter().map(DocumentOperation::identity).collect();
     let names = name::tool_names(namespace, &named);
-    let mut came = skipped_operations(document, skipped, namespace, &mut selection)?;
+    let mut import = skipped_operations(document, skipped, namespace, &mut selection)?;
     let of_text = document.notes.iter().map(|note| ImportProblem {
         operation: note.place.clone(),
         tool: None,
         reason: note.text.clone().into(),
     });
-    came.warnings.extend(of_text);
+    import.warnings.extend(of_text);
     let (mut gathered, mut chosen) = (ImportTotals::default(), 0);
     for (one, tool) in all.iter().zip(&names) {
         let tags = operation_tags(document, one.node).map_err(DocumentError)?;
         if !selection.contains(document, one, &tags)? {
-            came.excluded_count += 1;
+            import.excluded_count += 1;
             continue;
         }
         chosen += 1;
@@ -177,11 +177,12 @@ pub fn import(
         let site = OperationImporter { document, options, operation: one, reserved: &reserved, redact };
         match site.import(namespace, tool, &tags, &mut gathered) {
             Ok((operation, warnings)) => {
-                came.operations.push(operation);
-                came.warnings
+                import.operations.push(operation);
+                import
+                    .warnings
                     .extend(warnings.into_iter().map(|text| import_problem(one.identity(), tool, text)));
             }
-            Err(reason) => came.problems.push(import_problem(one.identity(), tool, reason)),
+            Err(reason) => import.problems.push(import_problem(one.identity(), tool, reason)),
         }
         // An exhausted budget affects all further operations.
         document.work.spend(0).map_err(DocumentError)?;
@@ -191,7 +192,7 @@ pub fn import(
         tool: None,
         reason: text.into(),
     });
-    came.warnings.extend(of_servers);
+    import.warnings.extend(of_servers);
     // A line of `exclude` that matches nothing is most likely a typo, so it is an error.
     if let Some(line) = selection.exclude.unmatched(&options.exclude).next() {
         let shown = one_line(line, 100);
@@ -199,8 +200,8 @@ pub fn import(
             "`exclude` has `{shown}`, which no operation of the document fits"
         )));
     }
-    came.unused = selection.include.unmatched(&options.include).cloned().collect();
-    Ok(came)
+    import.unused = selection.include.unmatched(&options.include).cloned().collect();
+    Ok(import)
 }
 
 /// What options name and a document lacks.

@@ -261,7 +261,7 @@ fn parameter_nodes(list: &Value) -> Vec<&Value> {
 /// Where and how a parameter is sent.
 ///
 /// # Errors
-/// It cannot be sent.
+/// Fails if the parameter cannot be sent.
 fn parameter_form(
     map: &Map<String, Value>,
     name: &str,

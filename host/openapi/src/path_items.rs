@@ -174,7 +174,7 @@ impl<'a> PathReader<'a> {
         let own: Vec<&str> = self.read_item(path, item, &[])?;
         if item.contains_key("$ref") {
             match self.document.resolve(node) {
-                // What stands beside the reference comes first.
+                // The members beside the reference take precedence.
                 Ok(target) => drop(self.read_item(path, target, &own)?),
                 Err(reason) => self.skipped.push(SkippedOperation::new("*", path, reason)),
             }

@@ -135,9 +135,9 @@ fn is_picture(media: &str, bytes: &[u8]) -> bool {
 /// The name of a file: the service's name or the end of the URL, with safe characters only.
 fn file_name(response: &ServiceResponse, url: &str) -> String {
     let field = response.header("content-disposition").unwrap_or_default();
-    let said = field.split(';').find_map(|part| part.trim().strip_prefix("filename="));
-    let said = said.map(|name| name.trim_matches('"'));
-    let name = said.or_else(|| without_query(url).rsplit('/').next()).unwrap_or_default();
+    let name_in_header = field.split(';').find_map(|part| part.trim().strip_prefix("filename="));
+    let name_in_header = name_in_header.map(|name| name.trim_matches('"'));
+    let name = name_in_header.or_else(|| without_query(url).rsplit('/').next()).unwrap_or_default();
     let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_') { c } else { '_' };
     let name: String = name.chars().take(MAX_NAME).map(plain).collect();
     let name = name.trim_matches(['.', '_']);
@@ -151,9 +151,9 @@ fn error_from_status(response: &ServiceResponse, url: &str, routes: &Routes) -> 
         401 | 402 | 403 | 429 | 503 => ErrorCode::NotAvailable,
         _ => ErrorCode::ExecutionFailed,
     };
-    let said = error_message(response);
-    let colon = if said.is_empty() { "" } else { ": " };
-    let mut text = format!("the service answered {}{colon}{said}", response.status);
+    let message = error_message(response);
+    let colon = if message.is_empty() { "" } else { ": " };
+    let mut text = format!("the service answered {}{colon}{message}", response.status);
     if (300..400).contains(&response.status)
         && let Some(location) = response_headers::location(response, url, routes)
     {

@@ -529,7 +529,7 @@ fn a_negation_that_cannot_be_kept_whole_is_dropped() {
     let named = json!({"properties": {"not": {"type": "string"}, "if": {"not": reference("Odd")}}});
     let (_, value) = argument_schema("3.1.0", &named, &schemas);
     assert_eq!(value.pointer("/properties/body/properties/not"), Some(&json!({"type": "string"})));
-    // What a lost part describes is not left over.
+    // Nothing is left of what a lost part described.
     let open =
         json!({"allOf": [{"pattern": "(?=a)", "properties": {"a": {}}}], "unevaluatedProperties": false});
     check_bodies("3.1.0", &open, &schemas, &[json!({"a": 1, "b": 2})], &[]);

@@ -127,17 +127,17 @@ fn credentials_for(
 
 fn read_placement(document: &OpenApiDocument, scheme: &Value) -> Result<Placement, String> {
     let scheme = document.resolve(scheme)?;
-    let said = |key: &str| member_text(scheme, key);
+    let member = |key: &str| member_text(scheme, key);
     let bearer = || Placement::Header { name: "Authorization".to_owned(), prefix: "Bearer ".to_owned() };
-    match (&*said("type"), &*said("in"), said("scheme").to_ascii_lowercase().as_str()) {
-        ("apiKey", place, _) if !is_name(place, &said("name")) => {
+    match (&*member("type"), &*member("in"), member("scheme").to_ascii_lowercase().as_str()) {
+        ("apiKey", place, _) if !is_name(place, &member("name")) => {
             Err("one with an invalid `name`".to_owned())
         }
         ("apiKey", "header", _) => {
-            Ok(Placement::Header { name: said("name").into_owned(), prefix: String::new() })
+            Ok(Placement::Header { name: member("name").into_owned(), prefix: String::new() })
         }
-        ("apiKey", "query", _) => Ok(Placement::Query(said("name").into_owned())),
-        ("apiKey", "cookie", _) => Ok(Placement::Cookie(said("name").into_owned())),
+        ("apiKey", "query", _) => Ok(Placement::Query(member("name").into_owned())),
+        ("apiKey", "cookie", _) => Ok(Placement::Cookie(member("name").into_owned())),
         ("http", _, "basic") => Ok(Placement::Basic),
         ("http", _, "bearer") | ("oauth2" | "openIdConnect", _, _) => Ok(bearer()),
         (kind, place, scheme) => Err(format!(

@@ -23,7 +23,7 @@ pub enum StartLines {
     Effects,
     /// Every call that runs.
     All,
-    /// None.
+    /// No call.
     Never,
 }
 

@@ -18,7 +18,7 @@ pub enum Truncation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SchemaMismatch {
-    /// It is delivered with a line that says so.
+    /// The result is delivered with a line that says so.
     #[default]
     Mark,
     /// The call fails.

@@ -250,7 +250,7 @@ pub struct RuleOutcome<'a> {
 pub enum UncomparedArgument<'a> {
     /// The schema of the tool does not check it, and it has no text: the rule refuses the call.
     Open(&'a str),
-    /// It is longer than [`MAX_ARGUMENT`]: the rule applies without it. A shorter one may not match.
+    /// The argument is longer than [`MAX_ARGUMENT`]: the rule applies without it. A shorter one may not match.
     TooLong(&'a str),
 }
 
@@ -386,14 +386,14 @@ fn first_of<'a>(
 enum ArgumentMatch {
     No,
     Yes,
-    /// It is longer than [`MAX_ARGUMENT`] and was not compared.
+    /// The argument is longer than [`MAX_ARGUMENT`] and was not compared.
     TooLong,
 }
 
 /// Whether a rule matches a call.
 enum RuleMatch<'a> {
     No,
-    /// It does, or it depends on an argument that it could not compare.
+    /// The rule matches, or depends on an argument that it could not compare.
     Yes(Option<UncomparedArgument<'a>>),
 }
 

@@ -1,4 +1,4 @@
-//! State that several servers share (`[shared]`): what they require of it, and how long they act without news.
+//! State that several replicas share (`[shared]`): what they require of it, and how long they act without news.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -13,24 +13,24 @@ const STALE: RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::f
 /// Longest `queue_wait`.
 const MAX_QUEUE_WAIT: Duration = Duration::from_secs(3600);
 
-/// `[shared]`: what servers with `--shared` require of their shared state.
+/// `[shared]`: what replicas (`--shared`) require of their shared state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SharedPolicy {
-    /// The number of NATS servers that keep each record: 1, 3 or 5. Default: 1.
+    /// The number of servers of NATS that keep each record: 1, 3 or 5. Default: 1.
     #[schemars(range(min = 1, max = 5))]
     pub replicas: usize,
-    /// How long a server acts without news from the shared state. Then it refuses calls and cancels those that run.
+    /// How long a replica acts without news from the shared state. Then it refuses calls and cancels those that run.
     /// Default: `2s`.
     #[serde(deserialize_with = "Time::read")]
     #[schemars(with = "OptionalQuantity<Duration, Time>")]
     pub stale_after: Duration,
-    /// How long a call waits while another server runs a call of the same serial queue. Default: `30s`.
+    /// How long a call waits while another replica runs a call of the same serial queue. Default: `30s`.
     #[serde(deserialize_with = "Time::read")]
     #[schemars(with = "OptionalQuantity<Duration, Time>")]
     pub queue_wait: Duration,
     /// Whether a call with an idempotency key runs again if its tool is idempotent and the result of the first call is
-    /// not known: its server died, for example. Default: `false`.
+    /// not known: its replica died, for example. Default: `false`.
     pub rerun_idempotent: bool,
 }
 

@@ -80,7 +80,7 @@ impl TelemetrySection {
 /// Parses the base URL of a collector.
 ///
 /// # Errors
-/// It is no `http` or `https` URL, or it has credentials, a query or a fragment.
+/// Fails if the text is not an `http` or `https` URL, or has credentials, a query or a fragment.
 pub fn parse_endpoint(text: &str) -> Result<Url, String> {
     let shown: String = text.chars().take(100).collect();
     let wrong = |why: &str| format!("`{shown}` {why}: write `http://127.0.0.1:4318`");

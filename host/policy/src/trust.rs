@@ -55,7 +55,7 @@ impl TrustScope {
         self.host == *host && self.path.iter().all(|part| parts.next() == Some(part))
     }
 
-    /// The number of parts of its path. Of two rules, the longer one decides.
+    /// The number of parts of its path. The longer of two rules decides.
     pub(crate) fn depth(&self) -> usize {
         self.path.len()
     }

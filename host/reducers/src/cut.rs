@@ -36,8 +36,8 @@ pub(crate) fn ends(text: &str, most: usize) -> Option<String> {
     let head_chars = room * 3 / 5;
     let head = text.get(..head_end(text, head_chars))?;
     let tail = text.get(tail_start(text, room - head_chars).max(head.len())..)?;
-    let gone = text.get(head.len()..text.len() - tail.len())?;
-    let (lines, characters) = (count(gone.lines().count(), "line"), count(chars(gone), "character"));
+    let removed = text.get(head.len()..text.len() - tail.len())?;
+    let (lines, characters) = (count(removed.lines().count(), "line"), count(chars(removed), "character"));
     let break_before = if head.is_empty() || head.ends_with('\n') { "" } else { "\n" };
     Some(format!("{head}{break_before}[… {lines}, {characters} left out …]\n{tail}"))
 }

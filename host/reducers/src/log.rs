@@ -12,7 +12,8 @@
 //! ```
 //!
 //! Lines are alike if they differ only in numbers and hexadecimal ids. Errors and warnings are alike only if they differ
-//! only in time, because a number in them may matter. If the result is still too long, it keeps errors, warnings and both ends.
+//! only in time, because a number in them may matter. If the result is still too long, it keeps errors, warnings and
+//! both ends.
 
 use crate::cut::{chars, count, ends};
 use crate::shape::plain;
@@ -168,20 +169,20 @@ fn join(lines: &[(String, bool)]) -> String {
 
 /// Keeps errors, warnings and both ends, and counts the missing lines of each gap.
 fn without_the_middle(lines: &[(String, bool)]) -> String {
-    let (mut text, mut gone) = (String::new(), 0);
-    let flush = |text: &mut String, gone: &mut usize| {
-        if *gone > 0 {
-            text.push_str(&format!("[… {} left out …]\n", count(*gone, "line")));
+    let (mut text, mut skipped) = (String::new(), 0);
+    let flush = |text: &mut String, skipped: &mut usize| {
+        if *skipped > 0 {
+            text.push_str(&format!("[… {} left out …]\n", count(*skipped, "line")));
         }
-        *gone = 0;
+        *skipped = 0;
     };
     for (index, (line, telling)) in lines.iter().enumerate() {
         if *telling || index < ENDS || index + ENDS >= lines.len() {
-            flush(&mut text, &mut gone);
+            flush(&mut text, &mut skipped);
             text.push_str(line);
             text.push('\n');
         } else {
-            gone += 1;
+            skipped += 1;
         }
     }
     text

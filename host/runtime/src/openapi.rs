@@ -57,12 +57,12 @@ const MAX_WARNINGS: usize = 20;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DocumentState {
-    /// It is being fetched and turned into tools.
+    /// The document is being fetched and turned into tools.
     #[default]
     Loading,
     /// Its operations are tools.
     Ready,
-    /// It could not be loaded.
+    /// The document could not be loaded.
     Failed,
 }
 

@@ -119,32 +119,32 @@ impl<D: Send + 'static> IdleInstances<D> {
     /// Takes the most recently used instance that matches the key.
     pub fn take(&self, owner: &InstanceKey) -> Option<Box<UsedInstance<D>>> {
         let mut inner = self.queue.lock();
-        let gone = inner.remove_expired(self.idle_timeout);
+        let expired = inner.remove_expired(self.idle_timeout);
         let at = inner.idle.iter().rposition(|one| one.key.matches(owner));
         let taken = at.map(|at| inner.idle.remove(at).instance);
         drop(inner);
         // Dropped without the lock: dropping an instance takes time.
-        drop(gone);
+        drop(expired);
         taken
     }
 
     /// Adds an instance. When the plugin or the host has too many, drops the one that has been idle longest.
     pub fn put(self: &Arc<Self>, owner: InstanceKey, used: Box<UsedInstance<D>>) {
         let mut inner = self.queue.lock();
-        let mut gone = inner.remove_expired(self.idle_timeout);
+        let mut removed = inner.remove_expired(self.idle_timeout);
         let of_plugin = |one: &IdleInstance<D>| one.key.plugin == owner.plugin;
         if inner.idle.iter().filter(|one| of_plugin(one)).count() >= MAX_PER_PLUGIN
             && let Some(oldest) = inner.idle.iter().position(of_plugin)
         {
-            gone.push(inner.idle.remove(oldest));
+            removed.push(inner.idle.remove(oldest));
         }
         inner.idle.push(IdleInstance { key: owner, instance: used, idle_since: Instant::now() });
         while inner.idle.len() > self.capacity {
-            gone.push(inner.idle.remove(0));
+            removed.push(inner.idle.remove(0));
         }
         let sweep = !inner.idle.is_empty() && !std::mem::replace(&mut inner.sweeper_runs, true);
         drop(inner);
-        drop(gone);
+        drop(removed);
         if sweep {
             // The task ends when no instance is idle or the host is dropped.
             tokio::spawn(sweep_until_empty(Arc::downgrade(self), self.idle_timeout));
@@ -161,8 +161,8 @@ impl<D: Send + 'static> IdleInstances<D> {
 
     /// Drops instances whose key has expired or that have been idle too long.
     pub fn drop_expired(&self) {
-        let gone = self.queue.lock().remove_expired(self.idle_timeout);
-        drop(gone);
+        let expired = self.queue.lock().remove_expired(self.idle_timeout);
+        drop(expired);
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A guest can reach panics of the engine ([the list](https://github.com/bytecodealliance/wasmtime/security/advisories) has
 //! several), and the end of such a guest may panic once more. Such a panic costs the guest its call, and nobody else
-//! anything. What panicked is dropped and never used again.
+//! anything. A value that panicked is dropped and never used again.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;

@@ -122,7 +122,7 @@ impl ProcessSandbox {
 /// them, because it needs a file descriptor, and the seccomp filter after them, because it blocks `setrlimit`.
 ///
 /// # Errors
-/// Those of `bound`, and as [`ProcessSandbox::restrict_thread`].
+/// Fails if `bound` fails, or as [`ProcessSandbox::restrict_thread`] does.
 #[cfg(target_os = "linux")]
 pub(crate) fn restrict_to_compute(
     bound: impl FnOnce() -> std::io::Result<()>,

@@ -1,4 +1,4 @@
-//! The audit of all servers in one stream: each line with the name of its server and its number there.
+//! The audit of all replicas in one stream: each line with the name of its replica and its number there.
 //!
 //! A server writes its audit to its own file first and forwards the lines later. The numbers of a name have no gaps: a
 //! reader sees whether a line is missing. Lines of different servers are in the order of the stream, which is no order of
@@ -64,7 +64,7 @@ pub struct AppendedLines {
 }
 
 impl AuditStream {
-    /// Opens the stream for the lines of this server.
+    /// Opens the stream for the lines of this replica.
     ///
     /// # Errors
     /// There is none, or NATS refuses it.
@@ -75,7 +75,7 @@ impl AuditStream {
         Ok(Self { stream, context, subject, server, nonce: random_name() })
     }
 
-    /// The last line of this server that is stored; `None` if there is none.
+    /// The last line of this replica that is stored; `None` if there is none.
     ///
     /// # Errors
     /// The store does not answer.
@@ -93,7 +93,7 @@ impl AuditStream {
         Ok(Some(LastLine { tail, line: String::from_utf8_lossy(&message.payload).into_owned() }))
     }
 
-    /// Stores lines behind the last one of this server. If that is another one than `tail` says, nothing is stored.
+    /// Stores lines behind the last one of this replica. If that is another one than `tail` says, nothing is stored.
     pub async fn append(&self, tail: AuditTail, lines: &[String]) -> AppendedLines {
         let mut appended = AppendedLines { count: 0, tail };
         let Some((first, rest)) = lines.split_first() else { return appended };
@@ -181,7 +181,7 @@ pub enum AuditReadError {
     Receiver(#[from] io::Error),
 }
 
-/// Passes the lines that all servers have forwarded so far to `take`.
+/// Passes the lines that all replicas have forwarded so far to `take`.
 ///
 /// # Errors
 /// The stream cannot be read, or `take` fails.

@@ -45,10 +45,10 @@ pub enum BundleError {
     /// A newer Toolbay wrote it.
     #[error("the bundle has format {0}, and this version reads up to {FORMAT}: upgrade this replica")]
     Newer(u32),
-    /// It is too large.
+    /// The bundle is too large.
     #[error("the bundle has {0} bytes; the limit is {MAX_BUNDLE_BYTES} bytes")]
     TooLarge(usize),
-    /// It is not a bundle at all.
+    /// The content is not a bundle.
     #[error("the bundle cannot be read: {0}")]
     Malformed(String),
 }

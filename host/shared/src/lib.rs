@@ -1,4 +1,4 @@
-//! State that identical servers share, so that any of them can answer any client.
+//! State that replicas share, so that any of them can answer any client.
 //!
 //! [`protocol`] decides: state machines without I/O and without a clock, which a simulation tests. The other modules
 //! carry out what it decides, over NATS JetStream.

@@ -14,9 +14,9 @@
 //! Three rules make them safe, and none of them compares the clocks of two machines:
 //!
 //! 1. What a replica may do lasts from the time at which it *sent* the request, and not from the reply.
-//! 2. What another replica may still do is waited out from the time at which its last write was *seen*.
-//! 3. A write without a reply counts as whatever is worse: units are gone, a lease is not held. So does a conflict of a write
-//!    that gave units back: if it arrived twice, the second one may have met the first.
+//! 2. A replica waits out what another one may still do, from the time at which its last write was *seen*.
+//! 3. A write without a reply counts as whatever is worse: units are gone, a lease is not held. So does a conflict of
+//!    a write that gave units back: if it arrived twice, the second one may have met the first.
 //!
 //! The promises about budgets and leases hold while the store keeps what it acknowledged. If an operator restores an old
 //! copy of the store, only epochs and revocations are still safe.

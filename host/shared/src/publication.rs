@@ -63,7 +63,7 @@ pub struct NewEpoch {
 pub struct EpochGap {
     /// The epoch of the store; zero if it had none.
     pub stored: u64,
-    /// The highest epoch that somebody has seen. What was decided in those after the stored one is lost.
+    /// The highest epoch that somebody has seen. The decisions in the epochs after the stored one are lost.
     pub seen: u64,
 }
 
@@ -170,7 +170,7 @@ impl Publication {
     /// The bytes with this digest, at most `most`: of a component.
     ///
     /// # Errors
-    /// They are not there, or they have another digest.
+    /// Fails if the component is not in the store, or has another digest.
     pub async fn component(&self, digest: &Digest, most: usize) -> Result<Vec<u8>, PublicationError> {
         let bytes = self.files.read(&component_name(digest), most).await?;
         let bytes = bytes.ok_or_else(|| PublicationError::Missing(format!("the component {digest}")))?;
@@ -183,7 +183,7 @@ impl Publication {
     /// Whether the store has the component with this digest.
     ///
     /// # Errors
-    /// It does not answer.
+    /// Fails if the store does not answer.
     pub async fn has_component(&self, digest: &Digest) -> Result<bool, PublicationError> {
         Ok(self.files.contains(&component_name(digest)).await?)
     }
@@ -198,9 +198,9 @@ impl Publication {
         Ok(digest)
     }
 
-    /// Publishes a bundle as the next epoch after `current`, and above each one that a replica or the caller (`seen`, or zero)
-    /// has seen: a store that went back has a lower epoch than its replicas, which apply only a higher one. The components
-    /// of the bundle must be there.
+    /// Publishes a bundle as the next epoch after `current`, and above each one that a replica or the caller (`seen`,
+    /// or zero) has seen: a store that went back has a lower epoch than its replicas, which apply only a higher one.
+    /// The components of the bundle must be there.
     ///
     /// # Errors
     /// See [`PublicationError`]. After [`PublicationError::Unknown`] the epoch may be in force.

@@ -118,7 +118,7 @@ impl Replica {
     /// The saved outputs of sessions.
     ///
     /// # Errors
-    /// Their buckets cannot be opened.
+    /// Fails if the buckets of the outputs cannot be opened.
     pub async fn output_store(&self, quota: OutputQuota) -> Result<NatsOutputStore, ConnectionError> {
         let (lists, texts) = self.connection.outputs().await?;
         Ok(NatsOutputStore::new(lists, texts, self.contact.clock(), quota))
@@ -127,7 +127,7 @@ impl Replica {
     /// The stream of audit lines, for those of this replica.
     ///
     /// # Errors
-    /// It cannot be opened.
+    /// Fails if the stream cannot be opened.
     pub async fn audit_stream(&self) -> Result<AuditStream, ConnectionError> {
         AuditStream::open(&self.connection, &self.name).await
     }

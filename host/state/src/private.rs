@@ -190,8 +190,8 @@ pub fn sweep_temporary(dir: &Path) {
         let modified =
             entry.metadata().ok().filter(fs::Metadata::is_file).and_then(|meta| meta.modified().ok());
         let Some(age) = modified.and_then(|time| time.elapsed().ok()) else { continue };
-        let gone = rustix::process::test_kill_process(process) == Err(rustix::io::Errno::SRCH);
-        if age > ABANDONED_AGE || (gone && age > ORPHANED_AGE) {
+        let has_ended = rustix::process::test_kill_process(process) == Err(rustix::io::Errno::SRCH);
+        if age > ABANDONED_AGE || (has_ended && age > ORPHANED_AGE) {
             fs::remove_file(entry.path()).ok();
         }
     }

@@ -18,7 +18,7 @@ pub struct StateFile {
     name: &'static str,
     version: u32,
     max_bytes: u64,
-    /// What happens when the file is removed, for the message about a damaged file.
+    /// The effect of removing the file, for the message about a damaged file.
     removal_effect: &'static str,
     wait: Duration,
 }

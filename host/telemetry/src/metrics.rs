@@ -112,7 +112,7 @@ impl Metrics {
         );
         registry.register_with_unit(
             "queue",
-            "Time that calls waited for a place among the parallel calls",
+            "Time that calls waited for a run permit",
             Unit::Seconds,
             self.queued.clone(),
         );

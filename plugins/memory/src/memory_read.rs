@@ -39,9 +39,9 @@ pub fn memory_read(
     }
     let (all, unseen) = notes::all(place)?;
     let tag = tag.map(|tag| tag.trim().to_lowercase());
-    let meant = |note: &Note| tag.as_ref().is_none_or(|tag| note.tags.contains(tag));
+    let has_tag = |note: &Note| tag.as_ref().is_none_or(|tag| note.tags.contains(tag));
     let mut listed: Vec<Note> =
-        all.into_iter().filter(meant).map(|note| Note { text: String::new(), ..note }).collect();
+        all.into_iter().filter(has_tag).map(|note| Note { text: String::new(), ..note }).collect();
     let more = unseen || listed.len() > max_notes;
     listed.truncate(max_notes);
     let mut text: String = listed.iter().map(line).collect();

@@ -44,9 +44,9 @@ pub fn memory_write(
     let place = place.unwrap_or(NoteFile::Lasting);
     let tags = tags.as_deref().map(check_tags).transpose()?;
     if text.is_empty() && !append {
-        let there = notes::remove(place, &name)?;
-        let said = if there { format!("Removed `{name}`.") } else { format!("There was no `{name}`.") };
-        return Ok(Rendered { text: said, data: NoteReport { name, chars: 0, tags: Vec::new() } });
+        let existed = notes::remove(place, &name)?;
+        let text = if existed { format!("Removed `{name}`.") } else { format!("There was no `{name}`.") };
+        return Ok(Rendered { text, data: NoteReport { name, chars: 0, tags: Vec::new() } });
     }
     let note = notes::change(place, &name, |old| {
         let (before, kept) = old.map_or_else(Default::default, |old| (old.text, old.tags));

@@ -62,9 +62,9 @@ pub(crate) fn get(place: NoteFile, name: &str) -> Result<Option<Note>> {
 
 /// Removes a note. Returns whether it existed.
 pub(crate) fn remove(place: NoteFile, name: &str) -> Result<bool> {
-    let there = kv::get(place.scope(), &key(name))?.is_some();
+    let existed = kv::get(place.scope(), &key(name))?.is_some();
     kv::remove(place.scope(), &key(name))?;
-    Ok(there)
+    Ok(existed)
 }
 
 /// Replaces a note by a function of its current version.

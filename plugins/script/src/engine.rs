@@ -116,8 +116,8 @@ impl ScriptProgram {
 
     /// An exception of the program, with the output before it.
     fn thrown(&self, value: JsValue, context: &mut Context) -> ScriptError {
-        let told = self.call("thrown", &[value], context).and_then(|text| text.to_string(context));
-        let answer = told.ok().and_then(|text| serde_json::from_str(&text.to_std_string_lossy()).ok());
+        let described = self.call("thrown", &[value], context).and_then(|text| text.to_string(context));
+        let answer = described.ok().and_then(|text| serde_json::from_str(&text.to_std_string_lossy()).ok());
         let Some(mut answer) = answer else { return ScriptError::of_engine("the program failed") };
         let answer: &mut Value = &mut answer;
         let message = answer["message"].as_str().unwrap_or("the program failed");

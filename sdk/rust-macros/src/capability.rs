@@ -104,8 +104,9 @@ impl CapabilityAttributes {
                 self.parse_reason(&key, &inner)?;
             } else if !self.parse(&key, &inner, true)? {
                 let known = KINDS.map(|(name, _)| name).join("`, `");
-                let meant = suggestion::of(&key.to_string(), KINDS.map(|(name, _)| name));
-                let message = format!("unknown capability `{key}`{meant}; known are `{known}`, and `reason`");
+                let suggested = suggestion::of(&key.to_string(), KINDS.map(|(name, _)| name));
+                let message =
+                    format!("unknown capability `{key}`{suggested}; known are `{known}`, and `reason`");
                 return Err(syn::Error::new(key.span(), message));
             }
             if !inner.is_empty() {

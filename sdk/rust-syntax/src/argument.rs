@@ -41,9 +41,9 @@ impl Parse for ArgumentOptions {
                 input.parse::<Token![=]>()?;
                 options.default = Some(input.parse()?);
             } else if !options.limits.parse(&key, input)? {
-                let meant = suggestion::of(&key.to_string(), ["default", "range", "length", "regex"]);
+                let suggested = suggestion::of(&key.to_string(), ["default", "range", "length", "regex"]);
                 let message = format!(
-                    "unknown option `{key}`{meant}; known are `default = …`, `range(min = …, max = …)`, \
+                    "unknown option `{key}`{suggested}; known are `default = …`, `range(min = …, max = …)`, \
                      `length(min = …, max = …)`, `regex(\"…\")`"
                 );
                 return Err(syn::Error::new(key.span(), message));
@@ -68,7 +68,7 @@ impl ToolArgument {
     /// Parses one argument and removes our attributes from it.
     ///
     /// # Errors
-    /// It is no argument of a tool, or an option is wrong.
+    /// Fails if the input is not an argument of a tool, or an option is wrong.
     pub fn take(input: &mut FnArg) -> Result<Self> {
         let FnArg::Typed(PatType { attrs, pat, ty, .. }) = input else {
             return Err(syn::Error::new_spanned(

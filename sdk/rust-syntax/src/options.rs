@@ -116,9 +116,10 @@ pub fn unknown(key: &Ident, more: &[&str], others: &[&str], end: &str) -> syn::E
     let traits = TRAITS.join("`, `");
     let keys = [&KEYS, more].concat().join("`, `");
     let all = TRAITS.into_iter().chain(KEYS).chain([more, others].concat());
-    let meant = suggestion::of(&key.to_string(), all);
-    let message =
-        format!("unknown option `{key}`{meant}; known are the traits `{traits}`, the options `{keys}`{end}");
+    let suggested = suggestion::of(&key.to_string(), all);
+    let message = format!(
+        "unknown option `{key}`{suggested}; known are the traits `{traits}`, the options `{keys}`{end}"
+    );
     syn::Error::new(key.span(), message)
 }
 
@@ -133,7 +134,7 @@ pub fn option<T: quote::ToTokens>(value: Option<T>) -> TokenStream {
 /// Returns the strings of `"a"` or `["a", "b"]`.
 ///
 /// # Errors
-/// It is neither.
+/// Fails if the value is neither a string nor a list of strings.
 pub fn strings(value: &Expr) -> Result<Vec<LitStr>> {
     match value {
         Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Ok(vec![text.clone()]),

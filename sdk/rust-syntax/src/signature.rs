@@ -63,7 +63,7 @@ impl ToolSignature {
 /// Returns the item that `#[tool]` annotates.
 ///
 /// # Errors
-/// It is no function.
+/// Fails if the item is not a function.
 pub fn function(item: TokenStream) -> Result<ItemFn> {
     let item: Item = syn::parse2(item)?;
     match item {

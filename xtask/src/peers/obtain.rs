@@ -1,5 +1,5 @@
-//! Installs each peer into the target folder, from the registry that its users use, at the version fixed here or in the lists
-//! of `tests/peers`.
+//! Installs each peer into the target folder, from the registry that its users use, at the version fixed here or in the
+//! lists of `tests/peers`.
 
 mod loader;
 
@@ -72,7 +72,7 @@ pub(super) fn wassette(bench: &mut PeerBench<'_>) -> Result<()> {
     loader::allow(&program)?;
     let mut command = loader::command(&program, &bench.folder)?;
     let (first, rest) = command.split_first().context("no program")?;
-    let told = printed(Command::new(first).args(rest).arg("--version"))?;
+    let printed_version = printed(Command::new(first).args(rest).arg("--version"))?;
     let components = bench.folder.join("wassette-components");
     std::fs::create_dir_all(&components)?;
     std::fs::copy(guest(bench, "foreign_echo")?, components.join("plain.wasm"))?;
@@ -80,7 +80,8 @@ pub(super) fn wassette(bench: &mut PeerBench<'_>) -> Result<()> {
     command.extend(more.map(PathBuf::from));
     command.push(components);
     let words: Vec<&Path> = command.iter().map(PathBuf::as_path).collect();
-    let number = told.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit()));
+    let number =
+        printed_version.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit()));
     let name = format!("wassette {} ({})", number.unwrap_or("?"), version(&folder)?);
     let home = bench.folder.join("wassette-home");
     bench.server(&name, FRESH, &words, &[("HOME", &home), ("RUST_LOG", Path::new(LOG))], "echo");

@@ -1,4 +1,4 @@
-//! A form for the arguments of a tool, from its schema. What a form cannot show is written as JSON.
+//! A form for the arguments of a tool, from its schema. Arguments that a form cannot show are written as JSON.
 
 use std::collections::HashMap;
 

@@ -44,8 +44,8 @@ impl OpenedFolder {
         self.dir.as_fd()
     }
 
-    /// Opens a path below the folder; `ELOOP` when a component is a link. What another mount shows is opened only if it is
-    /// not protected under another name (`EACCES`).
+    /// Opens a path below the folder; `ELOOP` when a component is a link. The content of another mount is opened only
+    /// if it is not protected under another name (`EACCES`).
     pub(super) fn open(&self, path: &Path, flags: OFlags, access: FileAccess) -> Result<OwnedFd, Errno> {
         match beneath::open_on_mount(self.fd(), path, flags) {
             // Few paths cross a mount, and reading the table of mounts takes as long as many opens.

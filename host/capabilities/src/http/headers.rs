@@ -103,8 +103,8 @@ pub(super) fn remove_body_headers(map: &mut HeaderMap) {
 }
 
 fn retain(map: &mut HeaderMap, keep: impl Fn(&HeaderName) -> bool) {
-    let gone: Vec<HeaderName> = map.keys().filter(|name| !keep(name)).cloned().collect();
-    for name in gone {
+    let removed: Vec<HeaderName> = map.keys().filter(|name| !keep(name)).cloned().collect();
+    for name in removed {
         map.remove(name);
     }
 }

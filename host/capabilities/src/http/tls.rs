@@ -29,7 +29,7 @@ const MAX_SHOWN: usize = 200;
 pub(super) struct TlsRoots {
     extra: OnceLock<Vec<CertificateDer<'static>>>,
     config: tokio::sync::OnceCell<Arc<ClientConfig>>,
-    /// Those of each file that a section of the policy names, for its present content.
+    /// The configuration for each file that a section of the policy names, for its present content.
     with_file: Mutex<BTreeMap<PathBuf, (Digest, Arc<ClientConfig>)>>,
 }
 

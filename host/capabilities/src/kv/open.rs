@@ -244,7 +244,7 @@ fn make_folder(dir: &Path) -> Result<(), KvStoreError> {
     check_ownership(&meta).map_err(|problem| KvStoreError::storage(dir, problem))
 }
 
-/// What an open does when the file is missing.
+/// The behaviour of an open when the file is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum MissingFile {
     Create,

@@ -147,7 +147,7 @@ impl Drop for GuardProcess {
 /// Runs the guard: keeps the groups that stdin names, and kills them when it ends.
 ///
 /// # Errors
-/// None at the moment: the end of stdin and an unreadable one are the same.
+/// Never fails at present: the end of stdin and an unreadable stdin are the same.
 pub fn run_program_guard() -> io::Result<()> {
     for group in read_groups(io::stdin().lock()) {
         if let Some(group) = Pid::from_raw(group) {

@@ -113,7 +113,7 @@ impl Programs {
         for CodeSource { path, role, remedy } in command_line::code_sources(program, args) {
             let behind = std::fs::canonicalize(&path).ok();
             let problem = self.find_writer(&path).or_else(|| self.find_writer(behind.as_ref()?));
-            // Of a folder, the contents are checked one by one.
+            // The contents of a folder are checked one by one.
             let meta =
                 behind.and_then(|path| std::fs::metadata(path).ok()).filter(std::fs::Metadata::is_file);
             let problem = problem.or_else(|| ownership_problem(&meta?).map(str::to_owned));

@@ -182,11 +182,11 @@ fn difference(delivered: &CallResult, example: &Example) -> Option<String> {
     let output = match (&delivered.result, &example.error) {
         (Err(failure), Some(code)) => {
             let same = outcome.to_lowercase().replace('_', "-") == *code;
-            let said = failure.to_string();
-            let part = example.contains.as_ref().filter(|part| !said.contains(part.as_str()));
+            let message = failure.to_string();
+            let part = example.contains.as_ref().filter(|part| !message.contains(part.as_str()));
             return match (same, part) {
-                (false, _) => Some(format!("the error is {outcome}, not {code}: {said}")),
-                (true, Some(part)) => Some(format!("the error does not contain {part:?}:\n{said}")),
+                (false, _) => Some(format!("the error is {outcome}, not {code}: {message}")),
+                (true, Some(part)) => Some(format!("the error does not contain {part:?}:\n{message}")),
                 (true, None) => None,
             };
         }

@@ -24,10 +24,10 @@ pub(crate) fn install(
     let folder = setup::plugin_folder(setup)?;
     let target = folder.join(format!("{}.wasm", component.id));
     let origin = folder.join(format!(".{}.built-from", component.id));
-    let here = project.folder.display().to_string();
+    let project_folder = project.folder.display().to_string();
     if target.symlink_metadata().is_ok() && !replace {
         let other = fs::read_to_string(&origin).ok().map(|text| text.trim_end().to_owned());
-        if other.as_deref() != Some(here.as_str()) {
+        if other.as_deref() != Some(project_folder.as_str()) {
             let from = other.map(|other| format!(", built from `{other}`")).unwrap_or_default();
             bail!(
                 "`{}` is another plugin{from}; replace it with `--replace`, or choose another id",
@@ -36,7 +36,7 @@ pub(crate) fn install(
         }
     }
     let put = fs::create_dir_all(&folder)
-        .and_then(|()| replace_atomically(&origin, |part| fs::write(part, format!("{here}\n"))))
+        .and_then(|()| replace_atomically(&origin, |part| fs::write(part, format!("{project_folder}\n"))))
         .and_then(|()| replace_atomically(&target, |part| fs::copy(&component.file, part).map(drop)));
     let put = put.with_context(|| {
         format!(

@@ -111,8 +111,8 @@ fn metadata_sections(metadata: &ProjectMetadata) -> Vec<(&'static str, Vec<u8>)>
         ("homepage", homepage),
         ("source", source),
     ];
-    let said = all.into_iter().filter(|(_, text)| !text.is_empty());
-    said.map(|(name, text)| (name, text.as_bytes().to_vec())).collect()
+    let sections = all.into_iter().filter(|(_, text)| !text.is_empty());
+    sections.map(|(name, text)| (name, text.as_bytes().to_vec())).collect()
 }
 
 /// The dependencies in the format of `.dep-v0`.

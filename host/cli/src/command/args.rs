@@ -2,6 +2,8 @@
 
 mod call;
 mod control;
+#[cfg(test)]
+mod documentation_tests;
 mod examples;
 pub(crate) mod groups;
 mod kv;

@@ -74,7 +74,7 @@ async fn set_up(args: &SetupArgs, client: ClientKind, asked: &ClientArgs) -> Res
 }
 
 /// Reports the names of tools that the client may refuse: those of the plugins, and those that the servers had when they
-/// were last listed. What cannot be loaded is reported when the server starts.
+/// were last listed. The server reports plugins that cannot be loaded when it starts.
 async fn report_long_names(args: &SetupArgs) -> Result<()> {
     let host = setup::host(args, HostPurpose::Inspect)?;
     if let Ok(dir) = setup::plugin_folder(args)
@@ -159,11 +159,12 @@ fn back_up(file: &Path, text: &str) -> Result<PathBuf> {
 }
 
 fn client_file(client: ClientKind, asked: &ClientArgs) -> Result<PathBuf> {
-    let here = std::env::current_dir().context("the current directory is gone").map_err(host_failure)?;
+    let working_dir =
+        std::env::current_dir().context("the current directory is gone").map_err(host_failure)?;
     if let Some(file) = &asked.file {
-        return Ok(here.join(file));
+        return Ok(working_dir.join(file));
     }
-    client.file(&here)
+    client.file(&working_dir)
 }
 
 /// The command line that starts this program.
@@ -177,9 +178,10 @@ impl ServerCommand {
     /// Uses the plugins, the policy and the profile of this command line, with absolute paths: clients start servers in
     /// another directory.
     fn from_args(args: &SetupArgs) -> Result<Self> {
-        let here = std::env::current_dir().context("the current directory is gone").map_err(host_failure)?;
+        let working_dir =
+            std::env::current_dir().context("the current directory is gone").map_err(host_failure)?;
         let text = |path: &Path| {
-            let path = here.join(path);
+            let path = working_dir.join(path);
             let path = toolbay_policy::capability::path_rule::normalize(&path).unwrap_or(path);
             let text = path.to_str().map(ToOwned::to_owned);
             text.with_context(|| format!("`{}` is not UTF-8, and the client's file is", path.display()))

@@ -37,12 +37,12 @@ pub(crate) fn run(shell: Shell) -> Result<CommandStatus> {
 
 /// Answers the script of a shell; `None`: this run is none of its questions.
 pub(crate) fn answer() -> Option<ExitCode> {
-    let here = std::env::current_dir().ok();
+    let working_dir = std::env::current_dir().ok();
     let completed = CompleteEnv::with_factory(Args::command)
         .var(VARIABLE)
         .bin(PROGRAM)
         .completer(PROGRAM)
-        .try_complete(std::env::args_os(), here.as_deref());
+        .try_complete(std::env::args_os(), working_dir.as_deref());
     match completed {
         Ok(false) => None,
         Ok(true) => Some(ExitCode::SUCCESS),

@@ -159,7 +159,7 @@ fn answered<T>(answer: Result<T, ControlError>) -> Option<T> {
 /// state directory reload, if the decision `changes` something for them; they would also notice it within seconds.
 ///
 /// # Errors
-/// It was not published, and nothing was changed.
+/// Fails if the decision was not published. Nothing is changed then.
 pub(crate) async fn apply_decision(args: &SetupArgs, changes: bool) -> Result<()> {
     if let Some(pulled) = &args.pulled {
         return pulled.publish().await;

@@ -176,17 +176,17 @@ fn limits(schema: &Value) -> String {
 fn properties(page: &mut String, entry: &ToolEntry) {
     let def = &entry.def;
     let traits = serde_json::to_value(def.traits).unwrap_or_default();
-    let mut said: Vec<String> = match &traits {
+    let mut names: Vec<String> = match &traits {
         Value::Object(traits) => {
             traits.iter().filter(|(_, on)| **on == Value::Bool(true)).map(|(name, _)| name.clone()).collect()
         }
         Value::Array(traits) => traits.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
         _ => Vec::new(),
     };
-    said.extend(def.keywords.toolset.iter().map(|name| format!("toolset {}", line(name))));
-    said.extend(def.max_result_chars.iter().map(|most| format!("at most {most} characters")));
-    if !said.is_empty() {
-        write!(page, "\n## Properties\n\n{}\n", said.join(", ")).ok();
+    names.extend(def.keywords.toolset.iter().map(|name| format!("toolset {}", line(name))));
+    names.extend(def.max_result_chars.iter().map(|most| format!("at most {most} characters")));
+    if !names.is_empty() {
+        write!(page, "\n## Properties\n\n{}\n", names.join(", ")).ok();
     }
 }
 

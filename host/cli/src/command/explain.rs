@@ -55,7 +55,7 @@ pub(crate) async fn run(args: &SetupArgs, tool: &str, limits: bool, json: bool) 
     print_details(&explanation)?;
     print_settings(&explanation.settings)?;
     let refused = explanation.capabilities.iter().filter_map(|one| one.refused.clone());
-    // What a running call was refused comes from the audit: the lines for exactly that.
+    // The audit has what running calls were refused, with the lines that would allow exactly that.
     let hints: Vec<Hint> = refused.chain(super::log::recent_hints(args, tool)).collect();
     print_help(&hints, tool, &host, args)?;
     Ok(CommandStatus::Success)

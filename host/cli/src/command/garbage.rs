@@ -37,8 +37,11 @@ pub(crate) async fn run(args: &SetupArgs, asked: &GarbageArgs) -> Result<Command
     }
     let blobs = |count| count_noun(count, "blob", "blobs");
     let verb = if asked.dry_run { "would be removed" } else { "removed" };
-    let (gone, size) = (blobs(removed.len()), format::size(bytes));
+    let (removed_blobs, size) = (blobs(removed.len()), format::size(bytes));
     let locks = count_noun(locks, "lock", "locks");
-    output::print_note(&format!("{gone} ({size}) {verb}; {} kept for {locks}, or for 30 days", blobs(kept)));
+    output::print_note(&format!(
+        "{removed_blobs} ({size}) {verb}; {} kept for {locks}, or for 30 days",
+        blobs(kept)
+    ));
     Ok(CommandStatus::Success)
 }

@@ -27,7 +27,7 @@ enum ImportStatus {
     /// The lock has it already.
     Unchanged,
     Imported,
-    /// Nothing speaks against it; nothing was changed.
+    /// The plugin could be locked; nothing was changed.
     Available,
     /// The operator has to agree to its changes.
     Held(String),

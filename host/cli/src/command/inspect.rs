@@ -209,7 +209,7 @@ fn fuel(host: &Host, info: &PluginInfo) -> Option<u64> {
     host.policy().limits(&info.id, None).fuel
 }
 
-/// What its file is made of; nothing is known if it is gone.
+/// The parts of its file; nothing is known if the file is gone.
 pub(super) fn parts(info: &PluginInfo) -> ComponentParts {
     let bytes =
         info.file.as_ref().and_then(|file| toolbay::read_regular(file, toolbay::MAX_COMPONENT_BYTES).ok());

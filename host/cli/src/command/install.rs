@@ -1,6 +1,6 @@
-//! Installation of a plugin into the lock, by `add`, `update` and `import`. The reference is resolved once, to a digest. What that
-//! digest names is verified, downloaded, loaded without running a tool, and compared with the locked version. Then the lock
-//! pins it, or it is held for `grant`.
+//! Installation of a plugin into the lock, by `add`, `update` and `import`. The reference is resolved once, to a
+//! digest. Its content is verified, downloaded, loaded without running a tool, and compared with the locked version.
+//! Then the lock pins it, or it is held for `grant`.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -27,9 +27,9 @@ const HELD: &str = "held";
 
 /// Why a version was not locked.
 pub(super) enum InstallRefusal {
-    /// It waits for `grant`.
+    /// The version waits for `grant`.
     Held(String),
-    /// It is refused.
+    /// The version is refused.
     Refused(String),
 }
 

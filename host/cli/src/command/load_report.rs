@@ -28,14 +28,14 @@ impl ReportedWarnings {
         let all: Vec<FileFindings> =
             std::iter::once(own).chain(setup::credential_findings(&policy)).collect();
         // A warning whose line moved is not new.
-        let said = |one: &FileFindings| -> Vec<String> {
+        let messages = |one: &FileFindings| -> Vec<String> {
             one.findings.iter().map(|finding| format!("{} {}", finding.table, finding.message)).collect()
         };
-        let now: BTreeSet<String> = all.iter().flat_map(said).collect();
+        let now: BTreeSet<String> = all.iter().flat_map(messages).collect();
         let mut before = self.0.lock();
         let lines: Vec<String> = (all.iter())
-            .flat_map(|one| said(one).into_iter().zip(one.lines()))
-            .filter(|(said, _)| !before.contains(said))
+            .flat_map(|one| messages(one).into_iter().zip(one.lines()))
+            .filter(|(message, _)| !before.contains(message))
             .map(|(_, line)| line)
             .collect();
         *before = now;
@@ -94,15 +94,15 @@ pub(crate) fn report_problems(problems: &[LoadProblem]) {
 
 /// Reports equal warnings of several plugins once, with the plugins' names.
 pub(crate) fn report_warnings<'a>(warnings: impl IntoIterator<Item = (&'a str, &'a str)>) {
-    let mut told: Vec<(&str, Vec<&str>)> = Vec::new();
+    let mut reported: Vec<(&str, Vec<&str>)> = Vec::new();
     for (plugin, message) in warnings {
-        match told.iter_mut().find(|(said, _)| *said == message) {
+        match reported.iter_mut().find(|(text, _)| *text == message) {
             Some((_, plugins)) => plugins.push(plugin),
-            None => told.push((message, vec![plugin])),
+            None => reported.push((message, vec![plugin])),
         }
     }
-    let more = told.len().saturating_sub(MAX_LINES);
-    for (message, plugins) in told.into_iter().take(MAX_LINES) {
+    let more = reported.len().saturating_sub(MAX_LINES);
+    for (message, plugins) in reported.into_iter().take(MAX_LINES) {
         match plugins.as_slice() {
             [one] => output::print_warning(&format!("plugin `{one}`: {message}")),
             all => output::print_warning(&format!("plugins `{}`: {message}", all.join("`, `"))),

@@ -69,7 +69,7 @@ pub(crate) async fn run(
         None => builder,
     })?;
     shared.iter_mut().for_each(|shared| shared.attach(&host));
-    let later = http::HttpHandle::default();
+    let http_handle = http::HttpHandle::default();
     // The server answers `initialize` at once. Requests about tools wait until plugins are loaded.
     let loaded = CancellationToken::new();
     let filter = Filter { lazy, ..Filter::for_profile(setup::profile(args, &host.policy())?) };
@@ -85,28 +85,28 @@ pub(crate) async fn run(
         .with_bridge(&bridge);
     let server = with_request_state_key(server, &host.policy(), shared.is_some())?;
     let reloaded = Arc::new(Notify::new());
-    let told = Arc::new(ReportedWarnings::default());
+    let warnings = Arc::new(ReportedWarnings::default());
     let newest = host.clone();
     let follow =
         Bridge::follow_policy(Arc::downgrade(&bridge), Arc::clone(&reloaded), move || newest.policy());
     // Follows the policy with the bridge until the server ends.
     let follow = AbortOnDropHandle::new(tokio::spawn(follow));
     let policy = Mutex::new(host.policy());
-    let news = ChangeReporter {
+    let reporter = ChangeReporter {
         loaded: loaded.clone(),
-        told: Arc::clone(&told),
+        warnings: Arc::clone(&warnings),
         large_sources: Arc::clone(&large_sources),
         args: args.clone(),
         policy,
     };
-    follow_events(&server, later.clone(), &host, Arc::clone(&reloaded), news);
+    follow_events(&server, http_handle.clone(), &host, Arc::clone(&reloaded), reporter);
     let _documents = load_documents(host.clone());
     let loading = async {
         // The server is not ready before the first probe.
         let load = setup::load_plugins(args, &host, ReportLevel::Warnings);
         tokio::join!(load, probe.run(&host)).0?;
         setup::record_names(args, &host);
-        told.report_policy(args, &host);
+        warnings.report_policy(args, &host);
         reloaded.notify_one();
         if let Some(shared) = &shared {
             shared.ready().await;
@@ -121,17 +121,18 @@ pub(crate) async fn run(
         let access = OperatorAccess::open(args, &host, ServerTransport::Stdio, admin).await?;
         let ends = ShutdownSignals::default();
         let serving = toolbay_mcp::serve_stdio(server, ends.clone());
-        let served = serve(serving, loading, &ends, &later, Signals::new(hangup, &access)).await;
+        let served = serve(serving, loading, &ends, &http_handle, Signals::new(hangup, &access)).await;
         close(follow, &bridge, &host, exporter).await;
         leave(shared).await;
         served?.map_err(host_failure)?;
     } else {
-        let listening = http::listen(&places, &host, server, &later).await?;
+        let listening = http::listen(&places, &host, server, &http_handle).await?;
         let transport = ServerTransport::Http(listening.endpoints());
         let access = OperatorAccess::open(args, &host, transport, admin).await?;
         listening.announce();
         let ends = listening.ends();
-        let served = serve(listening.run(), loading, &ends, &later, Signals::new(hangup, &access)).await;
+        let served =
+            serve(listening.run(), loading, &ends, &http_handle, Signals::new(hangup, &access)).await;
         close(follow, &bridge, &host, exporter).await;
         leave(shared).await;
         served?;
@@ -205,7 +206,7 @@ async fn serve<T>(
     serving: impl Future<Output = T>,
     loading: impl Future<Output = Result<WatchHandle>>,
     ends: &ShutdownSignals,
-    later: &http::HttpHandle,
+    http_handle: &http::HttpHandle,
     mut signals: Signals,
 ) -> Result<T> {
     let mut serving = pin!(serving);
@@ -222,7 +223,7 @@ async fn serve<T>(
             }
             asked = signals.next() => match asked {
                 SignalRequest::Reload => {
-                    later.reload_files();
+                    http_handle.reload_files();
                     reload = true;
                 }
                 SignalRequest::End => {
@@ -247,7 +248,7 @@ async fn serve<T>(
 struct ChangeReporter {
     /// Cancelled once the first load has reported its own changes.
     loaded: CancellationToken,
-    told: Arc<ReportedWarnings>,
+    warnings: Arc<ReportedWarnings>,
     large_sources: Arc<LargeSourceReporter>,
     args: SetupArgs,
     /// The policy of the last report.
@@ -284,7 +285,7 @@ impl ChangeReporter {
             self.large_sources.report(host);
         }
         if matches!(event, HostEvent::PolicyReloaded { .. }) {
-            self.told.report_policy(&self.args, host);
+            self.warnings.report_policy(&self.args, host);
         }
     }
 }
@@ -292,21 +293,21 @@ impl ChangeReporter {
 /// Notifies clients and reports to the operator when something changes.
 fn follow_events(
     server: &Server,
-    later: http::HttpHandle,
+    http_handle: http::HttpHandle,
     host: &Host,
     reloaded: Arc<Notify>,
-    news: ChangeReporter,
+    reporter: ChangeReporter,
 ) {
-    let (told, changed) = (host.clone(), server.clone());
+    let (reloaded_host, server) = (host.clone(), server.clone());
     host.events().listen(move |event| {
-        news.report(event, &told);
-        later.reload_policy(event, &told);
+        reporter.report(event, &reloaded_host);
+        http_handle.reload_policy(event, &reloaded_host);
         if may_change_lists(event) {
-            changed.notify_changed();
+            server.notify_changed();
         }
         if matches!(event, HostEvent::PolicyReloaded { .. }) {
-            changed.set_instructions(told.policy().serve());
-            changed.set_usage_meta(told.policy().serve());
+            server.set_instructions(reloaded_host.policy().serve());
+            server.set_usage_meta(reloaded_host.policy().serve());
             // A separate task follows the policy, because the emitter may hold locks that it needs.
             reloaded.notify_one();
         }

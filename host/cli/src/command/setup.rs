@@ -78,7 +78,8 @@ pub(crate) struct ServerHost {
     pub(crate) exporter: Option<OtlpExporter>,
 }
 
-/// Builds the host of a server, with the metrics and traces of its policy, and what `provide` adds. Requires a tokio runtime.
+/// Builds the host of a server, with the metrics and traces of its policy, and what `provide` adds. Requires a tokio
+/// runtime.
 pub(crate) fn server_host(
     args: &SetupArgs,
     provide: impl FnOnce(HostBuilder) -> HostBuilder,
@@ -150,7 +151,7 @@ pub(crate) fn builder(args: &SetupArgs, policy: Policy, purpose: HostPurpose) ->
         HostPurpose::Run => builder.state_dir(&state).state_wait(args.state_wait),
     };
     if args.decisions_dir.is_some() {
-        // They are published, and change for all servers at once.
+        // They are published, and change for all replicas at once.
         builder = builder.consents(Arc::new(consents(args)?.read_only()));
     }
     builder = builder.credentials_dir(state.join("credentials"));
@@ -174,8 +175,9 @@ fn credential_files(policy: &Policy) -> Vec<PathBuf> {
 /// Protects the host's own paths from plugins, including paths that do not exist yet: the next start would load a
 /// policy or plugin that a plugin wrote. Opens the protected paths that the command line allows.
 fn protect_host_paths(mut builder: HostBuilder, args: &SetupArgs) -> Result<HostBuilder> {
-    let here = current_dir()?;
-    let absolute = |path: &Path| path_rule::normalize(&here.join(path)).unwrap_or_else(|| here.join(path));
+    let working_dir = current_dir()?;
+    let absolute =
+        |path: &Path| path_rule::normalize(&working_dir.join(path)).unwrap_or_else(|| working_dir.join(path));
     let places =
         [("XDG_CONFIG_HOME", ".config"), ("XDG_DATA_HOME", ".local/share"), ("XDG_CACHE_HOME", ".cache")];
     let own = places.iter().filter_map(|(variable, below_home)| user_dir(variable, below_home));
@@ -427,8 +429,8 @@ pub(crate) fn watch_operator_files(args: &SetupArgs) -> Result<Vec<WatchedFile>>
 
 /// Watches the policy file; `None`: there is no path for one.
 fn watch_policy(args: &SetupArgs) -> Result<Option<WatchedFile>> {
-    let here = current_dir()?;
-    let file = args.config.as_ref().map(|file| here.join(file)).or_else(default_policy);
+    let working_dir = current_dir()?;
+    let file = args.config.as_ref().map(|file| working_dir.join(file)).or_else(default_policy);
     let args = args.clone();
     let read = move || policy(&args).map_err(|error| format!("{error:#}"));
     Ok(file.map(|file| WatchedFile::policy(file, read)))

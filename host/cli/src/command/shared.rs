@@ -119,15 +119,15 @@ pub(crate) async fn current(publication: &Publication) -> Result<PublishedEpoch>
 /// What a command does with the shared state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SharedUse {
-    /// It opens it on its own, or does not need it.
+    /// The command opens the shared state on its own, or does not need it.
     Own,
-    /// It reads the published files.
+    /// The command reads the published files.
     Read,
-    /// It changes the published files.
+    /// The command changes the published files.
     Edit,
-    /// It reads the audit of all servers.
+    /// The command reads the audit of all replicas.
     Audit,
-    /// It works on this machine only.
+    /// The command works on this machine only.
     Never,
 }
 
@@ -164,8 +164,8 @@ pub(crate) struct PulledEpoch {
     seen: SeenEpochs,
 }
 
-/// Takes the published files for a command that uses them into a folder of their own, which goes with the returned value, and
-/// lets its arguments name them. `None`: it uses those of this machine.
+/// Takes the published files for a command that uses them into a folder of their own, which goes with the returned
+/// value, and lets its arguments name them. `None`: it uses those of this machine.
 pub(crate) async fn pull(args: &mut SetupArgs, command: &Command) -> Result<Option<TempDir>> {
     if args.shared.shared.is_none() {
         return Ok(None);

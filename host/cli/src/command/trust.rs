@@ -77,7 +77,7 @@ impl TrustDecision {
         for one in found {
             match signature::verify(&one.bytes, manifest, signers) {
                 Ok(signer) => {
-                    // Of the others, only those that could not be read may be signatures.
+                    // Among the others, only those that could not be read may be signatures.
                     warn_skipped(skipped.iter().filter(|one| one.is_failure));
                     return Ok(Some((signer, one)));
                 }

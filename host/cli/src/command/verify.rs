@@ -25,7 +25,7 @@ use crate::output::{self, FAILURE, NAME, SUCCESS};
 pub(super) enum VerifyProblem {
     /// The store does not have it.
     Missing(String),
-    /// It differs from the lock.
+    /// The component differs from the lock.
     Damaged(String),
     /// Its signature does not meet the policy.
     Untrusted(String),

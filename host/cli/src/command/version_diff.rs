@@ -111,8 +111,8 @@ impl DiffReport {
         };
         let changed: Vec<ChangedTool> = before.iter().filter_map(change).collect();
         let removed = minus(&before, &after);
-        let gone = if removed.is_empty() { Impact::Compatible } else { Impact::Breaking };
-        let impact = changed.iter().map(|one| one.impact).max().unwrap_or(gone).max(gone);
+        let of_removed = if removed.is_empty() { Impact::Compatible } else { Impact::Breaking };
+        let impact = changed.iter().map(|one| one.impact).max().unwrap_or(of_removed).max(of_removed);
         Self {
             impact,
             added: minus(&after, &before),

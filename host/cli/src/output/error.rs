@@ -37,7 +37,7 @@ pub(crate) fn is_json() -> bool {
     JSON.load(Ordering::Relaxed) && !PRINTED.load(Ordering::Relaxed)
 }
 
-/// What was asked for does not exist or cannot be done: exit code 1.
+/// The named thing does not exist, or the request cannot be done: exit code 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CommandError {
     /// Stable word for programs: `unknown_tool`.

@@ -72,8 +72,8 @@ impl FileFindings {
             let PolicyFinding { line, column, table, message, help, .. } = finding;
             let table = if table.is_empty() { String::new() } else { format!("{table}: ") };
             let help = help.as_ref().map(|help| format!("; {help}")).unwrap_or_default();
-            let said = one_line(&format!("{table}{message}{help}"), MAX_MESSAGE);
-            format!("{}:{line}:{column}: {said}", self.file.display())
+            let text = one_line(&format!("{table}{message}{help}"), MAX_MESSAGE);
+            format!("{}:{line}:{column}: {text}", self.file.display())
         })
     }
 
@@ -114,14 +114,14 @@ pub(crate) fn summary(files: &[FileFindings]) -> String {
     let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
     let parts = [(errors, "error", "errors"), (warnings, "warning", "warnings")];
     let parts = parts.into_iter().filter(|(number, ..)| *number > 0);
-    let said: Vec<String> = parts.map(|(number, one, many)| count_noun(number, one, many)).collect();
-    if said.is_empty() { "no problems found".to_owned() } else { said.join(", ") }
+    let counts: Vec<String> = parts.map(|(number, one, many)| count_noun(number, one, many)).collect();
+    if counts.is_empty() { "no problems found".to_owned() } else { counts.join(", ") }
 }
 
 /// Reads the text of a policy.
 ///
 /// # Errors
-/// It cannot be read, is not UTF-8, or is too large.
+/// Fails if the file cannot be read, is not UTF-8, or is too large.
 pub(crate) fn read_policy(file: &Path) -> Result<String, FileFindings> {
     let failed = |text: &str, at: usize, message: String| FileFindings {
         file: file.to_path_buf(),

@@ -65,8 +65,8 @@ fn two_digits(value: f64) -> f64 {
 
 /// A path relative to the current directory, or with `~` for the user's home directory.
 pub(crate) fn path(path: &Path) -> String {
-    let here = std::env::current_dir().ok();
-    let path = here.and_then(|here| path.strip_prefix(here).ok()).unwrap_or(path);
+    let working_dir = std::env::current_dir().ok();
+    let path = working_dir.and_then(|working_dir| path.strip_prefix(working_dir).ok()).unwrap_or(path);
     let home = std::env::home_dir().filter(|home| home.parent().is_some());
     let below = home.and_then(|home| path.strip_prefix(home).ok().map(Path::to_path_buf));
     let text = below.map_or_else(|| path.display().to_string(), |below| format!("~/{}", below.display()));

@@ -384,7 +384,7 @@ mod tests {
         let begun = Instant::now();
         queue.flush();
         assert!(begun.elapsed() >= PATIENCE);
-        // What stands still is not waited for again.
+        // A reader that stands still is not waited for again.
         queue.push(b"b\n", MAX_BYTES);
         queue.flush();
         (0..2).for_each(|_| open.send(()).unwrap());

@@ -112,7 +112,7 @@ fn check_lists_each_function_that_is_not_a_tool() {
         );
         assert_eq!(checked.matches(&line).count(), 1, "{line}: {checked}");
     }
-    // Of the 21 warnings of a start, five are shown: the last one counts those beyond 20 functions.
+    // A start shows five of the 21 warnings. The last one counts those beyond 20 functions.
     for other in ["shapes.wasm", "speaker.wasm", "speaker.plugin.toml"] {
         std::fs::remove_file(desk.0.path().join("plugins").join(other)).unwrap();
     }

@@ -437,7 +437,7 @@ fn a_long_name_is_warned_about_and_the_operator_can_shorten_it() {
     assert_eq!(before.iter().collect::<std::collections::BTreeSet<_>>().len(), listed.len());
     assert!(before.iter().all(|name| name.len() <= 64), "{before:?}");
 
-    // What a server listed is known without starting it.
+    // The list of a server is known without starting it.
     assert!(!home.run(&["policy", "check"]).out().contains(&key));
     let mut server = home.serve();
     server.initialize();

@@ -83,7 +83,7 @@ impl Home {
     fn on_terminal(&self, line: &str, columns: u16, input: &str) -> Screen {
         let answers: Vec<&str> = (!input.is_empty()).then_some(input).into_iter().collect();
         let (code, text) = pty::run(self.command(line), columns, &answers);
-        // What a line showed before it was cleared is gone from the screen.
+        // A cleared line is gone from the screen.
         let lines = text.lines().map(|line| line.rsplit("\r\u{1b}[K").next().unwrap());
         let text: String = lines.map(|line| format!("{line}\n")).collect();
         Screen { code, text: self.normalize(&text) }

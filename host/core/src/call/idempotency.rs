@@ -50,11 +50,11 @@ pub enum RecordedResult {
 /// How a call with a key ended.
 #[derive(Debug)]
 pub enum CallEnd {
-    /// It did not begin. The key is free again.
+    /// The call did not begin. The key is free again.
     NotBegun,
     /// The JSON text of its [`RecordedResult`].
     Result(Box<str>),
-    /// It began, and there is no result to keep: it failed, was cut off, or its result is too large.
+    /// The call began, and there is no result to save: it failed, was cut off, or its result is too large.
     Unknown,
 }
 

@@ -1,14 +1,14 @@
-//! State that several hosts share: the ports through which a call asks for it. A host on its own has none of them.
+//! State that several replicas share: the ports through which a call asks for it. A host on its own has none of them.
 //!
 //! | port | question |
 //! |---|---|
-//! | [`Heartbeat`] | would a revocation have reached this host by now? |
-//! | [`Leases`] | which host runs a call of this serial queue? |
-//! | [`Ledger`] | has any host spent the budget of this session? |
+//! | [`Heartbeat`] | would a revocation have reached this replica by now? |
+//! | [`Leases`] | which replica runs a call of this serial queue? |
+//! | [`Ledger`] | has any replica spent the budget of this session? |
 //! | [`Approvals`] | has a person approved such calls for the rest of this session? |
-//! | [`CallKeys`] | did a call under this idempotency key begin on any host? |
+//! | [`CallKeys`] | did a call under this idempotency key begin on any replica? |
 //! | [`AttachmentStore`] | which files did tools create for this session? |
-//! | [`TaskStore`] | what became of a call that outlives its request, on whichever host it runs? |
+//! | [`TaskStore`] | what became of a call that outlives its request, on whichever replica it runs? |
 
 pub mod memory;
 
@@ -27,7 +27,7 @@ use crate::session::attachment_store::AttachmentStore;
 use crate::session::ledger::Ledger;
 use crate::tool::canonical::Digest;
 
-/// Knows whether this host is in contact with the others. A host without contact must neither begin a call nor let one
+/// Knows whether this replica is in contact with the others. A replica without contact must neither begin a call nor let one
 /// act.
 pub trait Heartbeat: Send + Sync + fmt::Debug {
     /// Checks the contact. Every call and every host call of a guest asks, so it must be fast and must not block.
@@ -37,34 +37,34 @@ pub trait Heartbeat: Send + Sync + fmt::Debug {
     fn check(&self) -> Result<(), LostContact>;
 
     /// Counts the losses of contact. A call that began before the last one must not act, even if the contact is back: the
-    /// host may have been frozen, and nobody cancelled the call.
+    /// replica may have been frozen, and nobody cancelled the call.
     fn losses(&self) -> u64;
 
-    /// The number of hosts that are alive, as this one sees them: itself at least. Fast, as [`Heartbeat::check`].
+    /// The number of replicas that are alive, as this one sees them: itself at least. Fast, as [`Heartbeat::check`].
     fn hosts(&self) -> usize;
 
-    /// What this host knows about itself and the others. The leases and budgets are those of other ports.
+    /// What this replica knows about itself and the others. The leases and budgets are those of other ports.
     fn status(&self) -> SharedStatus;
 }
 
-/// What a host knows about the state that it shares, for operators.
+/// What a replica knows about the state that it shares, for operators.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharedStatus {
-    /// The name of this host.
+    /// The name of this replica.
     pub name: String,
     /// Why calls are refused; `None` if they are not.
     pub refusing: Option<String>,
     /// The epoch in force.
     pub epoch: Option<u64>,
-    /// The other hosts that are alive, with the highest epoch that each has seen.
+    /// The other replicas that are alive, with the highest epoch that each has seen.
     pub others: BTreeMap<String, u64>,
-    /// The number of serial queues whose lease this host has.
+    /// The number of serial queues whose lease this replica has.
     pub queues: usize,
-    /// The number of budgets that this host takes part in.
+    /// The number of budgets that this replica takes part in.
     pub budgets: usize,
 }
 
-/// The reason why a host without contact refuses calls.
+/// The reason why a replica without contact refuses calls.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct LostContact {
@@ -83,7 +83,7 @@ pub trait Lease: Send + Sync + fmt::Debug {
     fn release(&self);
 }
 
-/// Gives each serial queue to one host at a time.
+/// Gives each serial queue to one replica at a time.
 pub trait Leases: Send + Sync + fmt::Debug {
     /// Waits for the lease of a queue. The caller releases it. When it is lost before, `cancel` is cancelled.
     ///
@@ -95,14 +95,14 @@ pub trait Leases: Send + Sync + fmt::Debug {
         cancel: &'a CancellationToken,
     ) -> BoxFuture<'a, Result<Arc<dyn Lease>, LeaseError>>;
 
-    /// The number of leases that this host has.
+    /// The number of leases that this replica has.
     fn held(&self) -> usize;
 }
 
 /// The reason why there is no lease.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LeaseError {
-    /// Another host has it. A later attempt may succeed.
+    /// Another replica has it. A later attempt may succeed.
     #[error("{0}")]
     Busy(String),
     /// The call was cancelled meanwhile.
@@ -110,7 +110,7 @@ pub enum LeaseError {
     Cancelled,
 }
 
-/// Remembers the standing approvals of sessions on all hosts together. What is lost is asked again.
+/// Remembers the standing approvals of sessions on all replicas together. The host asks again for an approval that is lost.
 pub trait Approvals: Send + Sync + fmt::Debug {
     /// Whether the session of this account has the approval. Without an answer of the store it has not.
     fn contains<'a>(&'a self, account: &'a str, approval: Digest) -> BoxFuture<'a, bool>;
@@ -119,34 +119,34 @@ pub trait Approvals: Send + Sync + fmt::Debug {
     fn add<'a>(&'a self, account: &'a str, approval: Digest) -> BoxFuture<'a, ()>;
 }
 
-/// Keeps the tasks of all hosts: calls that outlive their request. The host that runs a task writes what the others must
-/// know, and the others send it what their clients want of the task.
+/// Keeps the tasks of all replicas: calls that outlive their request. The replica that runs a task writes what the
+/// others must know, and the others send it what their clients want of the task.
 pub trait TaskStore: Send + Sync + fmt::Debug {
-    /// Writes the state of a task of this host. A final state is never replaced.
+    /// Writes the state of a task of this replica. A final state is never replaced.
     fn put(&self, task: TaskRecord) -> BoxFuture<'_, Result<TaskWrite, TaskStoreError>>;
 
-    /// Writes the final state of a task whose host has died. Does nothing if its state changed since it was read.
+    /// Writes the final state of a task whose replica has died. Does nothing if its state changed since it was read.
     fn end<'a>(&'a self, task: &'a FoundTask, state: String) -> BoxFuture<'a, Result<(), TaskStoreError>>;
 
-    /// Reads a task of this owner, from any host. Tasks of other owners count as unknown.
+    /// Reads a task of this owner, from any replica. Tasks of other owners count as unknown.
     fn get<'a>(
         &'a self,
         owner: &'a str,
         id: &'a str,
     ) -> BoxFuture<'a, Result<Option<FoundTask>, TaskStoreError>>;
 
-    /// Sends a message to the host that runs a task.
+    /// Sends a message to the replica that runs a task.
     fn send<'a>(
         &'a self,
         task: &'a FoundTask,
         message: TaskMessage,
     ) -> BoxFuture<'a, Result<(), TaskStoreError>>;
 
-    /// The next message of another host to a task of this host.
+    /// The next message of another replica to a task of this replica.
     fn receive(&self) -> BoxFuture<'_, (String, TaskMessage)>;
 }
 
-/// The state of a task, for the other hosts.
+/// The state of a task, for the other replicas.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskRecord {
     /// The unguessable id.
@@ -161,33 +161,33 @@ pub struct TaskRecord {
     pub life: Duration,
 }
 
-/// What became of a state that was written.
+/// The outcome of writing a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TaskWrite {
     /// The others see it.
     Stored,
-    /// The others have seen another final state: this host was taken for dead.
+    /// The others have seen another final state: this replica was taken for dead.
     EndedBefore,
 }
 
-/// A task that another host runs, or ran.
+/// A task that another replica runs, or ran.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundTask {
     /// The id.
     pub id: String,
-    /// The state that its host wrote last.
+    /// The state that its replica wrote last.
     pub state: String,
     /// Whether the state is final.
     pub has_ended: bool,
-    /// The host that runs it.
+    /// The replica that runs it.
     pub host: String,
-    /// Whether that host is alive. If it is not and the task has not ended, what became of the call is not known.
+    /// Whether that replica is alive. If it is not and the task has not ended, what became of the call is not known.
     pub host_is_alive: bool,
     /// Its revision in the store.
     pub revision: u64,
 }
 
-/// What a client wants of a task on another host.
+/// What a client wants of a task on another replica.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskMessage {
     /// Whether it cancels the task.
@@ -203,14 +203,14 @@ pub struct TaskMessage {
 #[error("{0}")]
 pub struct TaskStoreError(pub String);
 
-/// The shared state of a host.
+/// The shared state of a replica.
 #[derive(Debug, Clone)]
 pub struct SharedState {
-    /// The contact with the other hosts.
+    /// The contact with the other replicas.
     pub heartbeat: Arc<dyn Heartbeat>,
     /// The leases of serial queues.
     pub leases: Arc<dyn Leases>,
-    /// The budgets of sessions with a name. Other sessions stay on their host.
+    /// The budgets of sessions with a name. Other sessions stay on their replica.
     pub ledger: Arc<dyn Ledger>,
     /// The standing approvals of sessions with a name.
     pub approvals: Arc<dyn Approvals>,
@@ -223,14 +223,14 @@ pub struct SharedState {
 }
 
 impl SharedState {
-    /// What this host knows about the state that it shares.
+    /// What this replica knows about the state that it shares.
     #[must_use]
     pub fn status(&self) -> SharedStatus {
         SharedStatus { queues: self.leases.held(), budgets: self.ledger.open(), ..self.heartbeat.status() }
     }
 }
 
-/// What a running call may lose: the contact of its host and the leases of itself and its callers.
+/// What a running call may lose: the contact of its replica and the leases of itself and its callers.
 #[derive(Debug, Clone, Default)]
 pub struct CallRights {
     heartbeat: Option<(Arc<dyn Heartbeat>, u64)>,
@@ -238,7 +238,7 @@ pub struct CallRights {
 }
 
 impl CallRights {
-    /// The rights of a call on a host with shared state.
+    /// The rights of a call on a replica with shared state.
     pub(crate) fn new(heartbeat: Arc<dyn Heartbeat>) -> Self {
         let losses = heartbeat.losses();
         Self { heartbeat: Some((heartbeat, losses)), leases: Vec::new() }

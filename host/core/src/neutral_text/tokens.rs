@@ -148,11 +148,11 @@ impl<'t> VisibleChars<'t> {
     }
 
     fn consume(&mut self, wanted: char) -> bool {
-        let there = self.peek() == Some(wanted);
-        if there {
+        let is_next = self.peek() == Some(wanted);
+        if is_next {
             self.next();
         }
-        there
+        is_next
     }
 
     fn skip_whitespace(&mut self) {

@@ -54,22 +54,22 @@ pub fn shorten_with(
     rest: &str,
     clean: impl Fn(&str) -> Cow<'_, str>,
 ) -> String {
-    let here = text.chars().count();
-    // The number of omitted characters depends on the length of the marker. It has no more digits than `here`.
+    let present = text.chars().count();
+    // The number of omitted characters depends on the length of the marker. It has no more digits than `present`.
     let marker = |left_out: usize, rest: &str| match mode {
         Truncation::Head => format!("\n[truncated — {total} chars total{rest}]"),
         Truncation::HeadTail => {
             format!("\n[truncated — {total} chars total, {left_out} left out here{rest}]\n")
         }
     };
-    let length = |rest: &str| marker(here, rest).chars().count();
+    let length = |rest: &str| marker(present, rest).chars().count();
     let (rest, room) = match (budget.checked_sub(length(rest)), budget.checked_sub(length(""))) {
         // `rest` is included as long as at least one character of the text remains.
         (Some(room), _) if room > 0 || rest.is_empty() => (rest, room),
         (_, Some(room)) => ("", room),
         (_, None) => return cleaned_head(text, budget, clean),
     };
-    let marker = marker(here.saturating_sub(room), rest);
+    let marker = marker(present.saturating_sub(room), rest);
     let tail_chars = match mode {
         Truncation::Head => 0,
         Truncation::HeadTail => room - room / 2,

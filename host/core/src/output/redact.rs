@@ -13,8 +13,9 @@
 //! | JSON-escaped | in the decoded text |
 //! | HTML-escaped, by name or number, also with references to hidden characters between them | in the decoded text |
 //!
-//! The percent-encoded, JSON-escaped and HTML-escaped forms are found if they are encoded fully or partly, once or twice. All forms are found with hidden
-//! characters and colours of a terminal between their characters, too, since a later cleaner may remove those.
+//! The percent-encoded, JSON-escaped and HTML-escaped forms are found if they are encoded fully or partly, once or
+//! twice. All forms are found with hidden characters and colours of a terminal between their characters, too, since a
+//! later cleaner may remove those.
 //!
 //! JSON texts stay valid: strings are searched after decoding, a number that contains a value becomes a string, and a
 //! text in which a value spans several tokens is replaced completely.
@@ -374,11 +375,11 @@ impl SecretPatterns {
             if is_text || digits.len() < MIN_BYTES {
                 continue;
             }
-            let there = self.find_forms(&digits, Some(view.shows), which);
-            let ranges: Vec<Range<usize>> = there.iter().map(|one| one.at.clone()).collect();
+            let in_view = self.find_forms(&digits, Some(view.shows), which);
+            let ranges: Vec<Range<usize>> = in_view.iter().map(|one| one.at.clone()).collect();
             if !ranges.is_empty() {
                 let originals = view.original_ranges(text, &ranges);
-                found.extend(there.into_iter().zip(originals).map(|(one, at)| SecretMatch { at, ..one }));
+                found.extend(in_view.into_iter().zip(originals).map(|(one, at)| SecretMatch { at, ..one }));
             }
         }
         if found.len() > direct {

@@ -54,8 +54,8 @@ pub struct RunningCall {
     pub agent_id: Option<String>,
     /// The profile of the call.
     pub profile: Option<String>,
-    /// Whether the tool was started. Before that, a call waits for an approval, a serial queue, memory or a place among
-    /// the parallel calls.
+    /// Whether the tool was started. Before that, a call waits for an approval, a serial queue, memory or a run
+    /// permit.
     pub began: bool,
     /// The time since the call arrived, in milliseconds.
     pub elapsed_ms: u64,

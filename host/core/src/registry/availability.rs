@@ -80,11 +80,11 @@ impl ToolEntry {
     /// Runs the check if it has no result yet and can return one without waiting.
     pub(super) fn run_immediate_check(&mut self) {
         let (Some(check), None) = (&self.availability.check, &self.derived.last_check) else { return };
-        let said = catch_unwind(AssertUnwindSafe(|| check.check_now())).unwrap_or_else(|_| {
+        let result = catch_unwind(AssertUnwindSafe(|| check.check_now())).unwrap_or_else(|_| {
             tracing::error!(tool = %self.def.name, "the availability check of a tool panicked");
             Some(Err(CHECK_PANICKED.into()))
         });
-        self.derived.last_check = said.map(CheckResult::new);
+        self.derived.last_check = result.map(CheckResult::new);
     }
 
     fn is_due(&self, now: Instant) -> bool {
@@ -97,15 +97,15 @@ impl ToolEntry {
 async fn run_check(entry: &ToolEntry, until: Instant) -> Option<CheckResult> {
     let check = entry.availability.check.as_ref()?;
     let asked = AssertUnwindSafe(async { check.check().await }).catch_unwind();
-    let said = match timeout_at(until.into(), asked).await {
-        Ok(Ok(said)) => said,
+    let result = match timeout_at(until.into(), asked).await {
+        Ok(Ok(result)) => result,
         Ok(Err(_)) => {
             tracing::error!(tool = %entry.def.name, "the availability check of a tool panicked");
             Err(CHECK_PANICKED.into())
         }
         Err(_) => Err("its availability check timed out".into()),
     };
-    Some(CheckResult::new(said))
+    Some(CheckResult::new(result))
 }
 
 /// Runs the checks of tools, a few at a time. Returns the results in the order of the tools.

@@ -84,22 +84,22 @@ impl Draft {
 
     /// Removes tools, each with the reducer of its own plugin.
     pub(super) fn remove_tools(&mut self, goes: impl Fn(&ToolEntry) -> bool) -> Vec<Arc<ToolEntry>> {
-        let gone: Vec<_> = self.catalog.tools().filter(|entry| goes(entry)).cloned().collect();
-        for entry in &gone {
+        let removed: Vec<_> = self.catalog.tools().filter(|entry| goes(entry)).cloned().collect();
+        for entry in &removed {
             self.catalog.tools.remove(entry.def.name.as_str());
             self.remove_own_reducer(entry);
         }
-        self.changed |= !gone.is_empty();
-        gone
+        self.changed |= !removed.is_empty();
+        removed
     }
 
     /// Removes the reducers of a plugin, including those for tools of others. Returns the number of removed reducers.
     pub(super) fn remove_reducers_of(&mut self, plugin: &PluginId) -> usize {
         let before = self.catalog.reducers.len();
         self.catalog.reducers.retain(|_, reducer| reducer.owner.as_ref() != Some(plugin));
-        let gone = before - self.catalog.reducers.len();
-        self.changed |= gone > 0;
-        gone
+        let removed = before - self.catalog.reducers.len();
+        self.changed |= removed > 0;
+        removed
     }
 
     fn remove_own_reducer(&mut self, tool: &ToolEntry) {

@@ -458,12 +458,12 @@ pub enum Collision {
 }
 
 impl Collision {
-    pub(crate) fn with_tool(there: &ToolEntry) -> Self {
-        Self::Tool { name: there.def.name.as_str().to_owned(), owner: there.owner() }
+    pub(crate) fn with_tool(registered: &ToolEntry) -> Self {
+        Self::Tool { name: registered.def.name.as_str().to_owned(), owner: registered.owner() }
     }
 
-    pub(crate) fn with_reducer(there: &ReducerEntry) -> Self {
-        Self::Reducer { target: there.target.clone(), owner: owner(there.owner.as_ref()) }
+    pub(crate) fn with_reducer(registered: &ReducerEntry) -> Self {
+        Self::Reducer { target: registered.target.clone(), owner: owner(registered.owner.as_ref()) }
     }
 }
 

@@ -22,7 +22,7 @@ pub(super) fn log_change(source: &str, old: Option<&[Arc<ToolEntry>]>, new: Opti
 
 /// The keywords that are not checked, in one line; `None` if all are.
 fn describe(tools: &[Arc<ToolEntry>]) -> Option<String> {
-    let (mut keywords, mut weak, mut said) = (0, 0, String::new());
+    let (mut keywords, mut weak, mut text) = (0, 0, String::new());
     for entry in tools {
         let lost: Vec<_> = entry.def.dropped_keywords().collect();
         if lost.is_empty() {
@@ -32,14 +32,14 @@ fn describe(tools: &[Arc<ToolEntry>]) -> Option<String> {
         for (schema, dropped) in lost {
             keywords += dropped.count();
             if weak <= MAX_TOOLS {
-                _ = write!(said, "; {schema} schema of `{}`: {dropped}", entry.def.name);
+                _ = write!(text, "; {schema} schema of `{}`: {dropped}", entry.def.name);
             }
         }
     }
     if weak > MAX_TOOLS {
-        _ = write!(said, "; and {} more tools", weak - MAX_TOOLS);
+        _ = write!(text, "; and {} more tools", weak - MAX_TOOLS);
     }
-    let what = format!("schemas of {weak} tools have {keywords} keywords that are not checked{said}");
+    let what = format!("schemas of {weak} tools have {keywords} keywords that are not checked{text}");
     (weak > 0).then(|| one_line(&what, MAX_LINE))
 }
 

@@ -135,13 +135,13 @@ impl Registry {
     /// # Errors
     /// No tool has one of the tags.
     pub fn enable_tagged(&self, tags: TagSelector<'_>) -> Result<Vec<Arc<str>>, UnknownNameError> {
-        let meant =
+        let tagged =
             self.update_tagged(tags, &|entry| entry.availability.disabled.is_some(), |settings, entry| {
                 settings.tool_mut(entry.def.name.as_str()).disabled = None;
                 entry.derived.hook_reason = None;
             })?;
         let now = self.snapshot();
-        Ok(meant
+        Ok(tagged
             .into_iter()
             .filter(|name| now.get(name).is_some_and(|e| e.availability.disabled.is_none()))
             .collect())
@@ -197,8 +197,8 @@ impl Registry {
                 return Err(UnknownNameError { what: "tool", name: tool.to_owned() });
             }
             let mut entry = draft.catalog.get(tool).map(|entry| ToolEntry::clone(entry));
-            let meant = |entry: &ToolEntry| entry.def.name.as_str() == tool;
-            draft.update_settings(meant, |settings| {
+            let is_named = |entry: &ToolEntry| entry.def.name.as_str() == tool;
+            draft.update_settings(is_named, |settings| {
                 let had = entry.as_ref().and_then(|entry| entry.derived.hook_reason.clone());
                 edit(settings, entry.as_mut());
                 entry.into_iter().filter(|entry| entry.derived.hook_reason != had).collect()
@@ -246,15 +246,15 @@ impl Registry {
             {
                 return Err(UnknownNameError { what: "tag", name: tag.clone() });
             }
-            let meant = catalog.tools().filter(|entry| tags.matches(entry) && which(entry));
-            let mut meant: Vec<ToolEntry> = meant.map(|entry| ToolEntry::clone(entry)).collect();
+            let matching = catalog.tools().filter(|entry| tags.matches(entry) && which(entry));
+            let mut matching: Vec<ToolEntry> = matching.map(|entry| ToolEntry::clone(entry)).collect();
             let names: BTreeSet<Arc<str>> =
-                meant.iter().map(|entry| Arc::from(entry.def.name.as_str())).collect();
+                matching.iter().map(|entry| Arc::from(entry.def.name.as_str())).collect();
             draft.update_settings(
                 |entry| names.contains(entry.def.name.as_str()),
                 |settings| {
-                    meant.iter_mut().for_each(|entry| edit(settings, entry));
-                    meant
+                    matching.iter_mut().for_each(|entry| edit(settings, entry));
+                    matching
                 },
             );
             Ok(names.into_iter().collect())

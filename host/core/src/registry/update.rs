@@ -61,14 +61,14 @@ impl From<Bundle> for PluginContents {
 }
 
 impl Registry {
-    /// Removes the plugins in `gone` and applies the updates in order, as one atomic change. All other entries stay and
+    /// Removes the plugins in `removed` and applies the updates in order, as one atomic change. All other entries stay and
     /// keep their names. `defaults` replaces what the policy says about views, if given. An update without effect keeps
     /// the snapshot.
     ///
     /// The events wait for [`Registry::flush_events`], so that the caller can release its locks first.
     pub fn update(
         &self,
-        gone: &[PluginId],
+        removed: &[PluginId],
         mut steps: Vec<PluginUpdate>,
         defaults: Option<ViewDefaults>,
     ) -> Vec<UpdateOutcome> {
@@ -77,7 +77,7 @@ impl Registry {
                 self.run_hooks(bundle);
             }
         }
-        let Ok(placed) = self.commit(|draft| Ok::<_, Infallible>(draft.update(gone, steps, defaults)));
+        let Ok(placed) = self.commit(|draft| Ok::<_, Infallible>(draft.update(removed, steps, defaults)));
         placed
     }
 }
@@ -85,14 +85,14 @@ impl Registry {
 impl Draft {
     fn update(
         &mut self,
-        gone: &[PluginId],
+        removed: &[PluginId],
         steps: Vec<PluginUpdate>,
         defaults: Option<ViewDefaults>,
     ) -> Vec<UpdateOutcome> {
         let named: BTreeSet<PluginId> =
-            gone.iter().chain(steps.iter().map(|step| &step.plugin)).cloned().collect();
+            removed.iter().chain(steps.iter().map(|step| &step.plugin)).cloned().collect();
         let mut before = self.catalog.take_plugins(&named);
-        for id in gone {
+        for id in removed {
             if let Some(old) = before.remove(id) {
                 self.changed = true;
                 self.events.extend(plugin_event(id, Some(&old), None));
@@ -176,9 +176,10 @@ impl Catalog {
     fn find_foreign_tool(&self, plugin: &PluginId) -> Option<Collision> {
         let start = format!("{plugin}{NAME_SEPARATOR}");
         let from = (Bound::Included(start.as_str()), Bound::Unbounded);
-        let mut there = self.tools.range::<str, _>(from).take_while(|(name, _)| name.starts_with(&start));
-        let (_, there) = there.find(|(_, entry)| entry.def.source.plugin() != Some(plugin))?;
-        Some(Collision::Namespace { namespace: plugin.to_string(), owner: there.owner() })
+        let mut registered =
+            self.tools.range::<str, _>(from).take_while(|(name, _)| name.starts_with(&start));
+        let (_, registered) = registered.find(|(_, entry)| entry.def.source.plugin() != Some(plugin))?;
+        Some(Collision::Namespace { namespace: plugin.to_string(), owner: registered.owner() })
     }
 
     /// Adds all contents, or nothing. If `new` is set, the namespace of that plugin must not have tools of other
@@ -187,15 +188,16 @@ impl Catalog {
         let (mut names, mut targets) = (BTreeSet::new(), BTreeSet::new());
         for entry in &part.tools {
             let name = entry.def.name.as_str();
-            if let Some(there) = self.tools.get(name).or_else(|| (!names.insert(name)).then_some(entry)) {
-                return Err(Collision::with_tool(there));
+            if let Some(registered) = self.tools.get(name).or_else(|| (!names.insert(name)).then_some(entry))
+            {
+                return Err(Collision::with_tool(registered));
             }
         }
         for reducer in &part.reducers {
             let target = reducer.target.as_str();
-            let there = self.reducers.get(target);
-            if let Some(there) = there.or_else(|| (!targets.insert(target)).then_some(reducer)) {
-                return Err(Collision::with_reducer(there));
+            let registered = self.reducers.get(target);
+            if let Some(registered) = registered.or_else(|| (!targets.insert(target)).then_some(reducer)) {
+                return Err(Collision::with_reducer(registered));
             }
         }
         if let Some(foreign) = new.and_then(|plugin| self.find_foreign_tool(plugin)) {

@@ -128,9 +128,9 @@ impl View {
         let mut own = self.local.as_deref().cloned().unwrap_or_default();
         for mut entry in tools {
             let name: Arc<str> = entry.def.name.as_str().into();
-            let there = own.tools.get(&name).map(|added| &added.entry).or_else(|| self.catalog.get(&name));
-            match (there, entry.on_collision.unwrap_or(on_collision)) {
-                (Some(there), OnCollision::Throw) => return Err(Collision::with_tool(there)),
+            let taken = own.tools.get(&name).map(|added| &added.entry).or_else(|| self.catalog.get(&name));
+            match (taken, entry.on_collision.unwrap_or(on_collision)) {
+                (Some(taken), OnCollision::Throw) => return Err(Collision::with_tool(taken)),
                 (Some(_), OnCollision::Keep) => {}
                 (None, _) | (Some(_), OnCollision::Replace) => {
                     self.catalog.settings().apply(&mut entry);
@@ -144,12 +144,12 @@ impl View {
         }
         for reducer in reducers {
             let target = reducer.target.clone();
-            let there = match own.tools.contains_key(&*target) {
+            let taken = match own.tools.contains_key(&*target) {
                 true => own.reducers.get(&target),
                 false => own.reducers.get(&target).or_else(|| self.catalog.reducer(&target)),
             };
-            match (there, on_collision) {
-                (Some(there), OnCollision::Throw) => return Err(Collision::with_reducer(there)),
+            match (taken, on_collision) {
+                (Some(taken), OnCollision::Throw) => return Err(Collision::with_reducer(taken)),
                 (Some(_), OnCollision::Keep) => {}
                 (None, _) | (Some(_), OnCollision::Replace) => {
                     own.reducers.insert(target, Arc::new(reducer));

@@ -28,7 +28,7 @@ pub trait AttachmentStore: Send + Sync + fmt::Debug {
     /// All files of a session, the oldest first.
     fn list<'a>(&'a self, session: &'a str) -> BoxFuture<'a, Vec<Attachment>>;
 
-    /// The session has ended. A store that other hosts read, too, keeps its files until they expire.
+    /// The session has ended. A store that other replicas read, too, keeps its files until they expire.
     fn remove_session(&self, session: &str);
 }
 
@@ -72,9 +72,9 @@ impl SessionFile {
 impl AttachmentList {
     /// Drops the oldest file; returns `false` if there was none.
     fn drop_oldest(&mut self) -> bool {
-        let gone = self.files.pop_front();
-        self.bytes -= gone.as_ref().map_or(0, SessionFile::weight);
-        gone.is_some()
+        let removed = self.files.pop_front();
+        self.bytes -= removed.as_ref().map_or(0, SessionFile::weight);
+        removed.is_some()
     }
 }
 

@@ -120,7 +120,7 @@ fn count(calls: &AtomicU64, most: u64) -> bool {
     calls.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
 }
 
-/// The limits of a session that all hosts count together.
+/// The limits of a session that all replicas count together.
 pub(crate) struct SharedBudget {
     calls: Option<EffectiveLimit<u64>>,
     cost: Option<EffectiveLimit<f64>>,
@@ -219,7 +219,7 @@ impl Session {
         }
     }
 
-    /// The limits that all hosts count together, and the errors of calls beyond them.
+    /// The limits that all replicas count together, and the errors of calls beyond them.
     pub(crate) fn shared_budget(&self, policy: &SessionLimits) -> Option<SharedBudget> {
         let own = &self.limits;
         let calls = stricter_limit(RefusalReason::MaxCalls, policy.max_calls, own.max_calls);

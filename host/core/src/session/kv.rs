@@ -108,7 +108,7 @@ pub fn check_key(key: &str) -> Result<(), KvError> {
 /// Stores entries. Before an operation the host checks the key with [`check_key`], the owner with [`Bucket::new`] and
 /// the granted scope.
 ///
-/// Each operation is atomic, also with respect to other hosts on the same store. Expired entries do not exist for any
+/// Each operation is atomic, also with respect to other replicas on the same store. Expired entries do not exist for any
 /// operation. An operation whose future is dropped happens completely or not at all.
 pub trait KvStore: Send + Sync + fmt::Debug {
     /// The value of a key; `None` if the key does not exist.

@@ -1,10 +1,10 @@
-//! The budget of a session on all hosts that share their state: the port to the store that counts it.
+//! The budget of a session on all replicas: the port to the store that counts it.
 
 use std::fmt;
 
 use futures_util::future::BoxFuture;
 
-/// Counts what the calls of a session spend on all hosts together. An account is the key of a session.
+/// Counts what the calls of a session spend on all replicas together. An account is the key of a session.
 pub trait Ledger: Send + Sync + fmt::Debug {
     /// Takes one call from the account, if the budget has one left.
     ///
@@ -22,7 +22,7 @@ pub trait Ledger: Send + Sync + fmt::Debug {
     fn open(&self) -> usize;
 }
 
-/// The budget of a session on all hosts together. `None` is no limit.
+/// The budget of a session on all replicas together. `None` is no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Budget {
     /// Most calls.
@@ -34,10 +34,10 @@ pub struct Budget {
 /// The reason why a budget gives no call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LedgerError {
-    /// All calls are spent, or leased to other hosts.
+    /// All calls are spent, or leased to other replicas.
     #[error("the calls of this session are spent")]
     CallsSpent,
-    /// All dollars are spent, or leased to other hosts.
+    /// All dollars are spent, or leased to other replicas.
     #[error("the dollars of this session are spent")]
     CostSpent,
     /// The account cannot be read or written. The message says why.

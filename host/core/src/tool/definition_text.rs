@@ -192,7 +192,7 @@ impl SchemaSanitizer<'_> {
         }
     }
 
-    /// Escapes invisible characters in the names of `patternProperties`. Of two equivalent patterns, the first stays.
+    /// Escapes invisible characters in the names of `patternProperties`. The first of two equivalent patterns stays.
     fn escape_patterns(&mut self, named: &mut Map<String, Value>) {
         if named.keys().all(|name| self.is_clean(name)) {
             return;

@@ -195,8 +195,8 @@ impl SourceDiff {
     /// The worst impact of all changes. A removed tool is breaking.
     #[must_use]
     pub fn impact(&self) -> Impact {
-        let gone = (!self.removed.is_empty()).then_some(Impact::Breaking);
-        self.changed.values().map(ToolDiff::impact).chain(gone).max().unwrap_or(Impact::Compatible)
+        let of_removed = (!self.removed.is_empty()).then_some(Impact::Breaking);
+        self.changed.values().map(ToolDiff::impact).chain(of_removed).max().unwrap_or(Impact::Compatible)
     }
 
     /// The changes of all tools that differ, sorted by name.

@@ -16,7 +16,7 @@ use crate::tool::content::{ErrorCode, ToolError};
 pub enum RefusalReason {
     /// The operator stopped all calls.
     Stopped,
-    /// The host has no contact with those that share its state.
+    /// The replica has no contact with the others.
     NoContact,
     /// The session has spent its calls.
     MaxCalls,
@@ -28,7 +28,7 @@ pub enum RefusalReason {
     MaxIdenticalCalls,
     /// The turn repeated the call too often.
     MaxIdenticalCallsPerTurn,
-    /// The budget that several hosts share cannot be read.
+    /// The budget that several replicas share cannot be read.
     BudgetUnavailable,
     /// The calling tool has no grant for the called one.
     Invoke,
@@ -74,7 +74,7 @@ pub enum RefusalReason {
     Invoker,
     /// The call ended before its tool was started: it was cancelled, or waited too long.
     Fault(FaultKind),
-    /// The host failed: it cannot record the call, or not run the tool.
+    /// The host failed: it cannot record the call or run the tool.
     Host,
 }
 

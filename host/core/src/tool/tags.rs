@@ -11,7 +11,7 @@
 //! | `slow` | the source sets it |
 //!
 //! Native code has no grants, so its claims count. The claims of an MCP server do not count: its tools are
-//! `destructive`. All other labels of a source are kept. Of the six derived labels, a source can set `slow` only, and
+//! `destructive`. All other labels of a source are kept. A source can set one of the six derived labels, `slow`, and
 //! native code can set all. The operator can add any label but remove none.
 
 use std::collections::BTreeSet;
@@ -95,8 +95,8 @@ impl Effects {
     }
 }
 
-/// The derived labels that a tool may have under some policy. `kind` is that of its source, and `declared` what it asks for: no
-/// policy grants more.
+/// The derived labels that a tool may have under some policy. `kind` is that of its source, and `declared` what it asks
+/// for: no policy grants more.
 pub fn possible<'a>(kind: &'a str, declared: &'a [Capability]) -> impl Iterator<Item = &'static str> + 'a {
     use CapabilityKind::{FsRead, FsWrite, Invoke, Kv, Net, Process, Secret};
     let asks = move |kinds: &[CapabilityKind]| declared.iter().any(|one| kinds.contains(&one.kind));

@@ -42,7 +42,8 @@ impl PluginArchive {
     /// Opens an archive. Blocks.
     ///
     /// # Errors
-    /// It cannot be read, has an entry that does not belong there, or its documents are not understood.
+    /// Fails if the archive cannot be read, has an entry that does not belong there, or has documents that are not
+    /// understood.
     pub fn open(path: &Path) -> Result<Self, ArchiveError> {
         let mut file = open_regular(path)?;
         let mut documents = BTreeMap::new();

@@ -87,16 +87,16 @@ impl Manifest {
                 document.schema_version
             )));
         }
-        let said = content_type.map(|text| text.split(';').next().unwrap_or(text).trim());
+        let announced = content_type.map(|text| text.split(';').next().unwrap_or(text).trim());
         // One document must not be a manifest for one reader and an index for another (CVE-2021-41190).
-        let media_type = match (document.media_type.as_deref(), said) {
-            (Some(inside), Some(said)) if inside != said => {
-                let (inside, said) = (one_line(inside, 100), one_line(said, 100));
+        let media_type = match (document.media_type.as_deref(), announced) {
+            (Some(inside), Some(announced)) if inside != announced => {
+                let (inside, announced) = (one_line(inside, 100), one_line(announced, 100));
                 return Err(refused(format!(
-                    "it says that it is `{inside}`, and the registry says `{said}`"
+                    "it says that it is `{inside}`, and the registry says `{announced}`"
                 )));
             }
-            (inside, said) => inside.or(said).unwrap_or_default(),
+            (inside, announced) => inside.or(announced).unwrap_or_default(),
         };
         match (media_type, document.layers, document.manifests) {
             (MANIFEST, Some(layers), None) => component(&layers).map(Self::Component),

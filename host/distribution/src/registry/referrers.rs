@@ -8,7 +8,7 @@
 //! | of another type | skipped |
 //! | that cannot be read, or whose manifest is not accepted | skipped, as a failure |
 //!
-//! A list that is too long is requested again with the type of signatures as its filter. What is skipped is named. A
+//! A list that is too long is requested again with the type of signatures as its filter. Skipped entries are named. A
 //! failure never counts as "not signed": see [`ManifestSignatures::require_readable`].
 
 use std::collections::BTreeSet;
@@ -58,7 +58,7 @@ impl ManifestSignatures {
     /// Returns the signatures, if there is one or everything could be read.
     ///
     /// # Errors
-    /// None was found, and something that may be one could not be read.
+    /// Fails if no signature was found, and something that may be one could not be read.
     pub fn require_readable(self) -> Result<Self, RegistryError> {
         match self.skipped.iter().find(|one| one.is_failure) {
             Some(unread) if self.found.is_empty() => Err(RegistryError::Refused(unread.text.clone())),

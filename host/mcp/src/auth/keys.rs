@@ -261,8 +261,9 @@ impl KeySet {
     }
 
     fn revoke_missing(&self, others: &Self) {
-        let gone = self.keys.iter().filter(|key| !others.keys.iter().any(|other| other.is_same_key(key)));
-        gone.for_each(|key| key.ended.cancel());
+        let withdrawn =
+            self.keys.iter().filter(|key| !others.keys.iter().any(|other| other.is_same_key(key)));
+        withdrawn.for_each(|key| key.ended.cancel());
     }
 
     fn find(&self, kid: Option<&str>, algorithm: SignatureAlgorithm) -> Option<Arc<VerificationKey>> {

@@ -118,7 +118,7 @@ impl Bridge {
     pub fn apply_to(&self, policy: &Policy, wanted: impl Fn(&McpServer) -> bool) {
         let mut running = self.servers.lock();
         let mut before = std::mem::take(&mut *running);
-        let mut gone = Vec::new();
+        let mut removed = Vec::new();
         for server in policy.mcp_servers().filter(|server| wanted(server)) {
             let name = server.name.to_string();
             match before.remove(&name) {
@@ -129,7 +129,7 @@ impl Bridge {
                     // Stopped first, so that the old supervisor does not remove the tools of the new one.
                     if let Some(old) = other {
                         old.supervisor.shut_down();
-                        gone.push(old);
+                        removed.push(old);
                     }
                     running.insert(name, self.start(server));
                 }
@@ -138,11 +138,11 @@ impl Bridge {
         drop(running);
         for old in before.into_values() {
             old.supervisor.shut_down();
-            gone.push(old);
+            removed.push(old);
         }
-        if !gone.is_empty() {
+        if !removed.is_empty() {
             // The task owns the stopped servers and ends after `END_WAIT`, which gives them time to exit.
-            drop(tokio::spawn(tokio::time::timeout(END_WAIT, wait_ended(gone))));
+            drop(tokio::spawn(tokio::time::timeout(END_WAIT, wait_ended(removed))));
         }
     }
 
@@ -307,7 +307,7 @@ async fn finish_renewals(of: &[Arc<Supervisor>]) {
 }
 
 /// Waits for stopped supervisors to end. Dropping the future kills the remaining servers.
-async fn wait_ended(gone: Vec<BridgedServer>) {
-    let all = gone.into_iter().map(|mut one| async move { while one.task.join_next().await.is_some() {} });
+async fn wait_ended(servers: Vec<BridgedServer>) {
+    let all = servers.into_iter().map(|mut one| async move { while one.task.join_next().await.is_some() {} });
     futures_util::future::join_all(all).await;
 }

@@ -366,8 +366,8 @@ impl ClientSession {
 
     /// Ends the handshake. A notification has no answer, so a refusal of it says nothing about the session.
     async fn notify_initialized(&self) -> Result<(), LinkError> {
-        let told = self.link.notify("notifications/initialized", None);
-        match tokio::time::timeout(NOTIFY_TIMEOUT, told).await {
+        let notified = self.link.notify("notifications/initialized", None);
+        match tokio::time::timeout(NOTIFY_TIMEOUT, notified).await {
             Ok(Err(error @ LinkError::Closed(_))) => Err(error),
             Ok(Err(refusal)) => {
                 let (server, refusal) =

@@ -517,8 +517,8 @@ impl HttpLink {
         // The task owns itself and ends within `NOTIFY_TIMEOUT`.
         drop(runtime.spawn(async move {
             let _place = place;
-            let told = web.notify("notifications/cancelled", Some(&cancelled));
-            drop(tokio::time::timeout(NOTIFY_TIMEOUT, told).await);
+            let notified = web.notify("notifications/cancelled", Some(&cancelled));
+            drop(tokio::time::timeout(NOTIFY_TIMEOUT, notified).await);
         }));
     }
 }

@@ -215,9 +215,9 @@ impl Inbox {
 
     /// Counts a response without a pending request.
     pub(super) fn count_unmatched_response(&self) -> Result<(), FloodError> {
-        let mut said = self.unsolicited.lock();
-        said.unmatched_responses = said.unmatched_responses.saturating_add(1);
-        if said.unmatched_responses > MAX_UNMATCHED_RESPONSES {
+        let mut counters = self.unsolicited.lock();
+        counters.unmatched_responses = counters.unmatched_responses.saturating_add(1);
+        if counters.unmatched_responses > MAX_UNMATCHED_RESPONSES {
             return Err(FloodError(format!(
                 "it sent more than {MAX_UNMATCHED_RESPONSES} responses that match no request"
             )));
@@ -251,9 +251,9 @@ impl Inbox {
         let head = text.get(..text.len().min(16 * MAX_LOG_LINE)).unwrap_or_default();
         self.log(&format!("wrote an invalid message {what}"), &String::from_utf8_lossy(head));
         self.note_line(text);
-        let mut said = self.unsolicited.lock();
-        said.invalid_messages = said.invalid_messages.saturating_add(1);
-        if said.invalid_messages > MAX_INVALID_MESSAGES {
+        let mut counters = self.unsolicited.lock();
+        counters.invalid_messages = counters.invalid_messages.saturating_add(1);
+        if counters.invalid_messages > MAX_INVALID_MESSAGES {
             return Err(FloodError(format!(
                 "it wrote more than {MAX_INVALID_MESSAGES} invalid messages {what}"
             )));
@@ -288,17 +288,18 @@ impl Inbox {
     }
 
     fn collect_progress(&self, params: Option<&RawValue>) {
-        let Some(told) = params.and_then(|p| message::parse_object::<ProgressParams<'_>>(p).ok()) else {
+        let Some(progress) = params.and_then(|p| message::parse_object::<ProgressParams<'_>>(p).ok()) else {
             return;
         };
-        let token = ResponseId::from_text(told.progress_token.get()).number();
+        let token = ResponseId::from_text(progress.progress_token.get()).number();
         let call = token.and_then(|id| self.calls.lock().get(&id).cloned());
         let Some(call) = call else { return };
-        let percent = told.total.filter(|total| *total > 0.0).map(|total| told.progress / total * 100.0);
+        let percent =
+            progress.total.filter(|total| *total > 0.0).map(|total| progress.progress / total * 100.0);
         #[expect(clippy::cast_possible_truncation, reason = "from 0 to 100, once it is clamped")]
         let percent =
             percent.filter(|percent| percent.is_finite()).map(|percent| percent.clamp(0.0, 100.0) as f32);
-        let message = told.message.unwrap_or_default().chars().take(MAX_UNREDACTED_CHARS).collect();
+        let message = progress.message.unwrap_or_default().chars().take(MAX_UNREDACTED_CHARS).collect();
         call.merge(ProgressUpdate { message, percent });
     }
 

@@ -47,8 +47,8 @@ impl ServerList {
         self.lacks_part = true;
     }
 
-    /// Keeps the tools of the list before that this one lacks, if a part of it could not be read. Both together have the
-    /// limits of one list.
+    /// If a part of this list could not be read, keeps the tools of the previous list that this one lacks. Both
+    /// together have the limits of one list.
     pub(super) fn keep_tools(&mut self, before: &[Box<RawValue>]) {
         if !self.lacks_part {
             return;

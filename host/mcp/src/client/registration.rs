@@ -138,7 +138,7 @@ impl Supervisor {
     fn is_registered(&self, bundle: &Bundle) -> bool {
         let catalog = self.context.registry.snapshot();
         let label = self.label();
-        let mut there = catalog.from_source(&label);
+        let mut registered = catalog.from_source(&label);
         let mut new: Vec<&ToolEntry> = bundle.tools.iter().collect();
         new.sort_by(|a, b| a.def.name.cmp(&b.def.name));
         let same = |old: &ToolEntry, new: &ToolEntry| {
@@ -151,7 +151,8 @@ impl Supervisor {
                 && old.traits == new.traits
                 && old.source == new.source
         };
-        new.iter().all(|new| there.next().is_some_and(|old| same(old, new))) && there.next().is_none()
+        new.iter().all(|new| registered.next().is_some_and(|old| same(old, new)))
+            && registered.next().is_none()
     }
 
     fn add_tool(self: &Arc<Self>, bundle: &mut Bundle, taken: ImportedTool) -> Result<(), String> {

@@ -245,7 +245,7 @@ impl RemoteResources {
         self.problems.splice(0..0, list::kept_problem(kept, list));
     }
 
-    /// Imports the items of a list. Of several items with one URI, the first is used.
+    /// Imports the items of a list. The first of several items with one URI is used.
     fn add(
         &mut self,
         listed: ServerList,

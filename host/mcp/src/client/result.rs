@@ -193,8 +193,8 @@ fn to_error(blocks: Vec<ReadBlock>, structured: Option<Box<RawValue>>) -> ToolEr
         }
     }
     if message.trim().is_empty() {
-        let said = structured.as_ref().map(|raw| raw.get());
-        said.unwrap_or("the tool failed without a message").clone_into(&mut message);
+        let text = structured.as_ref().map(|raw| raw.get());
+        text.unwrap_or("the tool failed without a message").clone_into(&mut message);
     }
     ToolError::new(ErrorCode::ExecutionFailed, message).with_details(ErrorDetails { structured, content })
 }

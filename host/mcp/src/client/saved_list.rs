@@ -45,8 +45,8 @@ pub(super) struct SavedServer {
 /// differently.
 fn definition_key(server: &McpServer) -> String {
     let McpServer { transport: place, protocol, .. } = server;
-    let told = format!("{place:?} {protocol:?}");
-    canonical::sha256(&json!([env!("CARGO_PKG_VERSION"), server.name.as_str(), told])).to_string()
+    let settings = format!("{place:?} {protocol:?}");
+    canonical::sha256(&json!([env!("CARGO_PKG_VERSION"), server.name.as_str(), settings])).to_string()
 }
 
 /// Encodes and redacts a list. The work grows with it. `None` if it is too long to be saved.
@@ -95,7 +95,7 @@ pub(super) async fn load(server: &McpServer, connector: &dyn ServerConnector) ->
 pub struct SavedTools {
     /// The names of all of them, as the server writes them.
     pub own_names: BTreeSet<String>,
-    /// Those that the policy imports.
+    /// The tools that the policy imports.
     pub imported: Vec<SavedTool>,
 }
 

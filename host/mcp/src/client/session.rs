@@ -125,8 +125,8 @@ impl ClientSession {
         let mut pause = LISTEN_RETRY_DELAY;
         loop {
             let begun = Instant::now();
-            let heard = self.listen_once(&mut pause).await;
-            match heard {
+            let ended = self.listen_once(&mut pause).await;
+            match ended {
                 Err(LinkError::Rpc(error)) if matches!(error.code, METHOD_NOT_FOUND | INVALID_PARAMS) => {
                     return std::future::pending().await;
                 }

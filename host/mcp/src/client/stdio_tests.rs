@@ -195,7 +195,7 @@ async fn messages_that_share_a_line_or_lack_its_end_are_read() {
     server.write_all(one.trim_end().as_bytes()).await.unwrap();
     drop(server);
     assert!(link.request(ask(1)).await.is_ok(), "the last words of a server");
-    // What has no end is named.
+    // A message without an end is named.
     let (link, inbox, mut server) = pipe_link();
     server.write_all(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"resu").await.unwrap();
     assert!(tokio::time::timeout(Duration::from_secs(60), link.request(ask(1))).await.is_err());
@@ -281,8 +281,8 @@ fn the_stderr_tail_is_bounded() {
     assert_eq!(words.to_line(), words.0[9], "only the newest line fits");
 }
 
-/// Long texts of a server: an answer, one that needs a repair, and texts that cannot be read. Without optimization, each of the
-/// last three takes half a second.
+/// Long texts of a server: an answer, one that needs a repair, and texts that cannot be read. Without optimization,
+/// each of the last three takes half a second.
 pub(in super::super) fn long_texts() -> impl Iterator<Item = String> {
     const BYTES: usize = MAX_MESSAGE_BYTES / 6;
     let start = r#"{"jsonrpc":"2.0","id":1,"result":["#;

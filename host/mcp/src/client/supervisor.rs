@@ -505,7 +505,7 @@ impl Supervisor {
     /// Serves a session until it ends; returns the reason. Reads the lists again when they change.
     async fn monitor(self: &Arc<Self>, session: &Arc<ClientSession>) -> PolicyRefusal {
         let mut hears = pin!(session.read_server_events());
-        let mut heard = false;
+        let mut has_change = false;
         let mut pause = REFRESH_DELAY;
         let mut last = tokio::time::Instant::now();
         // When to read the lists again. Several changes before that count as one.
@@ -528,7 +528,7 @@ impl Supervisor {
                     }
                     last = tokio::time::Instant::now();
                 }
-                () = &mut hears, if !heard => heard = true,
+                () = &mut hears, if !has_change => has_change = true,
                 () = wait, if due.is_some() && reading.is_terminated() => {
                     due = None;
                     reading.set(self.read_lists(session, true).fuse());

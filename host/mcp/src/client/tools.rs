@@ -75,10 +75,10 @@ struct RawExecution<'a> {
 
 impl RawExecution<'_> {
     /// Whether the tool can only be called as a task.
-    fn is_task_only(said: Option<&RawValue>) -> bool {
-        let said = said.filter(|raw| bounded::check_size(raw, MAX_ANNOTATION_BYTES).is_ok());
-        let said: Option<RawExecution<'_>> = said.and_then(|raw| message::parse_object(raw).ok());
-        said.and_then(|said| said.task_support).as_deref() == Some("required")
+    fn is_task_only(execution: Option<&RawValue>) -> bool {
+        let execution = execution.filter(|raw| bounded::check_size(raw, MAX_ANNOTATION_BYTES).is_ok());
+        let execution: Option<RawExecution<'_>> = execution.and_then(|raw| message::parse_object(raw).ok());
+        execution.and_then(|execution| execution.task_support).as_deref() == Some("required")
     }
 }
 
@@ -224,12 +224,12 @@ fn annotation<'a>(of: Option<&'a Value>, key: &str) -> Option<&'a Value> {
 
 /// Converts the hints of MCP. They are claims of the server, like those of a plugin's author.
 fn traits_from_annotations(annotations: Option<&Value>) -> ToolTraits {
-    let said = |key: &str, value: bool| annotation(annotations, key) == Some(&Value::Bool(value));
+    let has_hint = |key: &str, value: bool| annotation(annotations, key) == Some(&Value::Bool(value));
     ToolTraits {
-        read_only: said("readOnlyHint", true),
-        additive: said("destructiveHint", false),
-        idempotent: said("idempotentHint", true),
-        closed_world: said("openWorldHint", false),
+        read_only: has_hint("readOnlyHint", true),
+        additive: has_hint("destructiveHint", false),
+        idempotent: has_hint("idempotentHint", true),
+        closed_world: has_hint("openWorldHint", false),
         untrusted_output: true,
         ..ToolTraits::default()
     }

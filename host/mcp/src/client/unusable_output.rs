@@ -129,7 +129,7 @@ impl OutputNotes {
         }
     }
 
-    /// What was repaired in the answer since this was asked last.
+    /// The repairs of the answer since this was asked last.
     pub(super) fn take_repair(&self) -> Option<Repair> {
         self.0.lock().repair.take()
     }

@@ -300,9 +300,9 @@ impl StreamState {
         transient: bool,
         last: bool,
     ) -> bool {
-        let nobody =
+        let has_no_reader =
             self.readers.is_empty() && self.budget.is_none() && !matches!(owner, StreamOwner::Session);
-        if self.ended_at.is_some() || nobody {
+        if self.ended_at.is_some() || has_no_reader {
             return true;
         }
         if !last && !self.readers.is_empty() && self.unread.len() >= MAX_BUFFERED_EVENTS {

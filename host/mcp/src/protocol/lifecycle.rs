@@ -108,7 +108,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// The request names an unsupported version, or lacks required metadata.
-    pub(crate) fn admit(
+    pub(crate) fn request_terms(
         &mut self,
         method: &str,
         meta: &RequestMetaObject,
@@ -185,24 +185,24 @@ mod tests {
     fn the_first_request_decides_the_era() {
         let none = RequestMetaObject::default();
         let mut lifecycle = Lifecycle::default();
-        assert!(lifecycle.admit("ping", &none).unwrap().has_session);
-        assert_eq!(lifecycle.admit("tools/list", &none).unwrap_err().code, ErrorCode::INVALID_PARAMS);
-        let unknown = lifecycle.admit("tools/list", &meta("1999-01-01")).unwrap_err();
+        assert!(lifecycle.request_terms("ping", &none).unwrap().has_session);
+        assert_eq!(lifecycle.request_terms("tools/list", &none).unwrap_err().code, ErrorCode::INVALID_PARAMS);
+        let unknown = lifecycle.request_terms("tools/list", &meta("1999-01-01")).unwrap_err();
         assert_eq!(unknown.code, ErrorCode::UNSUPPORTED_PROTOCOL_VERSION);
         assert_eq!(unknown.data.unwrap()["requested"], "1999-01-01");
-        let long = lifecycle.admit("tools/list", &meta(&"9".repeat(900_000))).unwrap_err();
+        let long = lifecycle.request_terms("tools/list", &meta(&"9".repeat(900_000))).unwrap_err();
         assert!(serde_json::to_string(&long).unwrap().len() < 2 * MAX_SHOWN_NAME + 200);
-        let found = lifecycle.admit("server/discover", &meta("2026-07-28")).unwrap();
+        let found = lifecycle.request_terms("server/discover", &meta("2026-07-28")).unwrap();
         assert!(!found.has_session && matches!(lifecycle, Lifecycle::Undecided));
         let mut other = lifecycle.clone();
-        assert!(!lifecycle.admit("tools/list", &meta("2026-07-28")).unwrap().has_session);
+        assert!(!lifecycle.request_terms("tools/list", &meta("2026-07-28")).unwrap().has_session);
         assert!(matches!(lifecycle, Lifecycle::PerRequest));
-        assert!(!lifecycle.admit("ping", &meta("2026-07-28")).unwrap().has_session);
-        assert!(lifecycle.admit("tools/list", &none).is_err(), "each request needs its own metadata");
+        assert!(!lifecycle.request_terms("ping", &meta("2026-07-28")).unwrap().has_session);
+        assert!(lifecycle.request_terms("tools/list", &none).is_err(), "each request needs its own metadata");
 
         assert_eq!(handshake(&mut other, "2025-06-18"), "2025-06-18");
-        assert!(other.admit("tools/list", &none).unwrap().has_session);
-        let modern = other.admit("tools/list", &meta("2026-07-28")).unwrap();
+        assert!(other.request_terms("tools/list", &none).unwrap().has_session);
+        let modern = other.request_terms("tools/list", &meta("2026-07-28")).unwrap();
         assert_eq!((Era::from_version(modern.version.as_ref()), modern.has_session), (Era::Modern, false));
     }
 
@@ -219,7 +219,8 @@ mod tests {
         let protocol_version = serde_json::from_value("2025-06-18".into()).unwrap();
         let client_info = Some(serde_json::json!({"name": "inspector", "version": "1.2"}));
         lifecycle.initialize(HandshakeParams { protocol_version, capabilities: None, client_info });
-        let name = |lifecycle: &mut Lifecycle, meta| lifecycle.admit("tools/list", &meta).unwrap().client;
+        let name =
+            |lifecycle: &mut Lifecycle, meta| lifecycle.request_terms("tools/list", &meta).unwrap().client;
         assert_eq!(name(&mut lifecycle, RequestMetaObject::default()).as_deref(), Some("inspector 1.2"));
         for (info, expect) in [
             (serde_json::json!({"name": "desk"}), Some("desk")),

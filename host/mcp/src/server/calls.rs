@@ -284,7 +284,7 @@ impl InFlightCall {
         // `supervise_task` or this future owns the call.
         let mut running = tokio::spawn(self.run());
         // Dropping this future cancels the call.
-        let gone = cancel.clone().drop_guard();
+        let cancel_guard = cancel.clone().drop_guard();
         if !at_once {
             tokio::select! {
                 biased;
@@ -305,7 +305,7 @@ impl InFlightCall {
             return running.await.unwrap_or_else(|_| Err(panic_error()));
         };
         let created = task.summary();
-        gone.disarm();
+        cancel_guard.disarm();
         // Ends when the task expires or the client disconnects.
         tokio::spawn(supervise_task(Arc::clone(&client), Arc::clone(&task), era, running));
         // Before the client knows the task, so that its next request finds it on any server.

@@ -335,10 +335,10 @@ async fn announce_changes<F: Future<Output = bool>>(
 ) {
     // Subscribed before the first comparison, so that no change is missed.
     let (mut changes, mut stale) = (server.subscribe_changes(), seen.stale.subscribe());
-    let mut told = AnnouncedLists::new(knowledge);
+    let mut announced = AnnouncedLists::new(knowledge);
     loop {
         let view = server.view();
-        let mut all = told.take_changes(server, &view, seen);
+        let mut all = announced.take_changes(server, &view, seen);
         all.extend(watched.take_changes(&view));
         drop(view);
         for change in all {

@@ -385,8 +385,8 @@ impl Dialog for ClientDialog {
         let logger = logger.map(str::to_owned);
         Box::pin(async move {
             // The levels are declared in order of severity.
-            let heard = self.log_level.is_some_and(|least| level as u8 >= least as u8);
-            if !heard || data.to_string().len() > MAX_LOG_BYTES {
+            let is_logged = self.log_level.is_some_and(|least| level as u8 >= least as u8);
+            if !is_logged || data.to_string().len() > MAX_LOG_BYTES {
                 return;
             }
             {

@@ -38,7 +38,7 @@ use crate::server::calls::ClientContext;
 use crate::server::changes::{self, ChangeBaseline, ResourceSubscriptions, ServedList};
 use crate::server::client_dialog::RetryInput;
 use crate::server::outbox::OutboxPermit;
-use crate::server::request::{AdmittedRequest, EncodedResult, RequestContext, RequestOrigin};
+use crate::server::request::{EncodedResult, RequestContext, RequestInContext, RequestOrigin};
 use crate::server::{Options, Server};
 use crate::server::{convert, outputs, prompts_and_resources, session_attachments};
 
@@ -101,15 +101,15 @@ impl McpConnection {
     }
 
     /// Creates the context of a request, which `cancel` ends. Must be called in the order of arrival.
-    pub(crate) fn admit(
+    pub(crate) fn add_context(
         &self,
         mut request: ClientRequest,
         origin: RequestOrigin,
         cancel: CancellationToken,
-    ) -> AdmittedRequest {
+    ) -> RequestInContext {
         let terms = match request.is_handshake() {
             true => request.params().map(|params| self.lifecycle.lock().initialize(params)),
-            false => self.lifecycle.lock().admit(&request.method, &request.meta),
+            false => self.lifecycle.lock().request_terms(&request.method, &request.meta),
         };
         let (terms, refused) = match terms {
             Ok(terms) => (terms, None),
@@ -127,12 +127,12 @@ impl McpConnection {
             outbound: self.outbound.clone(),
             origin,
         };
-        AdmittedRequest { request: refused.map_or(Ok(request), Err), context }
+        RequestInContext { request: refused.map_or(Ok(request), Err), context }
     }
 
     /// Answers a request. A panic is answered with an error, since the client would wait forever otherwise.
-    pub(crate) async fn answer(self: Arc<Self>, admitted: AdmittedRequest) -> EncodedResponse {
-        let AdmittedRequest { request, context } = admitted;
+    pub(crate) async fn answer(self: Arc<Self>, request: RequestInContext) -> EncodedResponse {
+        let RequestInContext { request, context } = request;
         let (id, outbox, era) = (context.id.clone(), Arc::clone(&context.origin.outbox), context.era);
         let outcome = match request {
             Ok(request) => catch_panic(Box::pin(self.handle(request, context))).await,

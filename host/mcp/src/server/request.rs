@@ -63,7 +63,7 @@ impl RequestContext {
     /// The idempotency key of the request, in its `_meta`.
     ///
     /// # Errors
-    /// It is no string.
+    /// Fails if the key is not a string.
     pub(crate) fn idempotency_key(&self) -> Result<Option<Arc<str>>, ErrorData> {
         let Some(key) = self.meta.0.0.get(IDEMPOTENCY_KEY) else { return Ok(None) };
         let invalid = || ErrorData::invalid_params(format!("`{IDEMPOTENCY_KEY}` must be a string"), None);
@@ -143,7 +143,7 @@ struct ResultMeta {
 }
 
 /// A request with its context, or the error if its version or metadata is invalid.
-pub(crate) struct AdmittedRequest {
+pub(crate) struct RequestInContext {
     pub(crate) request: Result<ClientRequest, ErrorData>,
     pub(crate) context: RequestContext,
 }

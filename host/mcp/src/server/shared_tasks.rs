@@ -1,4 +1,4 @@
-//! Tasks on a server that shares its state: the others see those of this server, and this one answers for theirs.
+//! Tasks on a replica that shares its state: the others see those of this replica, and this one answers for theirs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// The pause before a state that was not written is written again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// A task of this server that the others see.
+/// A task of this replica that the others see.
 pub(crate) struct SharedCallTask {
     store: Arc<dyn TaskStore>,
     task: Arc<CallTask>,
@@ -27,7 +27,7 @@ pub(crate) struct SharedCallTask {
 
 impl SharedCallTask {
     /// Shares a task. `None` on a server of its own, and for a session that belongs to its server. If the first write
-    /// fails, other servers know the task a little later.
+    /// fails, other replicas know the task a little later.
     pub(crate) async fn share(client: &ClientContext, task: &Arc<CallTask>) -> Option<Self> {
         let store = Arc::clone(client.server.shared_tasks(&client.owner)?);
         task.hold_end();
@@ -73,7 +73,7 @@ impl Server {
         self.pipeline.shared_state_of(&owner.session).map(|(shared, _)| &shared.tasks)
     }
 
-    /// Passes the messages of other servers to the tasks of this one, forever.
+    /// Passes the messages of other replicas to the tasks of this one, forever.
     pub(crate) async fn receive_task_messages(&self) {
         let Some(shared) = self.pipeline.shared_state() else { return std::future::pending().await };
         loop {
@@ -113,7 +113,7 @@ impl Server {
         if found.has_ended || found.host_is_alive {
             return Ok((store, found));
         }
-        // What a client has seen holds, also if that server was frozen and wakes up.
+        // A state that a client has seen stays, also if that replica was frozen and wakes up.
         let ended = store.end(&found, failed_state(&found)?).await;
         ended.map_err(|error| unavailable(&error))?;
         let found = find().await?.ok_or_else(unknown_task)?;
@@ -185,8 +185,8 @@ mod tests {
         assert!(failed["error"]["message"].as_str().unwrap().contains("check whether"));
     }
 
-    /// Another server took the one of the task for dead, and told the client that it failed. Then that one woke up and completed
-    /// it.
+    /// Another server took the one of the task for dead, and told the client that it failed. Then that one woke up and
+    /// completed it.
     #[tokio::test]
     async fn a_task_that_failed_for_its_client_stays_failed_when_its_server_wakes_up() {
         let own = MemoryTaskStore::new("a");

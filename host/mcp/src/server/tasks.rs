@@ -100,7 +100,7 @@ struct TaskState {
     updated: SystemTime,
     bytes: usize,
     requests: u32,
-    /// Whether the end is not shown yet: the other servers do not know it, and it may be another one for them.
+    /// Whether the end is not shown yet: the other replicas do not know it, and it may be another one for them.
     holds_end: bool,
 }
 
@@ -161,7 +161,7 @@ impl CallTask {
         self.changes.subscribe()
     }
 
-    /// The state of the task for other servers.
+    /// The state of the task for other replicas.
     pub(crate) fn to_record(&self) -> TaskRecord {
         let view = Self::view_of(&self.state.lock(), |inner| self.head(inner, inner.stage.status()), true);
         TaskRecord {
@@ -320,18 +320,18 @@ impl CallTask {
         self.state.lock().bytes as u64
     }
 
-    /// Holds the end back until the other servers know it.
+    /// Holds the end back until the other replicas know it.
     pub(crate) fn hold_end(&self) {
         self.state.lock().holds_end = true;
     }
 
-    /// Shows the end, which the other servers know.
+    /// Shows the end, which the other replicas know.
     pub(crate) fn show_end(&self) {
         self.state.lock().holds_end = false;
         self.changes.send_replace(());
     }
 
-    /// Replaces an end that was held back by the one that the other servers have seen.
+    /// Replaces an end that was held back by the one that the other replicas have seen.
     pub(crate) fn end_as_seen(&self, error: ErrorData) {
         self.cancel.cancel();
         let mut inner = self.state.lock();

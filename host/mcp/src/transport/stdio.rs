@@ -221,8 +221,9 @@ where
         }
     }
 
-    /// What the end of the input says, which came this long behind the last byte. A file or an `echo` that ends right behind its last message waits for the responses.
-    /// Any other client has left: some (the Python SDK up to 1.30) fail if anything more is written.
+    /// What the end of the input says, which came this long behind the last byte. A file or an `echo` that ends right
+    /// behind its last message waits for the responses. Any other client has left: some (the Python SDK up to 1.30)
+    /// fail if anything more is written.
     fn client_end(&self, behind: Duration) -> ClientEnd {
         let is_batch = !self.has_conversed && behind <= BATCH_END_DELAY;
         if self.is_file || is_batch { ClientEnd::AwaitsResponses } else { ClientEnd::Left }
@@ -258,12 +259,12 @@ where
         }
         let outbox = Arc::clone(&self.outbox);
         let origin = RequestOrigin { outbox, validity: None, traceparent: None, client: None };
-        let admitted = self.connection.admit(request, origin, cancel);
+        let request = self.connection.add_context(request, origin, cancel);
         let (connection, open, pipe) =
             (Arc::clone(&self.connection), Arc::clone(&self.open), Arc::clone(&self.pipe));
         while self.tasks.try_join_next().is_some() {}
         self.tasks.spawn(async move {
-            let reply = connection.answer(admitted).await;
+            let reply = connection.answer(request).await;
             if open.is_open(&id) {
                 pipe.write(reply.line).await;
             }
@@ -325,9 +326,9 @@ fn error_line(error: &ErrorData, id: Option<&RequestId>) -> Bytes {
 /// What the end of the input says about the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ClientEnd {
-    /// It still reads the responses to its requests.
+    /// The client still reads the responses to its requests.
     AwaitsResponses,
-    /// It reads nothing more.
+    /// The client reads nothing more.
     Left,
 }
 

@@ -59,9 +59,9 @@ fn encode_part(name: &str, value: &Value, encoding: &PropertyEncoding) -> Result
     let mut head = format!("Content-Disposition: form-data; name=\"{}\"", quoted(name));
     let (media, content) = match value.get("base64") {
         Some(content) => {
-            let said = |key: &str| value.get(key).and_then(Value::as_str);
-            head += &format!("; filename=\"{}\"", quoted(said("filename").unwrap_or("file")));
-            let media = said("mime_type").and_then(as_header_text).or_else(|| encoding.media.clone());
+            let member = |key: &str| value.get(key).and_then(Value::as_str);
+            head += &format!("; filename=\"{}\"", quoted(member("filename").unwrap_or("file")));
+            let media = member("mime_type").and_then(as_header_text).or_else(|| encoding.media.clone());
             let media = media.unwrap_or_else(|| "application/octet-stream".to_owned());
             (Some(media), decode_base64(content).map_err(|why| format!("`{name}`: {why}"))?)
         }

@@ -15,10 +15,10 @@ use crate::scalar::{member_flag, scalar_text};
 /// The read-only properties of one object.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ReadOnlyNames {
-    /// They are no arguments.
+    /// Properties that are no arguments.
     pub(super) hidden: BTreeSet<String>,
-    /// They may be arguments and are not required: one of several alternatives declares them as read-only, or 3.0 ignores
-    /// the declaration because it stands beside a reference.
+    /// Properties that may be arguments and are not required: one of several alternatives declares them as read-only,
+    /// or 3.0 ignores the declaration because it stands beside a reference.
     pub(super) optional: BTreeSet<String>,
 }
 
@@ -54,7 +54,7 @@ impl ReadOnlyNames {
         }
     }
 
-    /// Those names that a schema mentions and does not declare itself.
+    /// The names that a schema mentions and does not declare itself.
     pub(super) fn for_target(&self, facts: &ObjectFacts) -> Self {
         let keep = |names: &BTreeSet<String>, own: &BTreeSet<String>| {
             names
@@ -153,7 +153,7 @@ impl<'a> FactReader<'a> {
 enum Declaration {
     None,
     ReadOnly,
-    /// It stands beside a reference of 3.0, which ignores it, although its author meant it.
+    /// The declaration stands beside a reference of 3.0, which ignores it, although its author meant it.
     BesideReference,
 }
 

@@ -36,7 +36,7 @@ pub struct PathRule {
     folder: PathBuf,
     /// All must match. A pattern that matches everything below the folder is omitted.
     patterns: BTreeSet<Glob>,
-    /// None may match. Each ends in `**` and can match something below the folder.
+    /// Exclusions. Each ends in `**` and can match something below the folder.
     except: BTreeSet<Glob>,
 }
 

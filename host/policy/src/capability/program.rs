@@ -41,7 +41,7 @@ pub(crate) const MAX_PROCESSES: u64 = 4 << 20;
 /// Checks the key `processes` of a section.
 ///
 /// # Errors
-/// It is zero, or above 2²², the most that a Linux kernel supports.
+/// Fails if the number is zero, or above 2²², the most that a Linux kernel supports.
 pub fn check_processes(written: Option<u64>) -> Result<u64, String> {
     match written.unwrap_or(DEFAULT_PROCESSES) {
         most @ 1..=MAX_PROCESSES => Ok(most),

@@ -77,7 +77,7 @@ limit_table! {
     /// Time for which the tool is then suspended; doubles each time, up to 64 times this value.
     breaker_pause: Duration as Time = Duration::from_secs(5), 0..=DAY, "`suspended`", Reloadable;
 
-    /// Size of the [saved output](results.md#what-is-kept) of all sessions. Without a state directory it is kept in
+    /// Size of the [saved output](results.md#what-is-saved) of all sessions. Without a state directory it is kept in
     /// memory.
     ///
     /// Sixteen of the largest results.

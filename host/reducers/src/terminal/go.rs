@@ -92,7 +92,7 @@ struct GoTestEvent<'a> {
 fn from_json(text: &str) -> Option<String> {
     let mut lines = text.lines().filter(|line| line.starts_with('{'));
     lines.next()?;
-    let mut said = String::new();
+    let mut other_lines = String::new();
     let mut packages: BTreeMap<Cow<'_, str>, String> = BTreeMap::new();
     let mut events = 0;
     for line in text.lines() {
@@ -104,13 +104,13 @@ fn from_json(text: &str) -> Option<String> {
                 }
             }
             Err(_) => {
-                said.push_str(line);
-                said.push('\n');
+                other_lines.push_str(line);
+                other_lines.push('\n');
             }
         }
     }
     (events > 0).then(|| {
-        packages.into_values().fold(said, |mut all, package| {
+        packages.into_values().fold(other_lines, |mut all, package| {
             all.push_str(&package);
             if !all.ends_with('\n') {
                 all.push('\n');

@@ -303,7 +303,7 @@ impl HostBuilder {
         self
     }
 
-    /// Shares budgets, serial queues and revocations with other hosts.
+    /// Shares budgets, serial queues and revocations with other replicas.
     #[must_use]
     pub fn shared_state(mut self, shared: SharedState) -> Self {
         self.shared = Some(shared);

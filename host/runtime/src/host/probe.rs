@@ -40,7 +40,7 @@ impl Host {
     /// less than a millisecond.
     ///
     /// # Errors
-    /// What the process lacks, with the limit that probably causes it.
+    /// Names what the process lacks, and the limit that probably causes it.
     pub async fn probe(&self) -> Result<(), String> {
         self.run_probe().await.map_err(|problem| match probable_cause() {
             Some(cause) => format!("{problem}; {cause}"),

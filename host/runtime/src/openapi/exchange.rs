@@ -42,8 +42,8 @@ impl ServiceExchange {
         ctx: &Arc<CallContext>,
         deadline: Instant,
     ) -> Result<ServiceResponse, NetError> {
-        let gone = |_| NetError::Transport("the host is shutting down".to_owned());
-        let _permit = self.call_permits.acquire().await.map_err(gone)?;
+        let shutting_down = |_| NetError::Transport("the host is shutting down".to_owned());
+        let _permit = self.call_permits.acquire().await.map_err(shutting_down)?;
         let limits = Arc::clone(self.limits(&ctx.tool));
         let most = limits.http_bytes;
         let plugin = self.section.name.clone();

@@ -127,8 +127,8 @@ pub(super) fn import_options(section: &OpenApiService) -> ImportOptions {
 /// The tools that the policy has a section for, and that do not exist.
 ///
 /// # Errors
-/// Such a section is stricter than the service. Most likely the name is misspelt, and the tool that it means must not run
-/// without the section.
+/// Fails if such a section is stricter than the service. Most likely the name is misspelt, and the tool that the
+/// section means must not run without it.
 fn unknown_tools(section: &OpenApiService, imported: &Import) -> Result<Vec<ToolName>, String> {
     let unknown = absent_tools(section, imported);
     let is_stricter = |name: &&ToolName| section.tools.get(*name).is_some_and(|own| own.is_stricter());

@@ -58,8 +58,8 @@ impl AvailabilityCheck for ToolCheck {
                 Ok(Ok(())) => Ok(()),
                 Ok(Err(reason)) => Err(format!("its plugin says: {}", one_line(&reason, MAX_REASON)).into()),
                 Err(fault) => {
-                    let said = one_line(&fault.to_string(), MAX_REASON);
-                    let text = format!("its plugin failed in the availability check: {said}");
+                    let reason = one_line(&fault.to_string(), MAX_REASON);
+                    let text = format!("its plugin failed in the availability check: {reason}");
                     Err(PolicyRefusal { text, hint: fault.hint() })
                 }
             }

@@ -208,18 +208,18 @@ impl Directory {
     /// Keeps files that are gone but may just be replaced. Returns whether there are any.
     fn retain_changing(
         &mut self,
-        gone: impl Iterator<Item = (Option<usize>, PluginFile)>,
+        removed: impl Iterator<Item = (Option<usize>, PluginFile)>,
         order: &mut Vec<(Option<usize>, PluginFile)>,
         mode: ScanMode,
         now: Instant,
     ) -> bool {
-        let mut gone = gone.filter(|(_, file)| file.record.is_some()).peekable();
-        if gone.peek().is_none() || !self.location.changes_slowly() {
+        let mut removed = removed.filter(|(_, file)| file.record.is_some()).peekable();
+        if removed.peek().is_none() || !self.location.changes_slowly() {
             return false;
         }
         let listed: BTreeSet<Arc<Path>> = order.iter().filter_map(|(_, file)| file.path.clone()).collect();
         let mut waiting = false;
-        for (at, file) in gone {
+        for (at, file) in removed {
             let Some(path) = file.path.as_ref().filter(|path| !listed.contains(*path)) else { continue };
             let stays = match mode {
                 ScanMode::Settled(time) => !has_settled(&mut self.changing, path, None, time, now),

@@ -59,8 +59,8 @@ impl IsolatedEntry {
         let state =
             GuestState::new(WasiAccess::Isolated, limits, capabilities).map_err(|e| failed(e.to_string()))?;
         let entry = GuestEntry { engine: code.engine(), plugin: id, limits, cancel: &cancel };
-        let (said, _) = entry.run(state, async |store| ask(&code, store).await).await;
-        let answer = said.map_err(as_fault).and_then(read);
+        let (returned, _) = entry.run(state, async |store| ask(&code, store).await).await;
+        let answer = returned.map_err(as_fault).and_then(read);
         permit.record(answer.as_ref().err().map(|fault| fault.kind));
         answer
     }

@@ -199,12 +199,12 @@ impl PlainComponent {
         if lost > 0 {
             return Err(ProgramOutputTooLong.into());
         }
-        let said = state.stdio_sinks().map(|[_, (_, stderr)]| stderr.read().0).unwrap_or_default();
-        if !template.is_success(status) || template.failure_line(&said).is_some() {
+        let written = state.stdio_sinks().map(|[_, (_, stderr)]| stderr.read().0).unwrap_or_default();
+        if !template.is_success(status) || template.failure_line(&written).is_some() {
             let words =
                 state.stdio_sinks().map(|[_, (_, stderr)]| stderr.tail(MAX_STDERR_CHARS)).unwrap_or_default();
             let words = if words.trim().is_empty() { "it wrote nothing to stderr" } else { words.trim() };
-            let message = match template.failure_line(&said) {
+            let message = match template.failure_line(&written) {
                 Some(line) if template.is_success(status) => {
                     let line = one_line(line, MAX_STDERR_CHARS);
                     format!("the program ended with exit status {status} and wrote to stderr: {line}")

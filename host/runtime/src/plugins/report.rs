@@ -26,13 +26,13 @@ pub struct LoadReport {
 
 impl LoadReport {
     /// Merges the reports of two consecutive passes.
-    pub(crate) fn merge(mut self, later: Self) -> Self {
-        self.changes.extend(later.changes);
+    pub(crate) fn merge(mut self, other: Self) -> Self {
+        self.changes.extend(other.changes);
         self.changes.sort_by(|one, other| one.sort_key().cmp(&other.sort_key()));
-        self.warnings.extend(later.warnings);
+        self.warnings.extend(other.warnings);
         self.warnings.sort_by(|one, other| one.plugin.cmp(&other.plugin));
-        self.restart.extend(later.restart);
-        Self { loaded: later.loaded, problems: later.problems, ..self }
+        self.restart.extend(other.restart);
+        Self { loaded: other.loaded, problems: other.problems, ..self }
     }
 }
 

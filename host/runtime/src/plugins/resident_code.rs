@@ -87,18 +87,18 @@ impl ResidentCode {
     /// Removes the least recently used code until the rest is within the budget. Ties are broken by the time of
     /// mapping.
     fn evict(&self, slots: &mut Vec<Weak<CodeSlot>>, except: &Arc<CodeSlot>) -> Vec<Arc<Code>> {
-        let mut gone = Vec::new();
+        let mut evicted = Vec::new();
         while self.bytes.load(Ordering::Relaxed) > self.budget {
             let others = slots.iter().filter_map(Weak::upgrade).filter(|slot| !Arc::ptr_eq(slot, except));
             let oldest = others
                 .filter(|slot| slot.is_evictable())
                 .min_by_key(|slot| slot.last_used.load(Ordering::Relaxed));
             let Some(oldest) = oldest else { break };
-            gone.extend(oldest.replace(None));
+            evicted.extend(oldest.replace(None));
             slots.retain(|slot| !std::ptr::eq(slot.as_ptr(), Arc::as_ptr(&oldest)));
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
-        gone
+        evicted
     }
 }
 
@@ -137,10 +137,10 @@ impl CodeSlot {
             }
             slots.push(Arc::downgrade(self));
         }
-        let gone = self.owner.evict(&mut slots, self);
+        let evicted = self.owner.evict(&mut slots, self);
         drop(slots);
         // Dropped without the lock: unmapping takes time.
-        drop((before, gone));
+        drop((before, evicted));
     }
 
     fn replace(&self, code: Option<Arc<Code>>) -> Option<Arc<Code>> {

@@ -1,4 +1,4 @@
-//! This machine, as the checks of a policy ask about it. What a run would refuse is decided by the functions of the run.
+//! This machine, as the checks of a policy ask about it. The functions of a run decide what the run would refuse.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;

@@ -124,7 +124,7 @@ pub struct Agreement<'a> {
     pub digest: &'a str,
     /// The version that the plugin claims.
     pub version: Option<&'a str>,
-    /// What the plugin is granted.
+    /// The grants of the plugin.
     pub granted: Authority,
     /// Who agrees.
     pub by: &'a str,

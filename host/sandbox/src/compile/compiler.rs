@@ -105,7 +105,7 @@ impl Compiler {
     /// Compiles a component that passed [`check`]. The cache keeps the functions of the base.
     ///
     /// # Errors
-    /// It is invalid, or it takes too much time or memory.
+    /// Fails if the component is invalid, or takes too much time or memory.
     pub async fn compile(
         &self,
         engine: &Engine,
@@ -254,7 +254,7 @@ fn sweep_code(temporary: &Path, age: Duration) {
 enum Mount {
     /// Code can be mapped from it.
     Executable,
-    /// It is mounted with `noexec`.
+    /// The folder is mounted with `noexec`.
     NoExec,
 }
 

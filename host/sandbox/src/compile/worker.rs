@@ -114,9 +114,9 @@ pub(crate) async fn compile_in_worker(
 /// Starts a worker only to find out its sandbox.
 pub async fn confinement(program: &Path) -> Result<Confinement, CompileError> {
     let engine = EngineKind { metering: Metering::Fuel, async_support: AsyncSupport::Off };
-    let said = tokio::time::timeout(MAX_START, exchange(program, (Vec::new(), engine), MAX_START)).await;
-    let (said, _) = said.map_err(|_| worker_error("did not answer"))??;
-    Ok(said.sandbox)
+    let reply = tokio::time::timeout(MAX_START, exchange(program, (Vec::new(), engine), MAX_START)).await;
+    let (reply, _) = reply.map_err(|_| worker_error("did not answer"))??;
+    Ok(reply.sandbox)
 }
 
 fn worker_error(what: &str) -> CompileError {
@@ -158,14 +158,14 @@ async fn exchange(
     let mut stderr_text = Vec::new();
     let mut stderr = stderr.take(MAX_LINE);
     // A worker that ends early does not read its whole input. Its response has the reason.
-    let (_, said, _) = tokio::join!(tell, read(stdout), stderr.read_to_end(&mut stderr_text));
+    let (_, reply, _) = tokio::join!(tell, read(stdout), stderr.read_to_end(&mut stderr_text));
     drop(stdin);
     // The worker has closed its pipes. Waiting reaps the process.
     let status = child.wait().await.map_or_else(|e| e.to_string(), |status| status.to_string());
-    said.map_err(|_| {
-        let said = one_line(&String::from_utf8_lossy(&stderr_text), 300);
+    reply.map_err(|_| {
+        let reply = one_line(&String::from_utf8_lossy(&stderr_text), 300);
         let memory = MAX_MEMORY >> 30;
-        worker_error(&format!("ended without an answer ({status}; it may use {memory} GiB): {said}"))
+        worker_error(&format!("ended without an answer ({status}; it may use {memory} GiB): {reply}"))
     })
 }
 
@@ -173,10 +173,10 @@ async fn read(stdout: impl AsyncRead + Unpin) -> std::io::Result<(WorkerResponse
     let mut stdout = tokio::io::BufReader::new(stdout);
     let mut line = Vec::new();
     (&mut stdout).take(MAX_LINE).read_until(b'\n', &mut line).await?;
-    let said = serde_json::from_slice(&line)?;
+    let reply = serde_json::from_slice(&line)?;
     let mut code = Vec::new();
     stdout.take(MAX_CODE).read_to_end(&mut code).await?;
-    Ok((said, code))
+    Ok((reply, code))
 }
 
 /// Runs a compile worker on stdin and stdout.

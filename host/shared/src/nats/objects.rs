@@ -9,7 +9,7 @@ use super::records::ReadError;
 
 /// How long the transfer of one object may take.
 const TRANSFER: Duration = Duration::from_secs(120);
-/// How long a transfer may bring nothing. An object that is removed while it is read never ends by itself.
+/// How long a transfer may bring nothing. An object that is removed while it is read never ends on its own.
 const STALL: Duration = Duration::from_secs(5);
 /// How often a write begins, and the pause between: a stream takes nothing while it has no leader, as after its creation.
 const WRITES: u32 = 6;

@@ -81,7 +81,7 @@ impl Records {
     /// The value of an entry; `None` if it was removed.
     ///
     /// # Errors
-    /// It is damaged.
+    /// Fails if the value is damaged.
     pub fn parse<T: DeserializeOwned>(&self, entry: &Entry) -> Read<T> {
         if entry.operation != Operation::Put {
             return Ok(None);
@@ -151,8 +151,8 @@ impl Records {
         }
     }
 
-    /// Writes a record whatever it has, which disappears after `life`, in whole seconds and at least one. Returns its revision; `None` if
-    /// there was no reply.
+    /// Writes a record whatever it has, which disappears after `life`, in whole seconds and at least one. Returns its
+    /// revision; `None` if there was no reply.
     pub async fn put(&self, key: &str, value: &impl Serialize, life: Duration) -> Option<Revision> {
         let bytes = to_bytes(value)?;
         let subject = format!("{}{key}", self.store.prefix);

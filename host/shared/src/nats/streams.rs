@@ -15,7 +15,7 @@ pub struct StoragePlan {
     pub entries: BTreeMap<PluginId, EntriesLimits>,
     /// The saved outputs.
     pub outputs: OutputLimits,
-    /// The audit of all servers.
+    /// The audit of all replicas.
     pub audit: AuditLimits,
 }
 
@@ -23,7 +23,7 @@ pub struct StoragePlan {
 #[derive(Debug)]
 pub(super) struct PlannedStream {
     pub(super) config: Config,
-    /// What is not sure any more if it has other settings.
+    /// The promise that other settings would break.
     promise: &'static str,
 }
 
@@ -146,7 +146,7 @@ pub(super) fn outputs_bucket(prefix: &str) -> String {
     format!("{prefix}_{OUTPUTS}")
 }
 
-/// How much of the audit of all servers is kept.
+/// How much of the audit of all replicas is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AuditLimits {
     /// Most bytes of all lines. The oldest are removed first.

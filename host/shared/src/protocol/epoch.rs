@@ -27,7 +27,7 @@ pub struct EpochLog {
 pub enum EpochStep {
     /// Persist it, apply it, and then [record](EpochLog::record) it.
     Apply,
-    /// It is applied.
+    /// The epoch is applied.
     Current,
     /// The store went back. Refuse calls until it has a higher epoch than this one.
     WentBack(Epoch),

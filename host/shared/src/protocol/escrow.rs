@@ -68,9 +68,9 @@ pub enum EscrowRequest {
 /// The answer to a call that wants a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EscrowStep {
-    /// It has one.
+    /// The call has a unit.
     Taken,
-    /// There is none, on any replica.
+    /// No replica has a unit.
     Spent,
     /// Send this request, pass on the reply, and ask again.
     Ask(EscrowRequest),

@@ -1,8 +1,8 @@
 //! Leases: at most one replica acts for a serial queue.
 //!
 //! The record of a queue names its holder. The holder may act until `ttl` after it *sent* its last write. Another replica
-//! takes over when it has *seen* no other write for `ttl` and a margin: it saw the write after it was sent, so the holder has
-//! stopped by then, however long the network took. The margin covers clocks whose rates differ.
+//! takes over when it has *seen* no other write for `ttl` and a margin: it saw the write after it was sent, so the
+//! holder has stopped by then, however long the network took. The margin covers clocks whose rates differ.
 //!
 //! A host call that is in progress when the lease is lost is not undone. So the promise is: at most one host call of the
 //! former holder may still be in progress.
@@ -46,9 +46,9 @@ enum ClaimState {
     Free,
     /// Another replica has it, and this revision has been there since then.
     Foreign { revision: Revision, since: Moment },
-    /// It is ours.
+    /// This replica holds the lease.
     Held { revision: Revision, sent: Moment },
-    /// It is ours, but its revision is not known: a renewal has no reply.
+    /// This replica holds the lease, but its revision is not known: a renewal has no reply.
     Unsure { sent: Moment },
 }
 
@@ -66,7 +66,7 @@ pub enum LeaseRequest {
 /// What a replica that waits for a lease does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeaseStep {
-    /// It has the lease.
+    /// The replica has the lease.
     Held,
     /// Send this request, pass on the reply, and ask again.
     Ask(LeaseRequest),

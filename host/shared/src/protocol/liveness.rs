@@ -39,7 +39,7 @@ pub struct Liveness {
     incarnation: String,
     stale_after: Duration,
     last_sent: Option<Moment>,
-    /// What was processed when the last heartbeat was sent.
+    /// The position that was processed when the last heartbeat was sent.
     sent_after: u64,
     /// Acknowledged heartbeats that the watch has not reached: position and time of sending.
     waiting: VecDeque<(u64, Moment)>,

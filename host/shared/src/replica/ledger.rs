@@ -34,7 +34,7 @@ const MAX_SILENT: u32 = 2;
 /// Most accounts of each unit that are kept. One beyond that is refused: forgetting another would lose what it holds.
 const MAX_ACCOUNTS: usize = 10_000;
 
-/// What the store has for an account.
+/// The content of the store for an account.
 #[derive(Debug, Serialize, Deserialize)]
 struct StoredAccount {
     /// Units that were ever lent to replicas, less those that they gave back.

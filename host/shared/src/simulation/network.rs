@@ -22,7 +22,7 @@ pub(super) enum Body {
 pub(super) struct Request {
     pub(super) replica: usize,
     pub(super) incarnation: u64,
-    /// The connection on which it was sent. What is on an older one is lost.
+    /// The connection on which it was sent. Messages on an older connection are lost.
     pub(super) connection: u64,
     pub(super) number: u64,
     /// When it was sent, on the clock of the replica.

@@ -66,7 +66,7 @@ pub(super) struct Replica {
     answered: HashSet<u64>,
     currency: Currency,
     pub(super) cap: u64,
-    /// What the watch has shown.
+    /// The entries that the watch has shown.
     pub(super) watched: u64,
 }
 

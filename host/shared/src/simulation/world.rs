@@ -462,9 +462,9 @@ impl World {
                 self.now
             ));
         }
-        let later = self.truth.published.get(usize::try_from(epoch).unwrap_or(0));
+        let newer = self.truth.published.get(usize::try_from(epoch).unwrap_or(0));
         let latest = STALE_AFTER.as_millis() as u64 * 1_002 / 1_000 + 1;
-        match later {
+        match newer {
             Some(published) if deeds.began && self.now > published + latest => Err(format!(
                 "a call began on replica {at} at {} ms under epoch {epoch}, which was revoked at {published} ms",
                 self.now

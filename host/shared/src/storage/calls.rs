@@ -20,7 +20,7 @@ use crate::roster::{ProcessId, Roster};
 const KEY: &str = "key.";
 /// Most attempts to claim a key. Each conflict means that another server wrote it.
 const MAX_ATTEMPTS: u32 = 20;
-/// Most bytes of the ended keys of all servers: half of the bucket. Each server forgets those whose calls it ran.
+/// Most bytes of the ended keys of all replicas: half of the bucket. Each replica forgets those whose calls it ran.
 const MAX_ENDED_BYTES: usize = 128 << 20;
 /// The pause before the end of a call is written again.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -147,7 +147,7 @@ impl NatsCallKeys {
         true
     }
 
-    /// Forgets old records, if those of this server are more than its share.
+    /// Forgets old records, if those of this replica are more than its share.
     fn make_room(&self, session: &Arc<str>, newest: (String, Revision), bytes: usize) {
         let most = MAX_ENDED_BYTES / self.roster.len();
         let forgotten = self.ended.lock().add(session, newest, bytes, most);

@@ -1,6 +1,6 @@
-//! Key-value storage of plugins that all servers share. Each operation is one request to the leader of the plugin's stream;
+//! Key-value storage of plugins that all replicas share. Each operation is one request to the leader of the plugin's stream;
 //! those that depend on the value are repeated until no other server wrote meanwhile. Within a server, they wait for each
-//! other, so that only servers compete for a key, and not all calls of all servers.
+//! other, so that only replicas compete for a key, and not all calls of all replicas.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -30,7 +30,7 @@ pub struct NatsKvStore {
     queues: KeyQueues,
 }
 
-/// The operations of this server on each key that depend on its value.
+/// The operations of this replica on each key that depend on its value.
 #[derive(Debug, Default)]
 struct KeyQueues(Mutex<HashMap<(PluginId, String), Weak<KeyQueue>>>);
 

@@ -26,12 +26,12 @@ const MAX_INLINE: usize = 64 << 10;
 const MAX_STATE: usize = 64 << 20;
 /// Most attempts to send a message. Each conflict means that another server sent one.
 const MAX_ATTEMPTS: u32 = 20;
-/// Most messages that wait for the tasks of this server.
+/// Most messages that wait for the tasks of this replica.
 const MAX_MESSAGES: usize = 256;
 /// The pause before a watch that failed begins again.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// The tasks of all servers.
+/// The tasks of all replicas.
 #[derive(Debug)]
 pub(crate) struct NatsTaskStore {
     records: Records,
@@ -39,7 +39,8 @@ pub(crate) struct NatsTaskStore {
     clock: StoreClock,
     roster: Roster,
     messages: Mutex<mpsc::Receiver<(String, TaskMessage)>>,
-    /// The last revision of each task of this server that has not ended, by record. A late write of an older state is refused.
+    /// The last revision of each task of this replica that has not ended, by record. A late write of an older state is
+    /// refused.
     revisions: parking_lot::Mutex<HashMap<String, Revision>>,
     /// Ends with the store.
     _following: AbortOnDropHandle<()>,
@@ -68,7 +69,7 @@ impl StoredTask {
 }
 
 impl NatsTaskStore {
-    /// The tasks of all servers, for the one of this roster.
+    /// The tasks of all replicas, for the one of this roster.
     pub(crate) fn start(records: Records, states: Objects, clock: StoreClock, roster: Roster) -> Self {
         let (sender, receiver) = mpsc::channel(MAX_MESSAGES);
         let inbox = format!("{MESSAGE}{}.", encode(&roster.own().replica));
@@ -103,7 +104,7 @@ impl NatsTaskStore {
                 Written::Conflict => {}
                 Written::Unknown => break,
             }
-            // A write of this server whose reply was lost, or another server took this one for dead.
+            // A write of this replica whose reply was lost, or another replica took this one for dead.
             let found = self.records.read::<StoredTask>(&key).await.map_err(|error| unavailable(&error))?;
             match found {
                 Some(found) if found.value.has_ended => {
@@ -245,7 +246,7 @@ impl TaskStore for NatsTaskStore {
     }
 }
 
-/// Passes on the messages to this server. Each is removed when it is passed on; until then, it is shown again after an
+/// Passes on the messages to this replica. Each is removed when it is passed on; until then, it is shown again after an
 /// interruption, and a message has the same effect twice as once.
 async fn follow(records: Records, inbox: String, messages: mpsc::Sender<(String, TaskMessage)>) {
     loop {

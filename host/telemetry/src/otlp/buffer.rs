@@ -167,7 +167,7 @@ impl FinishedCall {
         1 + children + http.len() + bytes / SPAN_BYTES
     }
 
-    /// Whether the call waited for a place among the parallel calls: native tools and other servers need none.
+    /// Whether the call waited for a run permit: native tools and other servers need none.
     pub(super) fn queues(&self) -> bool {
         self.source.as_ref().is_some_and(|source| source.plugin().is_some())
     }

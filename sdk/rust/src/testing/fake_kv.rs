@@ -91,10 +91,10 @@ impl FakeKv {
     ) -> FakeKvReply<Vec<String>> {
         let (scope, _) = self.place(scope, "any")?;
         let keys = self.entries.keys().filter(|(of, _)| *of == scope).map(|(_, key)| key);
-        let meant =
+        let matching =
             keys.filter(|key| key.starts_with(prefix) && after.is_none_or(|after| key.as_str() > after));
         let most = usize::try_from(limit).unwrap_or(MAX_LISTED).min(MAX_LISTED);
-        Ok(meant.take(most).cloned().collect())
+        Ok(matching.take(most).cloned().collect())
     }
 
     pub(crate) fn increment(&mut self, scope: Scope, key: &str, by: i64) -> FakeKvReply<i64> {

@@ -191,16 +191,16 @@ fn read(package: &Value, manifest: PathBuf) -> CargoPackage {
 }
 
 fn metadata(package: &Value) -> ProjectMetadata {
-    let said = |key: &str| text(package, key).unwrap_or_default().to_owned();
+    let field = |key: &str| text(package, key).unwrap_or_default().to_owned();
     let authors = package.get("authors").and_then(Value::as_array);
     let authors: Vec<_> = authors.into_iter().flatten().filter_map(Value::as_str).collect();
     ProjectMetadata {
-        version: said("version"),
-        description: said("description"),
+        version: field("version"),
+        description: field("description"),
         authors: authors.join(", "),
-        licenses: said("license"),
-        homepage: said("homepage"),
-        source: said("repository"),
+        licenses: field("license"),
+        homepage: field("homepage"),
+        source: field("repository"),
         dependencies: Vec::new(),
     }
 }

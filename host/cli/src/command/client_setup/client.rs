@@ -30,8 +30,8 @@ impl ClientKind {
         }
     }
 
-    /// The file with its servers; `here` is the project.
-    pub(super) fn file(self, here: &Path) -> Result<PathBuf> {
+    /// The file with its servers; `working_dir` is the project.
+    pub(super) fn file(self, working_dir: &Path) -> Result<PathBuf> {
         let home =
             std::env::home_dir().ok_or_else(|| anyhow!("there is no home directory: give --file FILE"))?;
         let given = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|dir| dir.is_absolute());
@@ -41,8 +41,8 @@ impl ClientKind {
         Ok(match self {
             Self::ClaudeDesktop if mac => support.join("Claude/claude_desktop_config.json"),
             Self::ClaudeDesktop => config.join("Claude/claude_desktop_config.json"),
-            Self::ClaudeCode => here.join(".mcp.json"),
-            Self::Vscode => here.join(".vscode/mcp.json"),
+            Self::ClaudeCode => working_dir.join(".mcp.json"),
+            Self::Vscode => working_dir.join(".vscode/mcp.json"),
             Self::Cursor => home.join(".cursor/mcp.json"),
             Self::Zed => config.join("zed/settings.json"),
             Self::Codex => {

@@ -14,11 +14,11 @@ pub(super) fn json(text: &str, key: &str, name: &str, entry: &Value) -> Result<S
         return Ok(format!("{}\n", serde_json::to_string_pretty(&fresh)?));
     }
     let options = ParseOptions::default();
-    let there =
+    let document =
         jsonc_parser::parse_to_serde_value::<Option<Value>>(text, &options).context("it is no JSON")?;
-    let there = there.ok_or_else(|| anyhow!("it is no JSON"))?;
+    let document = document.ok_or_else(|| anyhow!("it is no JSON"))?;
     // A client reads `null` as no servers.
-    let servers = there.as_object().ok_or_else(|| anyhow!("it is no JSON object"))?.get(key);
+    let servers = document.as_object().ok_or_else(|| anyhow!("it is no JSON object"))?.get(key);
     let servers = servers.filter(|servers| !servers.is_null());
     if servers.is_some_and(|servers| !servers.is_object()) {
         bail!("its `{key}` is no object");
@@ -38,13 +38,13 @@ pub(super) fn json(text: &str, key: &str, name: &str, entry: &Value) -> Result<S
     }
     let servers = object.object_value_or_create(key).ok_or_else(|| anyhow!("its `{key}` is no object"))?;
     match servers.get(name) {
-        Some(there) => there.set_value(input(entry)),
+        Some(document) => document.set_value(input(entry)),
         None => drop(servers.append(name, input(entry))),
     }
     let merged = root.to_string();
     // Only the entry may differ: the parsed values are compared, as a client reads them.
     let after = jsonc_parser::parse_to_serde_value::<Option<Value>>(&merged, &options)?.unwrap_or_default();
-    let mut expect = there;
+    let mut expect = document;
     if let Some(object) = expect.as_object_mut() {
         let servers = object.entry(key).or_insert(Value::Null);
         if servers.is_null() {

@@ -188,8 +188,8 @@ fn absolute(path: &str) -> Result<String> {
     if path.starts_with('/') || path.starts_with('$') {
         return Ok(path.to_owned());
     }
-    let here = std::env::current_dir().context("the current directory is gone")?;
-    let full =
-        toolbay_policy::capability::path_rule::normalize(&here.join(path)).unwrap_or_else(|| here.join(path));
+    let working_dir = std::env::current_dir().context("the current directory is gone")?;
+    let full = toolbay_policy::capability::path_rule::normalize(&working_dir.join(path))
+        .unwrap_or_else(|| working_dir.join(path));
     full.to_str().map(ToOwned::to_owned).ok_or_else(|| anyhow!("`{}` is not UTF-8", full.display()))
 }

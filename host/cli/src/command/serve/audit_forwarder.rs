@@ -1,4 +1,4 @@
-//! Forwards the lines of this server's audit to the shared state.
+//! Forwards the lines of this replica's audit to the shared state.
 //!
 //! A thread reads the files and waits while the store takes no lines, so that few lines are in memory.
 
@@ -45,7 +45,7 @@ pub(super) struct AuditForwarder {
 }
 
 impl AuditForwarder {
-    /// Begins after the last line that this server has forwarded.
+    /// Begins after the last line that this replica has forwarded.
     ///
     /// # Errors
     /// There is no thread for the reader.
@@ -194,7 +194,7 @@ impl Worker {
         }
         let more = usize::try_from(last.tail.number.saturating_sub(known)).unwrap_or(usize::MAX);
         if self.position.is_some() && more <= MAX_LINES {
-            // What was sent is in the file, so the reader brings it.
+            // A line that was sent is in the file, so the reader brings it.
             while waiting.len() < more
                 && let Ok(Some(line)) = tokio::time::timeout(LOOK * 2, lines.recv()).await
             {

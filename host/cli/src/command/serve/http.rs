@@ -62,7 +62,7 @@ pub(super) async fn listen(
     places: &[String],
     host: &Host,
     server: Server,
-    later: &HttpHandle,
+    handle: &HttpHandle,
 ) -> Result<HttpListeners> {
     let serve = host.policy().serve().clone();
     let mut listeners = Vec::new();
@@ -82,7 +82,7 @@ pub(super) async fn listen(
     });
     let http =
         McpHttpServer::new(server, serve, addresses.clone(), fetch, ends.clone()).map_err(Error::msg)?;
-    drop(later.0.set(http.clone()));
+    drop(handle.0.set(http.clone()));
     if let Some(most) = http.connection_cap() {
         let wanted = host.policy().serve().limits.connections;
         output::print_note(&format!(

@@ -26,17 +26,17 @@ pub(crate) struct PolicyFile {
 impl PolicyFile {
     /// A policy without a file.
     pub(crate) fn from_text(args: &SetupArgs, text: String) -> Result<Self> {
-        let here = current_dir()?;
-        let workspace = workspace(args, &here)?;
-        let workspace = Some(workspace.unwrap_or_else(|| here.clone()));
-        Ok(Self { file: None, text: Some(text), base: here, workspace })
+        let working_dir = current_dir()?;
+        let workspace = workspace(args, &working_dir)?;
+        let workspace = Some(workspace.unwrap_or_else(|| working_dir.clone()));
+        Ok(Self { file: None, text: Some(text), base: working_dir, workspace })
     }
 
     /// The policy that replaces this file, which may not exist.
     pub(crate) fn for_text(args: &SetupArgs, file: &Path, text: &str) -> Result<Self> {
-        let here = current_dir()?;
-        let workspace = workspace(args, &here)?;
-        let folder = here.join(file).parent().unwrap_or(Path::new("/")).to_path_buf();
+        let working_dir = current_dir()?;
+        let workspace = workspace(args, &working_dir)?;
+        let folder = working_dir.join(file).parent().unwrap_or(Path::new("/")).to_path_buf();
         // The same base as that of a file that exists.
         let base = folder.canonicalize().unwrap_or(folder);
         Ok(Self { file: Some(file.to_path_buf()), text: Some(text.to_owned()), base, workspace })
@@ -49,14 +49,14 @@ impl PolicyFile {
 
     /// Finds the file and reads it. With `new`, the file that the command line names may be missing.
     pub(crate) fn find_or_new(args: &SetupArgs, new: bool) -> Result<Self> {
-        let here = current_dir()?;
-        let workspace = workspace(args, &here)?;
-        let given = args.config.as_ref().map(|file| here.join(file));
+        let working_dir = current_dir()?;
+        let workspace = workspace(args, &working_dir)?;
+        let given = args.config.as_ref().map(|file| working_dir.join(file));
         let found = given.clone().or_else(default_policy);
         let required = given.is_some() && !new;
         let Some(file) = found.clone().filter(|file| required || file.exists()) else {
-            let workspace = Some(workspace.unwrap_or_else(|| here.clone()));
-            return Ok(Self { file: found, text: None, base: here, workspace });
+            let workspace = Some(workspace.unwrap_or_else(|| working_dir.clone()));
+            return Ok(Self { file: found, text: None, base: working_dir, workspace });
         };
         let text = read_policy(&file)?;
         Ok(Self { base: folder_of(&file)?, file: Some(file), text: Some(text), workspace })
@@ -105,13 +105,13 @@ impl PolicyFile {
             if let Err(of_file) = self.policy() {
                 return of_file;
             }
-            let said = error.findings().iter().map(|finding| {
+            let lines = error.findings().iter().map(|finding| {
                 let table =
                     if finding.table.is_empty() { String::new() } else { format!("{}: ", finding.table) };
                 let help = finding.help.as_ref().map(|help| format!("; {help}")).unwrap_or_default();
                 one_line(&format!("{table}{}{help}", finding.message), MAX_MESSAGE)
             });
-            anyhow!(said.collect::<Vec<_>>().join("\n"))
+            anyhow!(lines.collect::<Vec<_>>().join("\n"))
         })
     }
 
@@ -159,9 +159,10 @@ pub(crate) fn credential_findings(policy: &Policy) -> impl Iterator<Item = FileF
 }
 
 /// The workspace of the command line.
-fn workspace(args: &SetupArgs, here: &Path) -> Result<Option<PathBuf>> {
+fn workspace(args: &SetupArgs, working_dir: &Path) -> Result<Option<PathBuf>> {
     let Some(dir) = &args.workspace else { return Ok(None) };
-    let found = here.join(dir).canonicalize().with_context(|| format!("--workspace `{}`", dir.display()));
+    let found =
+        working_dir.join(dir).canonicalize().with_context(|| format!("--workspace `{}`", dir.display()));
     found.map(Some)
 }
 

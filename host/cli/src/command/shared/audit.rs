@@ -1,4 +1,4 @@
-//! The audit of all servers as one file.
+//! The audit of all replicas as one file.
 
 use std::fs::OpenOptions;
 use std::io::{BufWriter, Write as _};

@@ -64,13 +64,13 @@ impl MemoryTaskStore {
         Self { host: host.to_owned(), table: Arc::default() }
     }
 
-    /// The same store, for another host.
+    /// The same store, for another replica.
     #[must_use]
     pub fn for_host(&self, host: &str) -> Self {
         Self { host: host.to_owned(), table: Arc::clone(&self.table) }
     }
 
-    /// Lets the other hosts take this one for dead.
+    /// Lets the other replicas take this one for dead.
     pub fn die(&self) {
         self.table.dead.lock().insert(self.host.clone());
     }

@@ -332,8 +332,8 @@ impl<'b> AuditGuard<'b> {
 impl Drop for AuditGuard<'_> {
     fn drop(&mut self) {
         if !self.finished {
-            let gone = Fault::new(FaultKind::Cancelled, "the caller went away");
-            self.record(&ShapedOutput::failed(gone.into()));
+            let cancelled = Fault::new(FaultKind::Cancelled, "the caller went away");
+            self.record(&ShapedOutput::failed(cancelled.into()));
         }
     }
 }

@@ -49,18 +49,18 @@ pub(crate) fn append_silent_refusals(result: &mut Result<ToolOutput, Failure>, c
     if texts.is_empty() {
         return;
     }
-    let said = format!("[{}]", texts.join("; "));
+    let notes = format!("[{}]", texts.join("; "));
     match result {
         Ok(output) => {
-            output.content.push(ContentBlock { body: BlockBody::Text(said), annotations: None });
+            output.content.push(ContentBlock { body: BlockBody::Text(notes), annotations: None });
         }
-        Err(Failure::Refused(error)) => push_line(&mut error.message, &said),
-        Err(Failure::Fault(fault)) => push_line(&mut fault.message, &said),
+        Err(Failure::Refused(error)) => push_line(&mut error.message, &notes),
+        Err(Failure::Fault(fault)) => push_line(&mut fault.message, &notes),
         Err(Failure::Host(_)) => {}
     }
 }
 
-fn push_line(message: &mut String, said: &str) {
+fn push_line(message: &mut String, line: &str) {
     message.push('\n');
-    message.push_str(said);
+    message.push_str(line);
 }

@@ -1,4 +1,4 @@
-//! What the stages of a call ask of the state that several hosts share.
+//! What the stages of a call ask of the state that several replicas share.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::tool::content::ToolOutput;
 use crate::tool::fault::{Fault, FaultKind};
 use crate::tool::refusal::{Refusal, RefusalReason};
 
-/// Refuses a call while this host has no contact with the others.
+/// Refuses a call while this replica has no contact with the others.
 pub(crate) fn check_contact(shared: &SharedState) -> Result<(), Refusal> {
     shared.heartbeat.check().map_err(|lost| {
         Refusal::new(RefusalReason::NoContact, format!("Stopped: {lost}"))
@@ -21,7 +21,7 @@ pub(crate) fn check_contact(shared: &SharedState) -> Result<(), Refusal> {
     })
 }
 
-/// Takes the call from the budget of its session, if the session has a name: a session without one stays on this host.
+/// Takes the call from the budget of its session, if the session has a name: a session without one stays on this replica.
 pub(crate) async fn charge(shared: &SharedState, batch: &BatchContext) -> Result<(), Refusal> {
     let session = &batch.turn.session;
     let Some(account) = session.account() else { return Ok(()) };
@@ -40,7 +40,7 @@ pub(crate) fn return_call(shared: &SharedState, batch: &BatchContext) {
     }
 }
 
-/// Whether the session has a standing approval. One of another host is remembered here.
+/// Whether the session has a standing approval. One of another replica is remembered here.
 pub(crate) async fn is_approved(batch: &BatchContext, approval: &StandingApproval) -> bool {
     let session = &batch.turn.session;
     if session.is_approved(approval) {
@@ -54,7 +54,7 @@ pub(crate) async fn is_approved(batch: &BatchContext, approval: &StandingApprova
     is_approved
 }
 
-/// Adds a standing approval to the session, on all hosts if it has a name.
+/// Adds a standing approval to the session, on all replicas if it has a name.
 pub(crate) async fn add_approval(batch: &BatchContext, approval: StandingApproval) {
     let session = &batch.turn.session;
     if let Some((shared, account)) = batch.pipeline.shared_state_of(session) {

@@ -181,7 +181,7 @@ impl Denial {
         }
     }
 
-    /// What happened when a person was to be asked.
+    /// The outcome of asking a person.
     fn event(&self) -> Option<String> {
         Some(match self {
             Self::Rule => return None,

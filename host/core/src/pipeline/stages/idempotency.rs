@@ -22,9 +22,9 @@ const RERUN_LINE: &str = "[shared] rerun_idempotent = true";
 
 /// What a call with a key does.
 pub(super) enum KeyedCall {
-    /// It runs, under this claim.
+    /// The call runs, under this claim.
     Run(KeyClaim),
-    /// It has run. This is its result, and the time since then.
+    /// The call has run: its result, and the time since then.
     Ended(Result<ToolOutput, ToolError>, Duration),
 }
 

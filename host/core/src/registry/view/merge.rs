@@ -68,8 +68,9 @@ impl View {
     }
 }
 
-fn is_same(there: FoundTool<'_>, incoming: FoundTool<'_>) -> bool {
+fn is_same(present: FoundTool<'_>, incoming: FoundTool<'_>) -> bool {
     // The views may show it in different forms.
-    let entry = there.entry.is_shown_form_of(incoming.entry) || incoming.entry.is_shown_form_of(there.entry);
-    entry && there.filter.profile_name() == incoming.filter.profile_name()
+    let entry =
+        present.entry.is_shown_form_of(incoming.entry) || incoming.entry.is_shown_form_of(present.entry);
+    entry && present.filter.profile_name() == incoming.filter.profile_name()
 }

@@ -64,7 +64,7 @@ impl<'a> SchemaReader<'a> {
     /// structured data.
     ///
     /// # Errors
-    /// What was lost, if nothing else is left of the schema.
+    /// Returns the dropped keywords if nothing else is left of the schema.
     pub fn output(&self, text: &str) -> Result<Option<Schema>, DroppedKeywords> {
         let schema = self.read(text, Subject::Result);
         match says_nothing(schema.checked_value()) && says_nothing(schema.value()) {
@@ -109,7 +109,7 @@ impl<'a> SchemaReader<'a> {
             }
         }
         checked.dropped.append(clean.removed);
-        // What values must match has all texts, and what clients see has not.
+        // The schema that values must match has all texts; the one that clients see has not.
         let mut shown = match checked.lost_readable_pattern || *shown.value != *written.value {
             true => readings.translate(shown, extent, PatternReader::Client).value,
             false => checked.value.clone(),

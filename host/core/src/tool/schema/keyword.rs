@@ -155,7 +155,7 @@ impl Keyword {
 /// Where a keyword of 2020-12 holds schemas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Content {
-    /// It is one; in older dialects it may be a list of them.
+    /// A schema; in older dialects also a list of schemas.
     Schema,
     /// In a list.
     Schemas,

@@ -65,7 +65,7 @@ struct Salvage {
 type Unreadable = String;
 
 impl Salvage {
-    /// Reads a schema, or a list of schemas. What is neither is data.
+    /// Reads a schema, or a list of schemas. Any other value is data.
     fn schema(&mut self, raw: &RawValue, depth: usize) -> Result<Value, Unreadable> {
         match raw.get().as_bytes().first() {
             Some(b'{' | b'[') if depth >= MAX_NESTING => {
@@ -161,7 +161,7 @@ impl Salvage {
         None
     }
 
-    /// Adds the current member. Of two with the same name, the first stays.
+    /// Adds the current member. The first of two with the same name stays.
     fn insert(&mut self, map: &mut Map<String, Value>, name: String, value: Value) {
         if map.contains_key(&name) {
             self.found.duplicates.insert(self.at.clone());

@@ -316,19 +316,19 @@ impl Translator<'_> {
             Some(_) | None => true,
         };
         let without = "a keyword on which it depends is not checked";
-        let mut gone = Vec::new();
+        let mut removed = Vec::new();
         if lost.names && !open(out.get("additionalProperties")) {
-            gone.push("additionalProperties");
+            removed.push("additionalProperties");
         }
         if lost.first_items && !open(out.get("items")) {
-            gone.push("items");
+            removed.push("items");
         }
         if lost.min_contains {
-            gone.extend(["contains", "maxContains"]);
+            removed.extend(["contains", "maxContains"]);
         } else if lost.contains {
-            gone.push("maxContains");
+            removed.push("maxContains");
         }
-        for name in gone {
+        for name in removed {
             if out.shift_remove(name).is_some() {
                 self.step(name, |this| this.lose(without));
             }

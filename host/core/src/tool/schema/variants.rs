@@ -102,8 +102,8 @@ fn child_property<'p>(path: &'p str, at: &str) -> Option<&'p str> {
 }
 
 /// The message for an unknown discriminator: the valid values and the most similar one.
-fn unknown_discriminator(context: &[Variant], meant: &Variant, at: &str) -> Option<String> {
-    let first = meant.iter().find(|error| {
+fn unknown_discriminator(context: &[Variant], variant: &Variant, at: &str) -> Option<String> {
+    let first = variant.iter().find(|error| {
         child_property(error.instance_path().as_str(), at).is_some() && !valid_values(error).is_empty()
     })?;
     let path = first.instance_path().as_str();

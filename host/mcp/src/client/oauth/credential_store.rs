@@ -43,7 +43,7 @@ struct KnownCredentials {
     loaded: bool,
     /// The saved ones, as far as this process knows.
     saved: Option<Credentials>,
-    /// Those to use. They differ from the saved ones if they could not be saved.
+    /// The credentials to use. They differ from the saved ones if they could not be saved.
     current: Option<Credentials>,
     /// The refresh token that the server refused last, and why.
     refused: Option<(SecretText, OAuthError)>,
@@ -121,7 +121,7 @@ impl CredentialStore {
         renewal.await.unwrap_or_else(|error| Err(OAuthError::new(error.to_string()).into()))
     }
 
-    /// Waits for the renewal that is running, which ends by itself, and lets no other begin.
+    /// Waits for the renewal that is running, which ends on its own, and lets no other begin.
     pub(super) async fn finish_renewals(&self) {
         self.renewal.close();
         self.renewals.close();

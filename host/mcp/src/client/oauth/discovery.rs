@@ -1,5 +1,5 @@
 //! Finds the authorization server of an MCP server: the metadata of the protected resource (RFC 9728), then those of the
-//! authorization server (RFC 8414, OpenID Connect Discovery). What a document says about someone else is not believed:
+//! authorization server (RFC 8414, OpenID Connect Discovery). A document is not believed about anyone else:
 //! the resource must be the server, and the issuer must be the one that the resource named, or the policy.
 //!
 //! A document that cannot be read or fetched costs only its place: the next place may have one. An authorization server

@@ -1,5 +1,5 @@
-//! What the host is at an authorization server, in the order of the MCP specification: a client of the policy, a client
-//! ID metadata document, a client that was registered before, or a new one (RFC 7591).
+//! The identity of the host at an authorization server, in the order of the MCP specification: a client of the policy,
+//! a client ID metadata document, a client that was registered before, or a new one (RFC 7591).
 
 use std::collections::BTreeSet;
 
@@ -36,7 +36,7 @@ struct RegistrationResponse {
     token_endpoint_auth_method: Option<String>,
 }
 
-/// What a client is registered for.
+/// The uses for which a client is registered.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ClientUse<'a> {
     pub(super) redirect_uri: &'a str,

@@ -208,18 +208,18 @@ fn read_resource(raw: &RawValue) -> Result<EmbeddedResource, String> {
 }
 
 /// Reads annotations. They are hints, so invalid ones are ignored.
-pub(in crate::client) fn read_annotations(said: &RawValue) -> BlockAnnotations {
-    let small = bounded::check_size(said, MAX_BLOCK_ANNOTATION_BYTES).is_ok();
-    let said =
-        if small { message::parse_object(said).unwrap_or_default() } else { RawAnnotations::default() };
+pub(in crate::client) fn read_annotations(raw: &RawValue) -> BlockAnnotations {
+    let is_small = bounded::check_size(raw, MAX_BLOCK_ANNOTATION_BYTES).is_ok();
+    let annotations =
+        if is_small { message::parse_object(raw).unwrap_or_default() } else { RawAnnotations::default() };
     let role = |role: &String| match role.as_str() {
         "user" => Some(Role::User),
         "assistant" => Some(Role::Assistant),
         _ => None,
     };
     BlockAnnotations {
-        audience: said.audience.iter().filter_map(role).take(2).collect(),
-        priority: said.priority,
-        last_modified: said.last_modified.filter(|date| content::is_machine_field(date)),
+        audience: annotations.audience.iter().filter_map(role).take(2).collect(),
+        priority: annotations.priority,
+        last_modified: annotations.last_modified.filter(|date| content::is_machine_field(date)),
     }
 }

@@ -73,7 +73,7 @@ impl McpConnection {
         Ok(EncodedResult::new(&context.id, &TaskAckResult::new(), None))
     }
 
-    /// Passes a message to a task of this server or another one.
+    /// Passes a message to a task of this replica or another one.
     async fn pass_to_task(&self, id: &str, message: TaskMessage) -> Result<(), ErrorData> {
         let owner = &self.client.owner;
         match self.server().tasks.find(&owner.session_id, id) {

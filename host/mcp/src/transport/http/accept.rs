@@ -209,7 +209,7 @@ fn serve_connection(
     closing: CancellationToken,
 ) -> impl Future<Output = ()> + Send + use<> {
     let connection = Arc::clone(&place.connection);
-    let gone = connection.evicted.clone();
+    let evicted = connection.evicted.clone();
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(source.clone());
@@ -230,7 +230,7 @@ fn serve_connection(
     async move {
         let ended = tokio::select! {
             ended = &mut serving => ended,
-            () = gone.cancelled() => return,
+            () = evicted.cancelled() => return,
             () = closing.cancelled() => {
                 serving.as_mut().graceful_shutdown();
                 tokio::select! {

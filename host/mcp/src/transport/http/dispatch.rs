@@ -251,8 +251,9 @@ impl Dispatcher<'_> {
         let connection = self.server.connection(owner, Arc::clone(&streams) as _, closed.clone());
         let session =
             Arc::new(HttpSession { streams, connection: Arc::new(connection), closed: closed.clone() });
-        let admitted = session.connection.admit(request, self.request_origin(headers), closed.child_token());
-        let reply = Arc::clone(&session.connection).answer(admitted).await;
+        let request =
+            session.connection.add_context(request, self.request_origin(headers), closed.child_token());
+        let reply = Arc::clone(&session.connection).answer(request).await;
         let is_error = reply.error.is_some();
         let mut response = single_response(reply, StatusCode::OK, accepted);
         if is_error {
@@ -283,10 +284,10 @@ impl Dispatcher<'_> {
         let stream = session.streams.begin(&id, cancel.clone(), accepted.events);
         let stream = stream.map_err(|refusal| (refusal, id.clone()))?;
         let open = OpenRequestGuard { session: Arc::clone(&session), id };
-        let admitted = session.connection.admit(request, self.request_origin(headers), cancel);
+        let request = session.connection.add_context(request, self.request_origin(headers), cancel);
         let connection = Arc::clone(&session.connection);
         let work = Box::pin(async move {
-            let reply = connection.answer(admitted).await;
+            let reply = connection.answer(request).await;
             open.session.streams.finish(&open.id, Some(reply));
             drop((open, reserved));
         });
@@ -308,10 +309,10 @@ impl Dispatcher<'_> {
         let connection =
             self.server.connection(self.session_owner(headers)?, Arc::clone(&stream) as _, closed);
         let connection: Arc<McpConnection> = Arc::new(connection.for_single_request());
-        let admitted = connection.admit(request, self.request_origin(headers), cancel);
+        let request = connection.add_context(request, self.request_origin(headers), cancel);
         let answered = Arc::clone(&stream);
         let work = Box::pin(async move {
-            let reply = connection.answer(admitted).await;
+            let reply = connection.answer(request).await;
             answered.finish(Some(reply));
             drop(reserved);
         });

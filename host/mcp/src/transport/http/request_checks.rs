@@ -140,7 +140,7 @@ impl RequestChecks<'_> {
         let named = |refusal: RefusalResponse| Box::new(with_token(*refusal, Some(&principal.name)));
         let Endpoint { server, removed: gone } = self.endpoint()?;
         let validity = principal.validity(gone);
-        let client = self.admit_client(&principal).map_err(named)?;
+        let client = self.check_client(&principal).map_err(named)?;
         if self.state.draining.is_cancelled() {
             let text = "the server is shutting down";
             return Err(Box::new(responses::retry_later(
@@ -257,7 +257,7 @@ impl RequestChecks<'_> {
     }
 
     /// Returns the client, if it is within its request rate.
-    fn admit_client(&self, principal: &Principal) -> Result<Arc<ClientState>, RefusalResponse> {
+    fn check_client(&self, principal: &Principal) -> Result<Arc<ClientState>, RefusalResponse> {
         let limits = &self.settings.serve.limits;
         let client = self.state.clients.get_or_insert(&principal.name, limits).ok_or_else(|| {
             let text = "the limit on clients is reached; to allow more, write in the policy: [serve.limits] clients = …";

@@ -91,13 +91,13 @@ pub enum AddressError {
 /// # Errors
 /// The address is not allowed.
 pub fn check_address(host: &str, address: IpAddr, private: &[IpNet]) -> Result<(), AddressError> {
-    let meant = unmap_ipv4(address);
-    let exact = IpNet::from(meant);
-    if is_metadata(host, meant) {
+    let unmapped = unmap_ipv4(address);
+    let exact = IpNet::from(unmapped);
+    if is_metadata(host, unmapped) {
         return if private.contains(&exact) { Ok(()) } else { Err(AddressError::Metadata(address)) };
     }
     match special_purpose(address) {
-        Some(what) if !private.iter().any(|net| net.contains(&meant)) => {
+        Some(what) if !private.iter().any(|net| net.contains(&unmapped)) => {
             Err(AddressError::Special(address, what))
         }
         _ => Ok(()),

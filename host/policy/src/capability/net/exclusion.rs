@@ -81,9 +81,9 @@ impl NetRule {
         self.except.iter().any(|except| except.matches(host))
     }
 
-    /// Formats the rule with the exclusions that are not in `told`.
-    pub(super) fn show_except(&self, mut line: String, told: &BTreeSet<HostPattern>) -> String {
-        for except in self.except.difference(told) {
+    /// Formats the rule with the exclusions that are not in `shown`.
+    pub(super) fn show_except(&self, mut line: String, shown: &BTreeSet<HostPattern>) -> String {
+        for except in self.except.difference(shown) {
             line += &format!("{AND}!{except}");
         }
         line

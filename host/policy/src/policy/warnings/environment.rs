@@ -1,11 +1,12 @@
-//! What a policy expects of the environment of the host, and of the other servers that share its state.
+//! What a policy expects of the environment of the host, and of the other replicas that share its state.
 
 use super::super::problem::PolicyProblem;
 use super::{CheckInput, CheckReport, PathKind};
 use crate::capability::secret::SecretSource;
 use crate::shared::SharedPolicy;
 
-/// Adds a problem for each secret without a value, or with one that is not protected. A missing file is a problem of its path.
+/// Adds a problem for each secret without a value, or with one that is not protected. A missing file is a problem of
+/// its path.
 pub(super) fn check_secrets(input: &CheckInput<'_>, report: &mut CheckReport) {
     for (name, secret) in input.policy.secrets() {
         let message = match &secret.from {

@@ -129,7 +129,7 @@ pub struct ProgramSection<'a> {
     pub args: Option<&'a [String]>,
 }
 
-/// What the checks ask about the machine. What is not known is no problem.
+/// What the checks ask about the machine. A fact that is not known is no problem.
 pub trait Machine {
     /// What a path leads to, after following links.
     fn path_kind(&self, path: &Path) -> PathKind;
@@ -158,8 +158,8 @@ pub trait Machine {
     }
 }
 
-/// A machine on which every path exists and every variable is set, for tests: programs in `/bin`, files with an extension, and
-/// else folders.
+/// A machine on which every path exists and every variable is set, for tests: programs in `/bin`, files with an
+/// extension, and else folders.
 #[cfg(test)]
 pub(in crate::policy) struct CompleteMachine;
 

@@ -49,11 +49,11 @@ struct UnknownName {
 enum SourceState {
     /// Its tools are known.
     Read,
-    /// It exists, and its tools are not known.
+    /// The source exists, and its tools are not known.
     Unread(String),
-    /// Nothing says whether it exists.
+    /// It is not known whether the name exists.
     Unlisted,
-    /// It does not exist.
+    /// The name does not exist.
     Absent(UnknownName),
 }
 
@@ -394,7 +394,7 @@ impl NameCheck<'_, '_> {
         }
     }
 
-    /// What is known of the source that is the first part of a tool's name.
+    /// Facts about the source that is the first part of a tool's name.
     fn source_state(&self, source: &str) -> SourceState {
         if let Some(server) = source.strip_prefix(MCP_PREFIX) {
             return match self.check_server(server) {

@@ -20,11 +20,11 @@ pub(super) fn check_networks(input: &CheckInput<'_>, report: &mut CheckReport) {
     for written in input.texts {
         let is_list = written.keys().last().is_some_and(|key| NETWORK_KEYS.contains(key));
         let Some(network) = written.text.parse::<IpNet>().ok().filter(|_| is_list) else { continue };
-        let meant = network.trunc();
-        if meant != network {
-            let message = format!("`{network}` names one address and means the whole network `{meant}`");
+        let truncated = network.trunc();
+        if truncated != network {
+            let message = format!("`{network}` names one address and means the whole network `{truncated}`");
             let host = IpNet::from(network.addr());
-            let help = Some(format!("write `{meant}`, or `{host}` for the address alone"));
+            let help = Some(format!("write `{truncated}`, or `{host}` for the address alone"));
             report.push(PolicyProblem { path: written.path.clone(), help, ..PolicyProblem::from(message) });
         }
     }

@@ -1,5 +1,5 @@
-//! Rules about arguments, or about values of them, that no tool has. Such a rule never matches, since a missing argument matches
-//! no pattern.
+//! Rules about arguments, or about values of them, that no tool has. Such a rule never matches, since a missing
+//! argument matches no pattern.
 
 use std::collections::BTreeSet;
 
@@ -100,7 +100,7 @@ fn follow<'s>(schema: &'s Value, pointer: &str, names: &mut BTreeSet<String>) ->
             None => match here.get("items") {
                 Some(items) if is_index => items,
                 Some(_) => return SchemaLead::Nowhere,
-                // What is below is not described, unless it is a single value.
+                // The schema describes nothing below, unless the value is a single one.
                 None if here.get("type").and_then(Value::as_str).is_some_and(is_scalar) => {
                     return SchemaLead::Nowhere;
                 }

@@ -71,7 +71,7 @@ fn check_service(service: &OpenApiService, known: &KnownService, report: &mut Ch
             _ => "operation that fits",
         };
         let message = format!("`{entry}`: the document has no such {what}");
-        // What a mistyped line was to leave out must not become a tool.
+        // An operation that a mistyped line was to leave out must not become a tool.
         let help = (*key == "exclude")
             .then(|| "the service has no tools until each line of `exclude` matches one".to_owned());
         report.warn(["openapi", name, key], message, help);

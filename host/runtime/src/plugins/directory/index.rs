@@ -114,7 +114,7 @@ impl DirectoryIndex {
     /// Encodes the index.
     ///
     /// # Errors
-    /// None are expected: all parts can be encoded.
+    /// Never fails at present: all parts can be encoded.
     fn to_bytes(&self, dir: &Path) -> Result<Vec<u8>, postcard::Error> {
         let mut files = Vec::with_capacity(self.0.len());
         for (name, (stamp, hashed)) in &self.0 {

@@ -1,7 +1,7 @@
 //! Plans one registry update from all plugin files: the possible versions of each plugin, best first.
 //!
-//! A plan does no I/O, because it is made under the lock of the files. It takes the plugins that are [prepared](Preparations),
-//! and names those that are missing. A plan that lacks some is not applied.
+//! A plan does no I/O, because it is made under the lock of the files. It takes the plugins that are
+//! [prepared](Preparations), and names those that are missing. A plan that lacks some is not applied.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -176,7 +176,7 @@ impl<'a> RegistryPlan<'a> {
         Some(Ok((!is_unchanged).then_some(prepared)))
     }
 
-    /// What was prepared for a plugin. What was not is missing.
+    /// The prepared plugins. A plugin that was not prepared is missing.
     fn find(&mut self, plugin: &Arc<Plugin>, version: AskingVersion) -> Option<Preparation> {
         let found = self.prepared.get(plugin, version, self.services).cloned();
         if found.is_none() {

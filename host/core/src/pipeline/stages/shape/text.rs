@@ -144,7 +144,7 @@ impl<'a> OutputShaper<'a> {
         text: &mut String,
         work: impl FnOnce(&mut String, Option<&UntrustedMark>) -> T + Send + 'static,
     ) -> Result<T, Fault> {
-        // What is marked was cut to the budget before, to at most four bytes for each character.
+        // A marked text was cut to the budget before, to at most four bytes for each character.
         let marked = if self.mark.is_some() { text.len().min(self.budget.saturating_mul(4)) } else { 0 };
         let steps = (marked as u64).saturating_mul(MARK_STEPS) + text.len() as u64 / BYTES_PER_STEP;
         if steps <= INLINE_STEPS {
@@ -173,29 +173,29 @@ impl<'a> OutputShaper<'a> {
         let chars = original.chars().count();
         // A placeholder with the length of an id.
         let worst = reduction_note(chars, &read_output_call("0123456789abcdef"));
-        let told = self.store.as_ref().is_some_and(|store| store.is_readable());
-        if told && text.chars().count() + worst.chars().count() > chars {
+        let is_readable = self.store.as_ref().is_some_and(|store| store.is_readable());
+        if is_readable && text.chars().count() + worst.chars().count() > chars {
             *text = original;
             self.reduction_undone = reduced;
             return self.shape_text(text, self.budget, "").await;
         }
         let note = match self.save(&original).await {
-            Some(Ok(id)) if told => reduction_note(chars, &read_output_call(&id)),
-            Some(Err(())) if told => reduction_note(chars, "it could not be saved"),
+            Some(Ok(id)) if is_readable => reduction_note(chars, &read_output_call(&id)),
+            Some(Err(())) if is_readable => reduction_note(chars, "it could not be saved"),
             _ => String::new(),
         };
         self.shape_text(text, self.budget, &note).await
     }
 
     /// Shapes the blocks beside `text`. The text of each block gets the rest of the budget, and the block is dropped
-    /// when nothing is left. Labels are neutralized instead of marked. They are not cut, since half an address is useless: a block
-    /// whose labels do not fit is dropped.
+    /// when nothing is left. Labels are neutralized instead of marked. They are not cut, since half an address is
+    /// useless: a block whose labels do not fit is dropped.
     async fn shape_blocks(&mut self, text: &str, content: &mut Vec<ContentBlock>) -> Result<(), Fault> {
         if content.is_empty() {
             return Ok(());
         }
         let mut left = self.budget.saturating_sub(text.chars().count());
-        let mut gone = String::new();
+        let mut removed = String::new();
         let mut blocks = Vec::with_capacity(content.len());
         for mut block in std::mem::take(content) {
             // Only labels that fit are cleaned, which can make them longer.
@@ -205,7 +205,7 @@ impl<'a> OutputShaper<'a> {
             }
             let labels = label_chars(&block);
             if !fits || labels > left {
-                gone.extend(block.text_mut().map(|text| format!("{text}\n")));
+                removed.extend(block.text_mut().map(|text| format!("{text}\n")));
                 continue;
             }
             left -= labels;
@@ -219,16 +219,16 @@ impl<'a> OutputShaper<'a> {
                 self.save(&original).await;
             }
             if left == 0 && !text.is_empty() {
-                gone.push_str(text);
-                gone.push('\n');
+                removed.push_str(text);
+                removed.push('\n');
                 continue;
             }
             self.shape_text(text, left, "").await?;
             left = left.saturating_sub(text.chars().count());
             blocks.push(block);
         }
-        if !gone.is_empty() {
-            self.save(&gone).await;
+        if !removed.is_empty() {
+            self.save(&removed).await;
         }
         *content = blocks;
         Ok(())
@@ -262,7 +262,7 @@ impl<'a> OutputShaper<'a> {
         let mode = self.rules.truncate;
         let (room, note) = if room == 0 { (budget, "") } else { (room, note) };
         self.compute(text, move |text, mark| match (mark, over) {
-            // Of a text that fits, nothing is left out.
+            // Nothing is left out of a text that fits.
             (Some(mark), _) => *text = mark.fit(text, room, mode, over.unwrap_or_default(), &rest),
             (None, Some(total)) => *text = budget::shorten(text, room, mode, total, &rest),
             (None, None) => {}
