@@ -1,9 +1,12 @@
 //! The command line.
 
+mod author;
 mod call;
+pub(crate) mod candidates;
 mod control;
+mod decision;
 mod examples;
-pub(crate) mod groups;
+mod groups;
 mod kv;
 mod log;
 mod mcp;
@@ -11,32 +14,38 @@ mod openapi;
 mod policy;
 mod precedence;
 mod registry;
-mod setup;
 mod shared;
 mod suggestions;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-pub(crate) use call::{BatchArgs, BenchArgs, CallArgs, OutputArgs, TurnArgs};
-pub(crate) use control::{BackupArgs, CallNumber, CancelArgs, StopArgs};
+pub(crate) use author::{BuildArgs, DevArgs, NewArgs, PackArgs, PluginLanguage, ProjectArgs, TestArgs};
+pub(crate) use call::{AttachmentArgs, BatchArgs, BenchArgs, CallArgs, OutputArgs, read_text};
+pub(crate) use control::{BackupArgs, CallNumber};
+pub(crate) use decision::{DecisionArgs, PluginDecisionArgs};
 pub(crate) use kv::{EntryArgs, KvCommand};
 pub(crate) use log::{LogArgs, StatsGroup};
 pub(crate) use mcp::{AddArgs, ClientArgs, McpCommand, ServerJsonArgs, SetupCommand};
 pub(crate) use openapi::{DocumentArgs, OpenApiCommand};
 pub(crate) use policy::PolicyCommand;
-pub(crate) use registry::{
-    AddPluginArgs, ExportArgs, FetchArgs, GarbageArgs, ImportArgs, KeyArgs, KeyCommand, OutdatedArgs,
-    PushArgs, UpdateArgs, VerifyArgs,
-};
-pub(crate) use setup::{LogFormat, SetupArgs};
+pub(crate) use registry::{AddPluginArgs, ExportArgs, ImportArgs, KeyCommand, PushArgs, UpdateArgs};
 pub(crate) use shared::SharedCommand;
 
-use crate::author::args::{BuildArgs, DevArgs, NewArgs, PackArgs, TestArgs};
-use crate::command::completions;
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
+use crate::output::Printer;
+use crate::setup::SetupArgs;
+use clap::error::ErrorKind;
+use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
 use clap_complete::ArgValueCandidates;
 use toolbay_vendor::Vendor;
+
+/// The commands that refuse `--json`, each with the reason.
+const WITHOUT_JSON: [(&str, &str); 4] = [
+    ("serve", "stdout carries the protocol"),
+    ("dev", "it runs until it is interrupted"),
+    ("completions", "stdout is a script for the shell"),
+    ("man", "it writes files, and its messages are notes"),
+];
 
 /// Runs the tools of LLM agents from WebAssembly components, in a sandbox.
 #[derive(Debug, Parser)]
@@ -69,12 +78,24 @@ impl Args {
         })?;
         let mut args = Self::from_arg_matches(&matches)?;
         precedence::apply(&mut args.setup, &matches, &mut command)?;
+        let without_json = WITHOUT_JSON.iter().find(|(name, _)| matches.subcommand_name() == Some(*name));
+        if let Some((name, reason)) = without_json.filter(|_| precedence::is_written(&matches, "json")) {
+            let text = format!("`toolbay {name}` has no '--json': {reason}");
+            return Err(command.error(ErrorKind::ArgumentConflict, text));
+        }
+        let printer = Printer::new(args.setup.json, args.setup.log_format);
+        let is_server = matches!(args.command, Command::Serve { .. });
+        args.setup.printer = if is_server { printer.for_server() } else { printer };
         Ok(args)
     }
 
-    /// The command line with an example on each help page.
+    /// The command line with an example on each help page. The pages of commands without JSON do not show `--json`.
     pub(crate) fn command_with_examples() -> clap::Command {
-        examples::add_to(Self::command()).long_version(versions())
+        let hidden = Arg::new("json").long("json").action(ArgAction::SetTrue).hide(true);
+        let command = examples::add_to(Self::command()).long_version(versions());
+        WITHOUT_JSON
+            .iter()
+            .fold(command, |command, (name, _)| command.mut_subcommand(name, |sub| sub.arg(&hidden)))
     }
 }
 
@@ -94,25 +115,14 @@ fn versions() -> String {
 pub(crate) enum Command {
     /// List the tools.
     List {
-        /// Print the full definitions as JSON.
-        #[arg(long)]
-        json: bool,
         /// List every tool with its status, grouped by plugin.
         #[arg(long, short)]
         all: bool,
     },
     /// List the prompts that plugins ship.
-    Prompts {
-        /// Print JSON, with the arguments of each prompt.
-        #[arg(long)]
-        json: bool,
-    },
+    Prompts,
     /// List the resources and resource templates that plugins ship.
-    Resources {
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
-    },
+    Resources,
     /// Call one tool and print its result.
     Call(CallArgs),
     /// Run many calls in parallel and print one JSON line for each, in order.
@@ -124,44 +134,35 @@ pub(crate) enum Command {
     /// Describe a plugin: its file, its tools, the capabilities it asks for and those it is granted.
     Inspect {
         /// A plugin's id, or a `.wasm` file.
-        #[arg(add = ArgValueCandidates::new(completions::plugins))]
+        #[arg(add = ArgValueCandidates::new(candidates::plugins))]
         plugin: String,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
     },
     /// Show the state of the host: plugins, tools, policy, servers, audit and sandbox.
     Status {
         /// List each tool instead, with its state, source, version, digest, tags and flags.
         #[arg(long)]
         tools: bool,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
     },
     /// List the calls in progress of the running servers.
-    Ps {
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
-    },
+    Ps,
     /// Cancel a call in progress.
-    Cancel(CancelArgs),
-    /// Cancel all calls and refuse new ones, also after a restart, until `resume`.
-    Stop(StopArgs),
-    /// Allow calls again after `stop`.
-    Resume {
-        /// Print the result as JSON.
-        #[arg(long)]
-        json: bool,
+    Cancel {
+        /// The id of the call, as `ps` shows it.
+        #[arg(value_name = "ID")]
+        id: CallNumber,
     },
+    /// Cancel all calls and refuse new ones, also after a restart, until `resume`.
+    Stop {
+        /// The reason that callers see.
+        #[arg(long, value_name = "TEXT", default_value = "no reason was given")]
+        reason: String,
+    },
+    /// Allow calls again after `stop`.
+    Resume,
     /// Enable tools again.
     Enable {
         #[command(flatten)]
         which: SwitchArgs,
-        /// Print the changes as JSON.
-        #[arg(long)]
-        json: bool,
     },
     /// Disable tools: they are not listed, and calls are refused with the reason. The state directory records it.
     Disable {
@@ -170,26 +171,20 @@ pub(crate) enum Command {
         /// The reason that callers see.
         #[arg(long, value_name = "TEXT", default_value = "switched off by the operator")]
         reason: String,
-        /// Print the changes as JSON.
-        #[arg(long)]
-        json: bool,
     },
     /// Show what a tool may do and why: what it declares, what the policy grants, and what becomes of a call.
     Explain {
         /// The tool's name, as `list --all` shows it.
-        #[arg(add = ArgValueCandidates::new(completions::tools))]
+        #[arg(add = ArgValueCandidates::new(candidates::tools))]
         tool: String,
         /// Show each limit with its value, where it is set and how to raise it.
         #[arg(long)]
         limits: bool,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
     },
     /// Grant a plugin what it asks for: add the lines to the policy and record the consent.
     Grant {
         /// A plugin's id, or a `.wasm` file.
-        #[arg(add = ArgValueCandidates::new(completions::plugins))]
+        #[arg(add = ArgValueCandidates::new(candidates::plugins))]
         plugin: String,
         #[command(flatten)]
         decision: PluginDecisionArgs,
@@ -200,7 +195,7 @@ pub(crate) enum Command {
     /// Remove the grants of a plugin from the policy, and its consent.
     Revoke {
         /// The plugin's id.
-        #[arg(add = ArgValueCandidates::new(completions::plugins))]
+        #[arg(add = ArgValueCandidates::new(candidates::plugins))]
         plugin: String,
         #[command(flatten)]
         decision: PluginDecisionArgs,
@@ -210,14 +205,11 @@ pub(crate) enum Command {
     /// Check that plugins load, and that MCP clients and model vendors accept their tools.
     Check {
         /// Plugin ids or `.wasm` files.
-        #[arg(required = true, value_name = "PLUGIN", value_hint = ValueHint::AnyPath, add = ArgValueCandidates::new(completions::plugins))]
+        #[arg(required = true, value_name = "PLUGIN", value_hint = ValueHint::AnyPath, add = ArgValueCandidates::new(candidates::plugins))]
         targets: Vec<String>,
         /// Fail for warnings, too.
         #[arg(long)]
         strict: bool,
-        /// Print the findings as JSON.
-        #[arg(long)]
-        json: bool,
     },
     /// Check the policy, or print its schema.
     Policy {
@@ -232,23 +224,17 @@ pub(crate) enum Command {
         /// The most results to show.
         #[arg(long, value_name = "TOOLS", default_value_t = 10)]
         limit: usize,
-        /// Print what was found as JSON, as `tool_search` gives it to models.
-        #[arg(long)]
-        json: bool,
     },
     /// Print the definitions of tools in the format of a model vendor.
     Schemas(SchemasArgs),
     /// Compare two versions of a plugin: what breaks callers, and which capabilities are new.
     Diff {
         /// The old version: a plugin's id, or a `.wasm` file.
-        #[arg(add = ArgValueCandidates::new(completions::plugins))]
+        #[arg(add = ArgValueCandidates::new(candidates::plugins))]
         old: String,
         /// The new version.
-        #[arg(add = ArgValueCandidates::new(completions::plugins))]
+        #[arg(add = ArgValueCandidates::new(candidates::plugins))]
         new: String,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
     },
     /// Serve the tools over MCP, on stdin and stdout or over HTTP.
     Serve {
@@ -278,11 +264,19 @@ pub(crate) enum Command {
     /// Add a plugin of a registry to the lock, without grants.
     Add(AddPluginArgs),
     /// Download the plugins that the lock names and this machine does not have.
-    Fetch(FetchArgs),
+    Fetch {
+        /// Show what is missing, and download nothing.
+        #[arg(long)]
+        dry_run: bool,
+    },
     /// Check the plugins of the lock: their components, and their signatures by the rules of the policy.
-    Verify(VerifyArgs),
+    Verify {
+        /// Use no network. Otherwise the registries are asked whether the tags still lead to the locked versions.
+        #[arg(long)]
+        offline: bool,
+    },
     /// List newer versions of the plugins of the lock.
-    Outdated(OutdatedArgs),
+    Outdated,
     /// Replace plugins of the lock by their newest compatible versions, after showing what changes.
     Update(UpdateArgs),
     /// Write plugins of the lock into one file, for a machine without a network.
@@ -290,7 +284,11 @@ pub(crate) enum Command {
     /// Lock plugins from a file that `toolbay export` wrote, without a network.
     Import(ImportArgs),
     /// Remove downloaded blobs that no lock has needed for 30 days.
-    Gc(GarbageArgs),
+    Gc {
+        /// Show what would be removed, and remove nothing.
+        #[arg(long)]
+        dry_run: bool,
+    },
     /// Add, list, check and remove other MCP servers whose tools Toolbay serves.
     Mcp {
         #[command(subcommand)]
@@ -311,9 +309,6 @@ pub(crate) enum Command {
     Kv {
         #[command(subcommand)]
         command: KvCommand,
-        /// Print JSON.
-        #[arg(long, global = true)]
-        json: bool,
     },
     /// Create the project of a new plugin.
     New(NewArgs),
@@ -328,18 +323,18 @@ pub(crate) enum Command {
     /// Upload a component to a registry. A tag is never moved to another component.
     Push(PushArgs),
     /// Make and show the keys that plugins are signed with.
-    Key(KeyArgs),
+    Key {
+        #[command(subcommand)]
+        command: KeyCommand,
+    },
     /// Write a Markdown page for each tool of a plugin.
     Docs {
         /// A plugin's id, or a `.wasm` file.
-        #[arg(add = ArgValueCandidates::new(completions::plugins))]
+        #[arg(add = ArgValueCandidates::new(candidates::plugins))]
         plugin: String,
         /// The folder for the pages. Default: stdout.
         #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
         out: Option<PathBuf>,
-        /// Print JSON: the pages, or the written files.
-        #[arg(long)]
-        json: bool,
     },
     /// Copy the state directory to a new directory, also while servers use it.
     Backup(BackupArgs),
@@ -362,7 +357,7 @@ pub(crate) enum Command {
 #[derive(Debug, clap::Args)]
 pub(crate) struct SchemasArgs {
     /// The tools. Default: all that a client is listed first.
-    #[arg(value_name = "TOOL", add = ArgValueCandidates::new(completions::tools))]
+    #[arg(value_name = "TOOL", add = ArgValueCandidates::new(candidates::tools))]
     pub(crate) tools: Vec<String>,
     /// Only tools with one of these tags. Repeatable.
     #[arg(long, value_name = "TAG", conflicts_with = "tools")]
@@ -382,44 +377,6 @@ pub(crate) struct SchemasArgs {
     /// Print an object with the definitions, what the format cannot express, and the tools that are not strict.
     #[arg(long)]
     pub(crate) report: bool,
-    /// Print errors as JSON, too. The definitions always are.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// The attachments of a call.
-#[derive(Debug, clap::Args)]
-pub(crate) struct AttachmentArgs {
-    /// Attach a file for tools that are granted its media type. Repeatable.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) attach: Vec<PathBuf>,
-    /// Write the attachments that the tool creates into this directory. Nothing is overwritten.
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub(crate) save_attachments: Option<PathBuf>,
-}
-
-/// How the operator decides.
-#[derive(Debug, clap::Args)]
-pub(crate) struct DecisionArgs {
-    /// Agree without a question; required without a terminal.
-    #[arg(long, short)]
-    pub(crate) yes: bool,
-    /// Show what would change, and change nothing.
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-}
-
-/// How the operator decides about a plugin.
-#[derive(Debug, clap::Args)]
-pub(crate) struct PluginDecisionArgs {
-    #[command(flatten)]
-    pub(crate) decision: DecisionArgs,
-    /// Only these lists of the policy: `net,fs_read`.
-    #[arg(long, value_name = "LISTS", value_delimiter = ',')]
-    pub(crate) only: Vec<String>,
-    /// Print the decision as JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 /// The tools to enable or disable.
@@ -427,10 +384,10 @@ pub(crate) struct PluginDecisionArgs {
 #[group(required = true, multiple = true)]
 pub(crate) struct SwitchArgs {
     /// Names of tools, as `list --all` shows them.
-    #[arg(value_name = "NAME", add = ArgValueCandidates::new(completions::tools))]
+    #[arg(value_name = "NAME", add = ArgValueCandidates::new(candidates::tools))]
     pub(crate) tools: Vec<String>,
     /// All tools of a namespace, such as a plugin's id, including later ones. Repeatable.
-    #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(completions::plugins))]
+    #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(candidates::plugins))]
     pub(crate) namespace: Vec<String>,
     /// The tools that have this tag now. Repeatable; one matching tag is enough.
     #[arg(long, value_name = "TAG")]
@@ -445,36 +402,33 @@ mod tests {
     use super::*;
     use clap::CommandFactory;
 
-    /// Commands without `--json`, each with the reason.
-    const WITHOUT_JSON: [(&str, &str); 4] = [
-        ("serve", "stdout carries the protocol"),
-        ("dev", "it runs until it is interrupted"),
-        ("completions", "stdout is a script for the shell"),
-        ("man", "it writes files, and its messages are notes"),
-    ];
-
     #[test]
     fn the_command_line_is_valid() {
         Args::command().debug_assert();
     }
 
     #[test]
-    fn each_command_can_print_json() {
-        fn check(command: &clap::Command, path: &str) {
-            let below = command.get_subcommands().filter(|sub| sub.get_name() != "help");
-            let subs: Vec<&clap::Command> = below.collect();
-            if subs.is_empty() {
-                let has = command.get_arguments().any(|arg| arg.get_long() == Some("json"));
-                let expected = !WITHOUT_JSON.iter().any(|(name, _)| *name == path);
-                assert_eq!(has, expected, "`toolbay {path}`: `--json`, or a reason in `WITHOUT_JSON`");
-            }
-            for sub in subs {
-                check(sub, format!("{path} {}", sub.get_name()).trim_start());
+    fn a_command_without_json_refuses_it_and_does_not_show_it() {
+        let mut command = Args::command_with_examples();
+        command.build();
+        for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
+            let name = sub.get_name();
+            let is_shown = sub.get_arguments().any(|arg| arg.get_id() == "json" && !arg.is_hide_set());
+            assert_eq!(is_shown, WITHOUT_JSON.iter().all(|(without, _)| *without != name), "{name}");
+        }
+        for (name, reason) in WITHOUT_JSON {
+            let further = match name {
+                "completions" => Some("bash"),
+                "man" => Some("pages"),
+                _ => None,
+            };
+            for words in [[name, "--json"], ["--json", name]] {
+                let error = Args::parse_words(words.into_iter().chain(further)).unwrap_err().to_string();
+                assert!(error.contains(reason), "{words:?}: {error}");
             }
         }
-        let mut command = Args::command();
-        // Gives commands the options of those above them.
-        command.build();
-        check(&command, "");
+        for words in [["--json", "list"], ["list", "--json"]] {
+            assert!(Args::parse_words(words).unwrap().setup.printer.is_json(), "{words:?}");
+        }
     }
 }

@@ -1,12 +1,10 @@
-//! `toolbay grant`: shows what a plugin is, asks for and gets, and records that the operator agrees to it. An update that
-//! is held for the operator is shown first, and locked with the consent.
+//! What a plugin is granted: the lines that the policy would get, the review of them, and what waits for the operator.
 
-mod editor;
-mod held;
+pub(crate) mod held;
 mod offer;
 pub(crate) mod pending;
-mod proposal;
-mod review;
+pub(crate) mod proposal;
+pub(crate) mod review;
 
 use std::io::Write as _;
 
@@ -19,103 +17,19 @@ use toolbay_policy::consent::{Authority, Consent};
 use toolbay_policy::name::ToolName;
 use toolbay_policy::text::escape_hidden;
 
-use crate::CommandStatus;
-use crate::command::args::{DecisionArgs, PluginDecisionArgs, SetupArgs};
-use crate::command::control;
-use crate::command::setup::{self, PolicyFile};
-use crate::output::format;
-use crate::output::table::{Cell, TextTable};
-use crate::output::{self, DIM, FAILURE, HEADING, NAME, SUCCESS};
-use editor::LineEditor;
+use crate::output::{self, Cell, DIM, FAILURE, HEADING, NAME, SUCCESS, TextTable, format};
+use crate::setup::{self, PolicyFile, SetupArgs};
 use held::HeldVersion;
 pub(crate) use offer::command_for_hint;
 use proposal::{GrantEdit, policy_lines};
-use review::GrantReview;
 
 /// Spaces before the lines below a heading.
 const INDENT: usize = 2;
 
-pub(crate) async fn run(
-    args: &SetupArgs,
-    plugin: &str,
-    asked: &PluginDecisionArgs,
-    tool: Option<&str>,
-) -> Result<CommandStatus> {
-    let PluginDecisionArgs { decision, only, json } = asked;
-    let json = *json;
-    super::check_lists(only)?;
-    let mut review = GrantReview::find(args, plugin, only, tool).await?;
-    super::check_decidable(decision)?;
-    let id = review.info.id.clone();
-    let mut editor = LineEditor::new(&id);
-    let mut is_first = true;
-    if let (Some(held), false) = (&review.held, json) {
-        held.print()?;
-    }
-    let decided = loop {
-        let granted = review.granted();
-        let preview = review.preview(&granted);
-        if !json {
-            preview.print(&review.file, is_first)?;
-        }
-        is_first = false;
-        if review.held.is_none() && preview.grants_nothing_new() {
-            output::print_note(&format!("there is nothing to grant to `{id}`"));
-            break Some(CommandStatus::Success);
-        }
-        match GrantReply::ask(decision)? {
-            GrantReply::Yes => break None,
-            GrantReply::No => break Some(super::report_unchanged(decision)),
-            GrantReply::Edit => {
-                if let Some(edited) = editor.edit(&review.file, &review.edit)? {
-                    review.edit = edited;
-                }
-            }
-        }
-    };
-    if decided.is_none() {
-        let audit = setup::audit_under(args, review.edit.policy.audit())?;
-        review.apply(args, &super::operator(), audit.as_deref()).await?;
-        control::apply_decision(args, true).await?;
-        let done = if review.held.is_some() { "updated, and granted" } else { "granted" };
-        output::print_note(&format!("{done} to `{id}` from its next load on; see `toolbay list`"));
-    }
-    if json {
-        let granted = review.granted();
-        output::print_json(&review.preview(&granted).json(decided.is_none(), review.held.as_ref()))?;
-    }
-    Ok(decided.unwrap_or(CommandStatus::Success))
-}
-
-/// The operator's reply to the question.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum GrantReply {
-    Yes,
-    No,
-    /// Change the lines first.
-    Edit,
-}
-
-impl GrantReply {
-    fn ask(decision: &DecisionArgs) -> Result<Self> {
-        if decision.dry_run {
-            return Ok(Self::No);
-        }
-        if decision.yes {
-            return Ok(Self::Yes);
-        }
-        Ok(match super::read_reply("Grant? [y/N/edit]")?.as_str() {
-            "y" | "yes" => Self::Yes,
-            "e" | "edit" => Self::Edit,
-            _ => Self::No,
-        })
-    }
-}
-
 type NamedTools = Vec<(ToolName, std::sync::Arc<ToolEntry>)>;
 
 fn named_tools(host: &Host, id: &PluginId) -> NamedTools {
-    let tools = super::tools(host, id).into_iter();
+    let tools = setup::tools(host, id).into_iter();
     tools.filter_map(|entry| Some((ToolName::new(entry.def.bare()).ok()?, entry))).collect()
 }
 
@@ -136,7 +50,7 @@ pub(crate) fn policy_for_declared(args: &SetupArgs, host: &Host, id: &PluginId) 
 }
 
 /// What a person reads before the decision.
-struct GrantPreview<'a> {
+pub(crate) struct GrantPreview<'a> {
     info: &'a PluginInfo,
     tools: &'a NamedTools,
     edit: &'a GrantEdit,
@@ -153,18 +67,8 @@ struct RequestedCapability<'a> {
 }
 
 impl<'a> GrantPreview<'a> {
-    fn new(
-        info: &'a PluginInfo,
-        tools: &'a NamedTools,
-        edit: &'a GrantEdit,
-        known: Option<&'a Consent>,
-        granted: &'a Authority,
-    ) -> Self {
-        Self { info, tools, edit, known, granted }
-    }
-
     /// Whether the operator already agreed to all that the plugin would get.
-    fn grants_nothing_new(&self) -> bool {
+    pub(crate) fn grants_nothing_new(&self) -> bool {
         let workspace = self.edit.policy.workspace();
         let is_agreed = self.known.is_some_and(|known| {
             known.digest == *self.info.digest
@@ -197,7 +101,7 @@ impl<'a> GrantPreview<'a> {
     }
 
     /// Prints the preview. After an edit, what the plugin is and asks for stands above already.
-    fn print(&self, file: &PolicyFile, with_head: bool) -> std::io::Result<()> {
+    pub(crate) fn print(&self, file: &PolicyFile, with_head: bool) -> std::io::Result<()> {
         if with_head {
             self.print_head()?;
         }
@@ -279,7 +183,7 @@ impl<'a> GrantPreview<'a> {
         writeln!(out)
     }
 
-    fn json(&self, granted: bool, held: Option<&HeldVersion>) -> Value {
+    pub(crate) fn json(&self, granted: bool, held: Option<&HeldVersion>) -> Value {
         let requested = self.requested();
         let asks_for = requested.iter().map(|one| {
             json!({"key": one.key, "target": one.target, "optional": one.optional, "reasons": one.reasons})

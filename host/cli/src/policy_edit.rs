@@ -1,5 +1,7 @@
 //! Edits of the policy file that preserve comments, order and white space.
 
+pub(crate) mod new_secrets;
+
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
@@ -10,9 +12,9 @@ use toolbay::read_regular_text;
 use toolbay_policy::ProposedLine;
 use toolbay_policy::name::PluginId;
 
-use crate::command::named_path::path_failure;
-use crate::output::error::CommandError;
+use crate::output::CommandError;
 use crate::output::findings::MAX_POLICY_BYTES;
+use crate::setup::named_path::path_failure;
 
 /// Adds proposed lines to the text of a policy.
 pub(crate) fn with_proposals(text: &str, proposals: &[ProposedLine]) -> Result<String> {

@@ -1,6 +1,20 @@
-//! Builds a host with its plugins from the command line.
+//! Builds a host with its plugins from the options of the command line.
 
+pub(crate) mod approval;
+pub(crate) mod args;
+pub(crate) mod known_plugins;
+pub(crate) mod load_report;
+pub(crate) mod locked;
+pub(crate) mod named_path;
+pub(crate) mod names;
 mod policy_file;
+pub(crate) mod running_servers;
+pub(crate) mod seen_epochs;
+pub(crate) mod servers;
+pub(crate) mod services;
+pub(crate) mod shared;
+mod shared_audit;
+pub(crate) mod shared_folder;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,6 +23,7 @@ use anyhow::{Context, Error, Result, anyhow, bail};
 use toolbay::core::audit::AuditSink;
 use toolbay::core::audit::observer::ObservedAudit;
 use toolbay::core::call::trace::Tracer;
+use toolbay::core::registry::ToolEntry;
 use toolbay::policy::Profile;
 use toolbay::policy::audit_policy::AuditPolicy;
 use toolbay::policy::capability::path_rule;
@@ -20,16 +35,12 @@ use toolbay::{
 use toolbay_admin::AdminState;
 use toolbay_telemetry::{ExportBuffer, OtlpEndpoint, OtlpExporter};
 
-use crate::command::args::{LogFormat, SetupArgs};
-use crate::command::completions::names;
-use crate::command::load_report::{self, ReportedWarnings};
-use crate::command::locked::{self, LockPaths};
-use crate::command::named_path::path_failure;
-use crate::command::services;
-use crate::host_failure;
-use crate::output::error::CommandError;
-use crate::output::{self, progress, stderr};
+use crate::output::{self, CommandError, LogFormat, host_failure, progress, stderr};
 use crate::process_limits;
+pub(crate) use args::SetupArgs;
+use load_report::ReportedWarnings;
+use locked::LockPaths;
+use named_path::path_failure;
 use policy_file::default_policy;
 pub(crate) use policy_file::{PolicyFile, credential_findings, plugin_names, policy};
 
@@ -39,11 +50,12 @@ pub(crate) fn start_log(args: &SetupArgs) -> Result<()> {
     let filter = tracing_subscriber::EnvFilter::builder()
         .parse(filter)
         .map_err(|e| anyhow!("--log `{filter}`: {e}"))?;
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr::log_writer());
+    args.printer.report_panics();
+    let writer = stderr::log_writer(args.log_format);
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
     let started = match args.log_format {
         LogFormat::Text => log.with_ansi(output::stderr_is_terminal()).try_init(),
         LogFormat::Json => {
-            stderr::use_json_format();
             log.json().flatten_event(true).with_current_span(false).with_span_list(false).try_init()
         }
     };
@@ -133,7 +145,7 @@ pub(crate) fn builder(args: &SetupArgs, policy: Policy, purpose: HostPurpose) ->
         process_limits::check_host().map_err(host_failure)?;
     }
     let (kept, audit_policy) = (credential_files(&policy), policy.audit().clone());
-    let mut builder = Host::builder(policy).on_load(progress::load_listener()).with_workers();
+    let mut builder = Host::builder(policy).on_load(progress::load_listener(args.printer)).with_workers();
     if let Some(dir) = cache_dir(args) {
         builder = builder.cache_dir(dir);
     }
@@ -226,6 +238,12 @@ pub(crate) async fn require_plugin(
         let error = CommandError::new("unknown_plugin", format!("`{plugin}`: {problem}"));
         error.with_help("`toolbay list --all` shows the installed plugins").into()
     })
+}
+
+/// The tools of a plugin.
+pub(crate) fn tools(host: &Host, plugin: &PluginId) -> Vec<Arc<ToolEntry>> {
+    let catalog = host.registry().snapshot();
+    catalog.tools().filter(|e| e.def.source.plugin() == Some(plugin)).cloned().collect()
 }
 
 /// The directory of compiled code; `None`: nothing is cached.
@@ -358,7 +376,7 @@ pub(crate) async fn load(args: &SetupArgs, host: &Host, tell: ReportLevel) -> Re
         tokio::join!(services::wait_for(args, host, |_| true), load_plugins(args, host, tell));
     plugins?;
     record_names(args, host);
-    services::report(&services, tell);
+    services::report(args.printer, &services, tell);
     if tell == ReportLevel::Warnings {
         ReportedWarnings::default().report_policy(args, host);
     }
@@ -382,10 +400,11 @@ pub(crate) async fn load_plugins(args: &SetupArgs, host: &Host, tell: ReportLeve
     }
     for report in reports {
         if tell != ReportLevel::Quiet {
-            load_report::report_problems(&report.problems);
+            load_report::report_problems(args.printer, &report.problems);
         }
         if tell == ReportLevel::Warnings {
             load_report::report_warnings(
+                args.printer,
                 report.warnings.iter().map(|one| (one.plugin.as_str(), one.message.as_str())),
             );
         }
@@ -433,20 +452,20 @@ fn watch_policy(args: &SetupArgs) -> Result<Option<WatchedFile>> {
 
 /// Watches the stored switches.
 fn watch_switches(args: &SetupArgs) -> Result<WatchedFile> {
-    let switches = switches(args)?;
+    let (printer, switches) = (args.printer, switches(args)?);
     Ok(WatchedFile::file(switches.file(), move |host| match switches.load() {
         Ok(switches) => host.registry().set_switches(&switches),
-        Err(problem) => output::print_error(&format!("the disabled tools stay as before: {problem}")),
+        Err(problem) => printer.error(&format!("the disabled tools stay as before: {problem}")),
     }))
 }
 
 /// Watches the stored order to stop all calls.
 fn watch_stop_order(args: &SetupArgs) -> Result<WatchedFile> {
-    let order = stop_order(args)?;
+    let (printer, order) = (args.printer, stop_order(args)?);
     Ok(WatchedFile::file(order.file(), move |host| match order.load() {
         Ok(order) => apply_stop_order(host, order),
         Err(problem) => {
-            output::print_error(&format!("the order to stop all calls stays as before: {problem}"));
+            printer.error(&format!("the order to stop all calls stays as before: {problem}"));
         }
     }))
 }
@@ -468,7 +487,7 @@ fn plugin_dir(args: &SetupArgs, others: bool) -> Result<Option<PathBuf>> {
         return Ok(None);
     }
     let shown = dir.display();
-    output::print_note(&format!(
+    args.printer.note(&format!(
         "there are no plugins; put `.wasm` files into `{shown}`, or name a directory with `--plugins`"
     ));
     Ok(None)
@@ -483,4 +502,11 @@ fn user_dir(variable: &str, below_home: &str) -> Option<PathBuf> {
     let given = std::env::var_os(variable).map(PathBuf::from).filter(|dir| dir.is_absolute());
     let base = given.or_else(|| Some(std::env::home_dir()?.join(below_home)))?;
     Some(base.join("toolbay"))
+}
+
+/// The user who runs the command, for the audit.
+pub(crate) fn operator() -> String {
+    let name = ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok()).unwrap_or_default();
+    let uid = rustix::process::getuid().as_raw();
+    toolbay_policy::text::one_line(format!("{name} (uid {uid})").trim(), 100)
 }

@@ -4,7 +4,20 @@ use std::path::PathBuf;
 
 use clap::ValueHint;
 
-use crate::author::language::PluginLanguage;
+/// A language of plugins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum PluginLanguage {
+    /// Rust, with cargo.
+    Rust,
+    /// JavaScript, with Node and npm.
+    Js,
+    /// TypeScript, with Node and npm.
+    Ts,
+    /// Python, with componentize-py.
+    Python,
+    /// C, with zig or clang.
+    C,
+}
 
 /// The arguments of `toolbay new`.
 #[derive(Debug, clap::Args)]
@@ -18,17 +31,21 @@ pub(crate) struct NewArgs {
     /// Start with a reducer, which shortens results of other tools, instead of a tool.
     #[arg(long)]
     pub(crate) reducer: bool,
-    /// Print JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
+}
+
+/// The project that a command works on.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ProjectArgs {
+    /// The project's folder. Default: the current directory, or the nearest project above it.
+    #[arg(id = "project", value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) folder: Option<PathBuf>,
 }
 
 /// The arguments of `toolbay build`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct BuildArgs {
-    /// The project's folder. Default: the current directory, or the nearest project above it.
-    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub(crate) project: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) project: ProjectArgs,
     /// Build the release: small and fast.
     #[arg(long, short)]
     pub(crate) release: bool,
@@ -38,34 +55,26 @@ pub(crate) struct BuildArgs {
     /// Replace another project's plugin of the same id.
     #[arg(long, conflicts_with = "no_install")]
     pub(crate) replace: bool,
-    /// Print JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 /// The arguments of `toolbay test`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TestArgs {
-    /// The project's folder. Default: the current directory, or the nearest project above it.
-    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub(crate) project: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) project: ProjectArgs,
     /// Run only the examples of the tools.
     #[arg(long)]
     pub(crate) examples: bool,
     /// Call the examples on the release.
     #[arg(long, short)]
     pub(crate) release: bool,
-    /// Print JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 /// The arguments of `toolbay dev`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DevArgs {
-    /// The project's folder. Default: the current directory, or the nearest project above it.
-    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub(crate) project: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) project: ProjectArgs,
     /// Build the release, which takes longer.
     #[arg(long, short)]
     pub(crate) release: bool,
@@ -74,13 +83,9 @@ pub(crate) struct DevArgs {
 /// The arguments of `toolbay pack`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PackArgs {
-    /// The project's folder. Default: the current directory, or the nearest project above it.
-    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub(crate) project: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) project: ProjectArgs,
     /// The file to write. Default: `ID.wasm` in the current directory.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) out: Option<PathBuf>,
-    /// Print JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
 }

@@ -1,12 +1,16 @@
 //! The arguments of the commands that call tools, and of the one that prints their saved output.
 
-use std::path::PathBuf;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use anyhow::{Context as _, Result};
 use clap::ValueHint;
 use clap_complete::ArgValueCandidates;
+use toolbay::{Session, TurnContext};
 
-use super::AttachmentArgs;
-use crate::command::completions;
+use super::candidates;
+use crate::setup::approval;
 
 /// How calls run, and who approves those that need it. Without a flag the terminal asks; without a terminal the call is
 /// refused.
@@ -29,25 +33,71 @@ pub(crate) struct TurnArgs {
     pub(crate) deny: bool,
 }
 
+impl TurnArgs {
+    /// The context that the calls share. Without `--session`, they run in the session `unnamed`.
+    pub(crate) fn context(&self, unnamed: Session) -> TurnContext {
+        let Self { budget, dry_run, session: name, yes, deny } = self;
+        let mut session = name.as_deref().map(Session::with_name).unwrap_or(unnamed);
+        if let Some(approver) = approval::approver(*yes, *deny) {
+            session = session.with_approver(approver);
+        }
+        let mut turn = TurnContext {
+            budget_chars: *budget,
+            dry_run: *dry_run,
+            session: Arc::new(session),
+            ..TurnContext::default()
+        };
+        turn.identity.platform = Some("cli".to_owned());
+        turn
+    }
+}
+
+/// The attachments of a call.
+#[derive(Debug, clap::Args)]
+pub(crate) struct AttachmentArgs {
+    /// Attach a file for tools that are granted its media type. Repeatable.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) attach: Vec<PathBuf>,
+    /// Write the attachments that the tool creates into this directory. Nothing is overwritten.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) save_attachments: Option<PathBuf>,
+}
+
+/// The arguments of a tool, as JSON.
+#[derive(Debug, clap::Args)]
+pub(crate) struct InputArgs {
+    /// The arguments, a JSON object; `-` reads them from stdin.
+    #[arg(value_name = "JSON", conflicts_with = "args_file")]
+    json_args: Option<String>,
+    /// Read the arguments from a file; `-` is stdin.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    args_file: Option<PathBuf>,
+}
+
+impl InputArgs {
+    /// Reads the arguments.
+    pub(crate) fn read(&self) -> Result<String> {
+        match (&self.json_args, &self.args_file) {
+            (Some(json), _) if json != "-" => Ok(json.clone()),
+            (Some(_), _) => read_text(Path::new("-")),
+            (None, Some(file)) => read_text(file),
+            (None, None) => Ok(String::new()),
+        }
+    }
+}
+
 /// The arguments of `toolbay call`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CallArgs {
     /// The tool's name, as `list` shows it.
-    #[arg(add = ArgValueCandidates::new(completions::tools))]
+    #[arg(add = ArgValueCandidates::new(candidates::tools))]
     pub(crate) tool: String,
-    /// The arguments, a JSON object; `-` reads them from stdin.
-    #[arg(value_name = "JSON", conflicts_with = "args_file")]
-    pub(crate) json_args: Option<String>,
-    /// Read the arguments from a file; `-` is stdin.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) args_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
     #[command(flatten)]
     pub(crate) attachments: AttachmentArgs,
     #[command(flatten)]
     pub(crate) turn: TurnArgs,
-    /// Print the result as JSON, with usage, cost and the reason for a failure.
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 /// The arguments of `toolbay batch`.
@@ -58,31 +108,21 @@ pub(crate) struct BatchArgs {
     pub(crate) file: PathBuf,
     #[command(flatten)]
     pub(crate) turn: TurnArgs,
-    /// Print one JSON object: all results and their total cost.
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 /// The arguments of `toolbay bench`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchArgs {
     /// The tool's name, as `list` shows it.
-    #[arg(add = ArgValueCandidates::new(completions::tools))]
+    #[arg(add = ArgValueCandidates::new(candidates::tools))]
     pub(crate) tool: String,
-    /// The arguments of each call, a JSON object; `-` reads them from stdin.
-    #[arg(value_name = "JSON", conflicts_with = "args_file")]
-    pub(crate) json_args: Option<String>,
-    /// Read the arguments from a file; `-` is stdin.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) args_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
     /// The number of calls, made one after the other and again as one batch.
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) calls: u32,
     #[command(flatten)]
     pub(crate) turn: TurnArgs,
-    /// Print one JSON object.
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 /// The arguments of `toolbay output`.
@@ -121,7 +161,18 @@ pub(crate) struct OutputArgs {
     /// Print the size.
     #[arg(long, group = "part", requires = "id")]
     pub(crate) size: bool,
-    /// Print JSON: the list, or the text.
-    #[arg(long)]
-    pub(crate) json: bool,
+}
+
+/// Reads a file, or stdin for `-`.
+pub(crate) fn read_text(file: &Path) -> Result<String> {
+    let read = || {
+        if file == Path::new("-") {
+            let mut text = String::new();
+            std::io::stdin().lock().read_to_string(&mut text)?;
+            Ok(text)
+        } else {
+            std::fs::read_to_string(file)
+        }
+    };
+    read().with_context(|| format!("`{}` cannot be read", file.display()))
 }

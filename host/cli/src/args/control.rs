@@ -33,35 +33,10 @@ impl FromStr for CallNumber {
     }
 }
 
-/// `toolbay cancel`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct CancelArgs {
-    /// The id of the call, as `ps` shows it.
-    #[arg(value_name = "ID")]
-    pub(crate) id: CallNumber,
-    /// Print the call as JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// `toolbay stop`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct StopArgs {
-    /// The reason that callers see.
-    #[arg(long, value_name = "TEXT", default_value = "no reason was given")]
-    pub(crate) reason: String,
-    /// Print the process ids of the servers and the number of cancelled calls as JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
 /// `toolbay backup` and `toolbay restore`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct BackupArgs {
     /// The directory of the backup. It holds what plugins stored and the credentials of MCP servers.
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) dir: PathBuf,
-    /// Print the number of files and bytes as JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
 }

@@ -126,6 +126,6 @@ mod tests {
 
     #[test]
     fn each_page_has_an_example() {
-        check(&crate::command::args::Args::command(), "");
+        check(&crate::args::Args::command(), "");
     }
 }

@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn each_command_is_in_one_group() {
-        let mut command = crate::command::args::Args::command();
+        let mut command = crate::args::Args::command();
         command.build();
         let mut grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| *names).copied().collect();
         grouped.sort_unstable();

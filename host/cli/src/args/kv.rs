@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Subcommand, ValueHint};
 use clap_complete::ArgValueCandidates;
 
-use crate::command::completions;
+use crate::args::candidates;
 
 /// The commands below `toolbay kv`.
 #[derive(Debug, Subcommand)]
@@ -13,7 +13,7 @@ pub(crate) enum KvCommand {
     /// List a plugin's entries, of all scopes.
     List {
         /// The plugin's id.
-        #[arg(add = ArgValueCandidates::new(completions::plugins))]
+        #[arg(add = ArgValueCandidates::new(candidates::plugins))]
         plugin: String,
         /// The most results to show.
         #[arg(long, value_name = "ENTRIES", default_value_t = 1000)]
@@ -26,7 +26,7 @@ pub(crate) enum KvCommand {
     /// Remove everything a plugin stores.
     Clear {
         /// The plugin's id.
-        #[arg(add = ArgValueCandidates::new(completions::plugins))]
+        #[arg(add = ArgValueCandidates::new(candidates::plugins))]
         plugin: String,
     },
     /// Show how much each plugin stores.
@@ -54,7 +54,7 @@ impl KvCommand {
 #[derive(Debug, clap::Args)]
 pub(crate) struct EntryArgs {
     /// The plugin's id.
-    #[arg(add = ArgValueCandidates::new(completions::plugins))]
+    #[arg(add = ArgValueCandidates::new(candidates::plugins))]
     pub(crate) plugin: String,
     /// The key.
     pub(crate) key: String,

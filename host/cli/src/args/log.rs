@@ -2,7 +2,7 @@
 
 use clap_complete::ArgValueCandidates;
 
-use crate::command::completions;
+use crate::args::candidates;
 
 /// The arguments of `toolbay log`.
 #[derive(Debug, Default, clap::Args)]
@@ -11,10 +11,10 @@ pub(crate) struct LogArgs {
     #[arg(long, short)]
     pub(crate) follow: bool,
     /// Calls of this tool.
-    #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(completions::tools))]
+    #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(candidates::tools))]
     pub(crate) tool: Option<String>,
     /// Calls of this plugin and decisions about it.
-    #[arg(long, value_name = "ID", add = ArgValueCandidates::new(completions::plugins))]
+    #[arg(long, value_name = "ID", add = ArgValueCandidates::new(candidates::plugins))]
     pub(crate) plugin: Option<String>,
     /// Calls of this session.
     #[arg(long, value_name = "ID")]
@@ -40,9 +40,6 @@ pub(crate) struct LogArgs {
     /// The most records to show: the last ones.
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<usize>,
-    /// Print the records as JSON lines.
-    #[arg(long)]
-    pub(crate) json: bool,
     /// Count the calls by tool and outcome.
     #[arg(long, conflicts_with = "follow")]
     pub(crate) stats: bool,

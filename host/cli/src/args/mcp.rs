@@ -10,11 +10,7 @@ pub(crate) enum McpCommand {
     /// Add a server to the policy: a program behind `--`, or a URL.
     Add(Box<AddArgs>),
     /// List the servers of the policy.
-    List {
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
-    },
+    List,
     /// Remove a server from the policy, with the secrets that `add` wrote.
     Remove {
         /// The server's name.
@@ -22,9 +18,6 @@ pub(crate) enum McpCommand {
         /// Show what would change, and change nothing.
         #[arg(long)]
         dry_run: bool,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
     },
     /// Connect to a server and show its state, its tools and their problems.
     Check {
@@ -33,9 +26,6 @@ pub(crate) enum McpCommand {
         /// Fail for warnings, too.
         #[arg(long)]
         strict: bool,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
     },
     /// Log in to a server with OAuth, in a browser. The credentials are saved in the state directory.
     Login {
@@ -44,17 +34,11 @@ pub(crate) enum McpCommand {
         /// Print the address, and open no browser.
         #[arg(long)]
         no_browser: bool,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
     },
     /// Remove the credentials of a login, and withdraw its tokens where the authorization server can.
     Logout {
         /// The server's name.
         name: String,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
     },
 }
 
@@ -122,9 +106,6 @@ pub(crate) struct AddArgs {
     /// Show the new lines, and write nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Print JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 /// The commands below `toolbay setup`.
@@ -155,9 +136,6 @@ pub(crate) enum SetupCommand {
         /// The bundle's author.
         #[arg(long, default_value = "Toolbay")]
         author: String,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
     },
 }
 
@@ -173,9 +151,6 @@ pub(crate) struct ClientArgs {
     /// The name of the server in the client.
     #[arg(long, default_value = "toolbay")]
     pub(crate) name: String,
-    /// Print JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 /// The arguments of `toolbay setup server-json`.
@@ -190,7 +165,4 @@ pub(crate) struct ServerJsonArgs {
     /// The bundle of `toolbay setup mcpb`, for its digest.
     #[arg(long, value_name = "FILE", requires = "url", value_hint = ValueHint::FilePath)]
     pub(crate) bundle: Option<PathBuf>,
-    /// Print errors as JSON, too. The description always is.
-    #[arg(long)]
-    pub(crate) json: bool,
 }

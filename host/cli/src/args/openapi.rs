@@ -9,9 +9,6 @@ use super::DecisionArgs;
 pub(crate) enum OpenApiCommand {
     /// List the services of the policy with their documents and tools.
     List {
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
         /// Fetch documents again if they changed.
         #[arg(long)]
         refresh: bool,
@@ -23,9 +20,6 @@ pub(crate) enum OpenApiCommand {
         /// Fail for warnings, too.
         #[arg(long)]
         strict: bool,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
     },
     /// Add a service to the policy.
     Add {
@@ -38,9 +32,6 @@ pub(crate) enum OpenApiCommand {
         pin: bool,
         #[command(flatten)]
         decision: DecisionArgs,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
     },
     /// Remove a service from the policy.
     Remove {
@@ -48,9 +39,6 @@ pub(crate) enum OpenApiCommand {
         name: String,
         #[command(flatten)]
         decision: DecisionArgs,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
     },
 }
 

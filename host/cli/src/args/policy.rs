@@ -15,14 +15,7 @@ pub(crate) enum PolicyCommand {
         /// Fail for warnings, too.
         #[arg(long)]
         strict: bool,
-        /// Print the findings as JSON.
-        #[arg(long)]
-        json: bool,
     },
     /// Print the JSON Schema of policies, for completion and checks in an editor.
-    Schema {
-        /// Print errors as JSON, too. The schema always is.
-        #[arg(long)]
-        json: bool,
-    },
+    Schema,
 }

@@ -1,21 +1,13 @@
-//! What an argument means beside others: a relative path, and a flag beside a variable.
-
-use std::path::PathBuf;
+//! What a flag means beside a variable.
 
 use clap::ArgMatches;
-use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 
-use super::SetupArgs;
+use crate::setup::SetupArgs;
 
 /// The arguments that exclude each other. Some have a variable, which gives way to a flag.
 const EXCLUSIVE: [(&str, &str); 2] = [("no_cache", "cache_dir"), ("shared_nkey", "shared_credentials")];
-
-/// Parses a path. It becomes absolute here, where it enters: what it names does not depend on who uses it later.
-pub(super) fn absolute_path() -> impl TypedValueParser<Value = PathBuf> {
-    PathBufValueParser::new().try_map(std::path::absolute)
-}
 
 /// Lets the flags of the command line count more than variables.
 ///
@@ -44,7 +36,7 @@ pub(super) fn apply(
 }
 
 /// Whether the command line has an argument, at any level.
-fn is_written(matches: &ArgMatches, id: &str) -> bool {
+pub(super) fn is_written(matches: &ArgMatches, id: &str) -> bool {
     let here = matches.try_contains_id(id).unwrap_or(false)
         && matches.value_source(id) == Some(ValueSource::CommandLine);
     here || matches.subcommand().is_some_and(|(_, matches)| is_written(matches, id))

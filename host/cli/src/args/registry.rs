@@ -26,9 +26,6 @@ pub(crate) struct AddPluginArgs {
     /// Download and check the plugin, and lock nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Print JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 /// The arguments of `toolbay push`.
@@ -49,39 +46,6 @@ pub(crate) struct PushArgs {
     /// Check the component and show its digest, and send nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Print JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// The arguments of `toolbay fetch`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct FetchArgs {
-    /// Show what is missing, and download nothing.
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-    /// Print JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// The arguments of `toolbay verify`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct VerifyArgs {
-    /// Use no network. Otherwise the registries are asked whether the tags still lead to the locked versions.
-    #[arg(long)]
-    pub(crate) offline: bool,
-    /// Print JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// The arguments of `toolbay outdated`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct OutdatedArgs {
-    /// Print JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 /// The arguments of `toolbay update`.
@@ -93,9 +57,6 @@ pub(crate) struct UpdateArgs {
     /// Download and compare, and change nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Print JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 /// The arguments of `toolbay export`.
@@ -107,9 +68,6 @@ pub(crate) struct ExportArgs {
     /// The plugins. Default: all of the lock.
     #[arg(value_name = "PLUGIN", value_parser = PluginId::new)]
     pub(crate) ids: Vec<PluginId>,
-    /// Print JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 /// The arguments of `toolbay import`.
@@ -127,27 +85,6 @@ pub(crate) struct ImportArgs {
     /// Check and compare, and change nothing.
     #[arg(long, conflicts_with = "trust")]
     pub(crate) dry_run: bool,
-    /// Print JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// The arguments of `toolbay gc`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct GarbageArgs {
-    /// Show what would be removed, and remove nothing.
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-    /// Print JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// The arguments of `toolbay key`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct KeyArgs {
-    #[command(subcommand)]
-    pub(crate) command: KeyCommand,
 }
 
 /// The commands below `toolbay key`.
@@ -158,17 +95,11 @@ pub(crate) enum KeyCommand {
         /// The file of the private key. The public key gets the extension `.pub`.
         #[arg(value_hint = ValueHint::FilePath)]
         file: PathBuf,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
     },
     /// Print the public key of a file, and its id.
     Show {
         /// A file with a private or a public key.
         #[arg(value_hint = ValueHint::FilePath)]
         file: PathBuf,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
     },
 }

@@ -6,20 +6,15 @@ use std::io::Write;
 use anyhow::{Context, Result};
 use serde_json::json;
 
-use super::language::BuildProfile;
-use super::project::{BuiltComponent, Project};
-use super::{install, lint};
-use crate::author::args::BuildArgs;
-use crate::command;
-use crate::command::args::SetupArgs;
-use crate::command::setup::PolicyFile;
-use crate::output::error::CommandError;
-use crate::output::format;
-use crate::output::{self, HEADING};
-use crate::{CommandStatus, host_failure};
+use crate::args::BuildArgs;
+use crate::author::language::BuildProfile;
+use crate::author::project::{BuiltComponent, Project};
+use crate::author::{install, lint};
+use crate::output::{self, CommandError, CommandStatus, HEADING, format, host_failure};
+use crate::setup::{self, PolicyFile, SetupArgs};
 
 pub(crate) async fn run(setup: &SetupArgs, args: &BuildArgs) -> Result<CommandStatus> {
-    let project = Project::find(args.project.as_deref())?;
+    let project = Project::find(setup.printer, args.project.folder.as_deref())?;
     let profile = if args.release { BuildProfile::Release } else { BuildProfile::Dev };
     let Some(component) = project.language.build(&project, profile)? else {
         return Err(CommandError::new("build_failed", "the build failed; the installed plugin stays").into());
@@ -27,23 +22,23 @@ pub(crate) async fn run(setup: &SetupArgs, args: &BuildArgs) -> Result<CommandSt
     let shown = component.file.display();
     let bytes =
         component.file.metadata().with_context(|| format!("`{shown}` is gone")).map_err(host_failure)?.len();
-    if !args.json {
+    if !setup.printer.is_json() {
         writeln!(output::stdout(), "{HEADING}{}{HEADING:#}: {}, {shown}", component.id, format::size(bytes))?;
     }
     let mut installed = None;
     if !args.no_install {
         match check_loads(setup, &component).await? {
-            Ok(warnings) => warnings.iter().for_each(|warning| output::print_warning(warning)),
+            Ok(warnings) => warnings.iter().for_each(|warning| setup.printer.warning(warning)),
             Err(problem) => {
                 let text = format!("the component does not load and is not installed: {problem}");
                 return Err(CommandError::new("invalid_component", text).into());
             }
         }
         let placed = install::install(setup, &project, &component, args.replace)?;
-        output::print_note(&format!("installed as `{}`", placed.display()));
+        setup.printer.note(&format!("installed as `{}`", placed.display()));
         installed = Some(placed);
     }
-    if args.json {
+    if setup.printer.is_json() {
         output::print_json(&json!({
             "plugin": component.id.as_str(),
             "file": component.file,
@@ -59,7 +54,7 @@ async fn check_loads(setup: &SetupArgs, component: &BuiltComponent) -> Result<Re
     let nothing = PolicyFile::from_text(setup, "version = 1".to_owned())?.policy()?;
     let host = component.host(setup, nothing)?;
     let loaded = host.load_file(component.id.clone(), &component.file).await;
-    let tools = command::tools(&host, &component.id);
+    let tools = setup::tools(&host, &component.id);
     let warnings = tools.iter().filter_map(|entry| lint::undescribed_arguments(&entry.def)).collect();
     Ok(loaded.map(|_| warnings).map_err(|error| error.to_string()))
 }

@@ -16,15 +16,11 @@ use toolbay_core::registry::event::HostEvent;
 use toolbay_policy::text::escape_hidden;
 
 use super::build;
-use super::project::Project;
-use crate::author::args::{BuildArgs, DevArgs};
-use crate::command::LiveCalls;
-use crate::command::args::SetupArgs;
-use crate::command::setup::{self, HostPurpose};
-use crate::output;
-use crate::output::error::CommandError;
-use crate::output::format::count_noun;
-use crate::{CommandStatus, host_failure};
+use super::log::LiveCalls;
+use crate::args::{BuildArgs, DevArgs, ProjectArgs};
+use crate::author::project::Project;
+use crate::output::{CommandError, CommandStatus, Printer, count_noun, host_failure};
+use crate::setup::{self, HostPurpose, SetupArgs};
 
 /// How long a source must be unchanged before a build: an editor writes in several steps.
 const SETTLE: Duration = Duration::from_millis(100);
@@ -36,7 +32,7 @@ const MADE: [&str; 4] = ["target", "node_modules", "dist", "__pycache__"];
 const MAX_FILES: usize = 2000;
 
 pub(crate) async fn run(setup: &SetupArgs, args: &DevArgs) -> Result<CommandStatus> {
-    let project = Project::find(args.project.as_deref())?;
+    let project = Project::find(setup.printer, args.project.folder.as_deref())?;
     let host = setup::host(setup, HostPurpose::Inspect)?;
     let mut calls = LiveCalls::new(setup)?;
     let mut events = host.events().stream();
@@ -57,8 +53,8 @@ pub(crate) async fn run(setup: &SetupArgs, args: &DevArgs) -> Result<CommandStat
                 () = changed.notified() => break,
                 _ = tokio::signal::ctrl_c() => return Ok(CommandStatus::Success),
                 event = events.recv() => match event {
-                    Ok(event) => report_event(&host, &event),
-                    Err(RecvError::Lagged(missed)) => output::print_note(&format!("{missed} events were skipped")),
+                    Ok(event) => report_event(setup.printer, &host, &event),
+                    Err(RecvError::Lagged(missed)) => setup.printer.note(&format!("{missed} events were skipped")),
                     Err(RecvError::Closed) => return Ok(CommandStatus::Success),
                 },
                 () = tokio::time::sleep(LOOK) => calls.show()?,
@@ -70,39 +66,38 @@ pub(crate) async fn run(setup: &SetupArgs, args: &DevArgs) -> Result<CommandStat
 /// Builds and installs the component. A failure is reported, and `dev` waits for the next change.
 async fn build_once(setup: &SetupArgs, project: &Project, release: bool) -> Result<()> {
     let args = BuildArgs {
-        project: Some(project.folder.clone()),
+        project: ProjectArgs { folder: Some(project.folder.clone()) },
         release,
         no_install: false,
         replace: false,
-        json: false,
     };
-    let (setup, runtime) = (setup.clone(), Handle::current());
+    let (printer, setup, runtime) = (setup.printer, setup.clone(), Handle::current());
     // A compiler runs inside, which must not block an async thread.
     let built = tokio::task::spawn_blocking(move || runtime.block_on(build::run(&setup, &args))).await;
     match built.map_err(|error| host_failure(anyhow!(error)))? {
         Ok(_) => Ok(()),
-        Err(error) => error.downcast::<CommandError>().map(|failed| failed.print()),
+        Err(error) => error.downcast::<CommandError>().map(|failed| failed.print(printer)),
     }
 }
 
 /// Reports what the host made of the component.
-fn report_event(host: &Host, event: &HostEvent) {
+fn report_event(printer: Printer, host: &Host, event: &HostEvent) {
     match event {
         HostEvent::Registered { tools, source } => {
-            output::print_note(&format!("{source}: {}", count_noun(tools.len(), "tool", "tools")));
+            printer.note(&format!("{source}: {}", count_noun(tools.len(), "tool", "tools")));
         }
         HostEvent::Replaced { tools, source, diff } => {
-            output::print_note(&format!("{source}: {}", count_noun(tools.len(), "tool", "tools")));
+            printer.note(&format!("{source}: {}", count_noun(tools.len(), "tool", "tools")));
             for change in diff.changes() {
-                output::print_note(&format!("  {} {}", change.tool, escape_hidden(&change.what)));
+                printer.note(&format!("  {} {}", change.tool, escape_hidden(&change.what)));
             }
         }
-        HostEvent::Unregistered { source, .. } => output::print_note(&format!("{source} is gone")),
+        HostEvent::Unregistered { source, .. } => printer.note(&format!("{source} is gone")),
         HostEvent::NotLoaded { file, problem, .. } => {
-            output::print_error(&format!("{file}: {}", escape_hidden(problem)));
+            printer.error(&format!("{file}: {}", escape_hidden(problem)));
         }
         HostEvent::ConsentRequired { plugin, reason, .. } => {
-            output::print_error(&format!("{plugin}: {}", escape_hidden(reason)));
+            printer.error(&format!("{plugin}: {}", escape_hidden(reason)));
         }
         other => tracing::debug!(?other, plugins = host.plugins().len(), "told"),
     }

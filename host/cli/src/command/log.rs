@@ -14,11 +14,9 @@ use toolbay::{AuditReader, FileAudit};
 use toolbay_core::audit::timestamp;
 use toolbay_policy::quantity::parse_duration;
 
-use crate::command::args::{LogArgs, SetupArgs, StatsGroup};
-use crate::command::setup;
-use crate::output::error::CommandError;
-use crate::output::format::count_noun;
-use crate::{CommandStatus, output};
+use crate::args::{LogArgs, StatsGroup};
+use crate::output::{CommandError, CommandStatus, Printer, count_noun};
+use crate::setup::{self, SetupArgs};
 use show::CallStats;
 use unfinished::UnfinishedCalls;
 
@@ -29,7 +27,7 @@ pub(crate) fn run(args: &SetupArgs, which: &LogArgs) -> Result<CommandStatus> {
     let path = setup::audit_file(args)?;
     let filter = RecordFilter::new(which, args.profile.as_deref())?;
     if FileAudit::files(&path).is_empty() && !which.follow {
-        output::print_note(&format!("there is no audit yet (`{}`)", path.display()));
+        args.printer.note(&format!("there is no audit yet (`{}`)", path.display()));
         filter.require_names()?;
         return Ok(CommandStatus::Success);
     }
@@ -40,7 +38,8 @@ pub(crate) fn run(args: &SetupArgs, which: &LogArgs) -> Result<CommandStatus> {
     let mut stats = CallStats::new(which.by);
     let most = which.limit.unwrap_or(usize::MAX);
     // The numbers of a server have no gaps, so that a reader sees that none is missing.
-    let keeps_starts = which.json && args.shared.shared.is_some() && !which.failed && which.outcome.is_none();
+    let keeps_starts =
+        args.printer.is_json() && args.shared.shared.is_some() && !which.failed && which.outcome.is_none();
     tail.read(&mut |line| {
         number += 1;
         let AuditLine::Record { record, wanted } = filter.read(line) else {
@@ -66,17 +65,17 @@ pub(crate) fn run(args: &SetupArgs, which: &LogArgs) -> Result<CommandStatus> {
         if which.by == StatsGroup::Client {
             stats.add_unused(token_names(args)?);
         }
-        stats.show(which.json)?;
+        stats.show(args.printer.is_json())?;
     } else {
         let shown = unfinished.join(kept, most);
         let mut table = show::table();
         for (_, line, record) in &shown {
-            if which.json { print(which, line, record)? } else { table.push(show::row(record)) }
+            if args.printer.is_json() { print(true, line, record)? } else { table.push(show::row(record)) }
         }
         table.print()?;
     }
     if which.follow {
-        follow(&mut tail, &filter)?;
+        follow(args.printer, &mut tail, &filter)?;
     } else {
         filter.require_names()?;
     }
@@ -85,7 +84,7 @@ pub(crate) fn run(args: &SetupArgs, which: &LogArgs) -> Result<CommandStatus> {
     }
     if broken > 0 {
         let lines = count_noun(broken, "line", "lines");
-        output::print_warning(&format!(
+        args.printer.warning(&format!(
             "{lines} of the audit cannot be read and {} left out",
             if broken == 1 { "is" } else { "are" }
         ));
@@ -93,8 +92,8 @@ pub(crate) fn run(args: &SetupArgs, which: &LogArgs) -> Result<CommandStatus> {
     Ok(CommandStatus::Success)
 }
 
-fn print(which: &LogArgs, line: &str, record: &Value) -> std::io::Result<()> {
-    if which.json {
+fn print(is_json: bool, line: &str, record: &Value) -> std::io::Result<()> {
+    if is_json {
         // The file already has escaped text.
         writeln!(std::io::stdout().lock(), "{line}")
     } else {
@@ -103,17 +102,17 @@ fn print(which: &LogArgs, line: &str, record: &Value) -> std::io::Result<()> {
 }
 
 /// Shows new records until the reader closes the pipe.
-fn follow(tail: &mut AuditReader, filter: &RecordFilter<'_>) -> std::io::Result<()> {
+fn follow(printer: Printer, tail: &mut AuditReader, filter: &RecordFilter<'_>) -> std::io::Result<()> {
     loop {
         std::io::stdout().flush()?;
         std::thread::sleep(LOOK_EVERY);
         tail.read(&mut |line| match filter.read(line) {
             // The record of the call follows.
             AuditLine::Record { record, .. } if text(&record, "kind") == "start" => Ok(()),
-            AuditLine::Record { record, wanted: true } => print(filter.which, line, &record),
+            AuditLine::Record { record, wanted: true } => print(printer.is_json(), line, &record),
             AuditLine::Record { .. } => Ok(()),
             AuditLine::Broken => {
-                output::print_warning("a line of the audit cannot be read and is left out");
+                printer.warning("a line of the audit cannot be read and is left out");
                 Ok(())
             }
         })?;

@@ -7,14 +7,13 @@ use anyhow::{Context, Error, Result, anyhow};
 use serde_json::json;
 use toolbay::PluginId;
 
-use super::template::{self, TemplateFile, TemplatePlan};
-use crate::CommandStatus;
-use crate::author::args::NewArgs;
-use crate::command::named_path::path_failure;
-use crate::output::error::CommandError;
-use crate::output::{self, HEADING, NAME};
+use crate::args::NewArgs;
+use crate::author::template::{self, TemplateFile, TemplatePlan};
+use crate::output::{self, CommandError, CommandStatus, HEADING, NAME};
+use crate::setup::SetupArgs;
+use crate::setup::named_path::path_failure;
 
-pub(crate) fn run(args: &NewArgs) -> Result<CommandStatus> {
+pub(crate) fn run(setup: &SetupArgs, args: &NewArgs) -> Result<CommandStatus> {
     let folder = folder(&args.path)?;
     let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     check_name(args, name).map_err(|problem| {
@@ -32,14 +31,13 @@ pub(crate) fn run(args: &NewArgs) -> Result<CommandStatus> {
     let files = args.lang.template(&plan)?;
     template::write(&folder, &files).map_err(|error| write_error(&folder, error))?;
     let next = next_steps(args, name, &files);
-    if args.json {
-        output::print_json(&json!({
+    if setup.printer.is_json() {
+        return Ok(output::print_json(&json!({
             "plugin": name,
             "language": args.lang.name(),
             "folder": folder,
             "next": next,
-        }))?;
-        return Ok(CommandStatus::Success);
+        }))?);
     }
     let mut out = output::stdout();
     writeln!(out, "created {HEADING}{name}{HEADING:#}, a plugin in {}; next:\n", args.lang.name())?;
@@ -107,7 +105,7 @@ fn quote_for_shell(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::author::language::PluginLanguage;
+    use crate::args::PluginLanguage;
 
     #[test]
     fn each_language_names_the_commands_before_its_build() {
@@ -119,7 +117,7 @@ mod tests {
             (PluginLanguage::C, "venv"),
         ] {
             let files = lang.template(&TemplatePlan { name: "notes", reducer: false }).unwrap();
-            let args = NewArgs { path: PathBuf::from("notes"), lang, reducer: false, json: false };
+            let args = NewArgs { path: PathBuf::from("notes"), lang, reducer: false };
             let steps = next_steps(&args, "notes", &files);
             let (build, before) = (steps.len() - 2, steps[1..steps.len() - 2].join("\n"));
             assert_eq!(

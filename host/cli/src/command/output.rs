@@ -9,12 +9,9 @@ use toolbay::core::session::output_store::{OutputId, OutputQuota, OutputStore, S
 use toolbay::policy::text::{escape_hidden, one_line};
 use toolbay::{FileOutputStore, Session};
 
-use crate::command::args::{OutputArgs, SetupArgs};
-use crate::command::setup;
-use crate::output::NAME;
-use crate::output::error::CommandError;
-use crate::output::table::{Cell, TextTable};
-use crate::{CommandStatus, output};
+use crate::args::OutputArgs;
+use crate::output::{self, Cell, CommandError, CommandStatus, NAME, Printer, TextTable};
+use crate::setup::{self, SetupArgs};
 
 /// Longest name that a message repeats, in characters.
 const MAX_NAME: usize = 100;
@@ -31,8 +28,7 @@ pub(crate) async fn run(args: &SetupArgs, which: &OutputArgs) -> Result<CommandS
             let help = "a call with `--session NAME` saves what is too long, for a day by default";
             return Err(CommandError::new("unknown_session", text).with_help(help).into());
         }
-        list(&saved, which.json)?;
-        return Ok(CommandStatus::Success);
+        return Ok(list(args.printer, &saved)?);
     };
     let query = parse_query(which).map_err(Error::msg)?;
     let saved = match OutputId::parse(id) {
@@ -51,7 +47,7 @@ pub(crate) async fn run(args: &SetupArgs, which: &OutputArgs) -> Result<CommandS
     };
     let part = query.map(|query| query::answer(&saved.text, &query, usize::MAX));
     let text = part.as_deref().unwrap_or(&saved.text);
-    if which.json {
+    if args.printer.is_json() {
         output::print_json(&json!({"id": id, "tool": &*saved.tool, "text": text}))?;
     } else {
         print(text)?;
@@ -73,8 +69,8 @@ fn print(text: &str) -> std::io::Result<()> {
     out.flush()
 }
 
-fn list(kept: &[SavedOutput], json: bool) -> std::io::Result<()> {
-    if json {
+fn list(printer: Printer, kept: &[SavedOutput]) -> std::io::Result<CommandStatus> {
+    if printer.is_json() {
         let rows: Vec<_> = kept
             .iter()
             .map(|kept| json!({"id": kept.id.as_str(), "tool": &*kept.tool, "bytes": kept.bytes}))
@@ -85,7 +81,8 @@ fn list(kept: &[SavedOutput], json: bool) -> std::io::Result<()> {
     for SavedOutput { id, tool, bytes } in kept {
         table.push([Cell::styled(NAME, id.to_string()), (&**tool).into(), bytes.to_string().into()]);
     }
-    table.print()
+    table.print()?;
+    Ok(CommandStatus::Success)
 }
 
 /// Parses the query of the command line; `None`: the whole text.

@@ -16,20 +16,16 @@ use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use serde_json::{Value, json};
 
-use super::install;
-use super::language::BuildProfile;
-use super::project::{Dependency, Project, ProjectMetadata};
-use crate::author::args::PackArgs;
-use crate::author::component;
-use crate::command::named_path::path_failure;
-use crate::output::error::CommandError;
-use crate::output::format;
-use crate::output::table::{Cell, TextTable};
-use crate::output::{self, DIM, HEADING};
-use crate::{CommandStatus, host_failure};
+use crate::args::PackArgs;
+use crate::author::language::BuildProfile;
+use crate::author::project::{Dependency, Project, ProjectMetadata};
+use crate::author::{component, install};
+use crate::output::{self, Cell, CommandError, CommandStatus, DIM, HEADING, TextTable, format, host_failure};
+use crate::setup::SetupArgs;
+use crate::setup::named_path::path_failure;
 
 /// The section of the dependencies, under the name that auditing tools expect.
-pub(crate) const DEPENDENCIES: &str = ".dep-v0";
+const DEPENDENCIES: &str = ".dep-v0";
 /// The files to include: the possible names (the first existing file counts), the section, and the size limit in bytes.
 /// People read these files, so a larger one is a mistake.
 const FILES: [(&[&str], &str, u64); 3] = [
@@ -38,8 +34,8 @@ const FILES: [(&[&str], &str, u64); 3] = [
     (&["icon.png", "icon.webp", "icon.jpg"], "toolbay:icon", 64 << 10),
 ];
 
-pub(crate) fn run(args: &PackArgs) -> Result<CommandStatus> {
-    let project = Project::find(args.project.as_deref())?;
+pub(crate) fn run(setup: &SetupArgs, args: &PackArgs) -> Result<CommandStatus> {
+    let project = Project::find(setup.printer, args.project.folder.as_deref())?;
     let Some(built) = project.language.build(&project, BuildProfile::Release)? else {
         return Err(CommandError::new("build_failed", "the build failed; nothing was packed").into());
     };
@@ -59,16 +55,15 @@ pub(crate) fn run(args: &PackArgs) -> Result<CommandStatus> {
     });
     packed.map_err(path_failure)?;
     let missing = missing_metadata(&metadata);
-    if args.json {
+    if setup.printer.is_json() {
         let sections = sections.iter().map(|(name, data)| json!({"name": name, "bytes": data.len()}));
-        output::print_json(&json!({
+        return Ok(output::print_json(&json!({
             "plugin": built.id.as_str(),
             "file": target,
             "bytes": bytes.len(),
             "sections": sections.collect::<Vec<_>>(),
             "missing": missing.iter().map(|(key, _)| key).collect::<Vec<_>>(),
-        }))?;
-        return Ok(CommandStatus::Success);
+        }))?);
     }
     let mut out = output::stdout();
     writeln!(
@@ -85,7 +80,7 @@ pub(crate) fn run(args: &PackArgs) -> Result<CommandStatus> {
     }
     table.print()?;
     for (_, what) in missing {
-        output::print_note(&format!("the manifest does not name {what}"));
+        setup.printer.note(&format!("the manifest does not name {what}"));
     }
     Ok(CommandStatus::Success)
 }

@@ -2,17 +2,15 @@
 
 use anyhow::Result;
 
-use crate::CommandStatus;
-use crate::author::args::TestArgs;
-use crate::command::args::SetupArgs;
-use crate::output::error::CommandError;
-
-use super::examples;
-use super::language::BuildProfile;
-use super::project::Project;
+use crate::args::TestArgs;
+use crate::author::examples;
+use crate::author::language::BuildProfile;
+use crate::author::project::Project;
+use crate::output::{CommandError, CommandStatus};
+use crate::setup::SetupArgs;
 
 pub(crate) async fn run(setup: &SetupArgs, args: &TestArgs) -> Result<CommandStatus> {
-    let project = Project::find(args.project.as_deref())?;
+    let project = Project::find(setup.printer, args.project.folder.as_deref())?;
     if !args.examples && !project.language.test(&project)? {
         let text = "a test of the project failed; the examples did not run";
         return Err(CommandError::new("test_failed", text).into());
@@ -21,5 +19,5 @@ pub(crate) async fn run(setup: &SetupArgs, args: &TestArgs) -> Result<CommandSta
     let Some(component) = project.language.build(&project, profile)? else {
         return Err(CommandError::new("build_failed", "the build failed").into());
     };
-    examples::run(setup, &project, &component, args.json).await
+    examples::run(setup, &project, &component).await
 }

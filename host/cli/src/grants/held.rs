@@ -11,25 +11,20 @@ use toolbay_distribution::lock::LockedPlugin;
 use toolbay_policy::text::one_line;
 
 use super::INDENT;
-use crate::command::add;
-use crate::command::args::SetupArgs;
-use crate::command::install::{self, LockChange, NewVersion, VersionChange};
-use crate::command::locked::LockPaths;
-use crate::command::setup;
-use crate::command::verify;
-use crate::command::version_diff::{DiffReport, PluginVersion};
-use crate::host_failure;
-use crate::output::error::CommandError;
-use crate::output::table::{Cell, TextTable};
-use crate::output::{self, DIM, FAILURE, HEADING};
+use crate::installation::install::{self, LockChange, NewVersion, VersionChange};
+use crate::installation::version_diff::{DiffReport, PluginVersion};
+use crate::installation::{self, verification};
+use crate::output::{self, Cell, CommandError, DIM, FAILURE, HEADING, TextTable, host_failure};
+use crate::setup::locked::LockPaths;
+use crate::setup::{self, SetupArgs};
 
 /// Longest reason that is shown, in characters.
 const MAX_REASON: usize = 500;
 
 /// A held version, loaded without running a tool.
-pub(super) struct HeldVersion {
-    pub(super) host: Host,
-    pub(super) info: PluginInfo,
+pub(crate) struct HeldVersion {
+    pub(crate) host: Host,
+    pub(crate) info: PluginInfo,
     update: HeldUpdate,
     /// The locked version.
     old: LockedPlugin,
@@ -40,7 +35,7 @@ pub(super) struct HeldVersion {
 impl HeldVersion {
     /// Finds the held update of a plugin. One for a version that is not locked any more is dropped. Content and signature
     /// are checked again, because the policy may have changed.
-    pub(super) async fn find(args: &SetupArgs, policy: &Policy, plugin: &str) -> Result<Option<Self>> {
+    pub(crate) async fn find(args: &SetupArgs, policy: &Policy, plugin: &str) -> Result<Option<Self>> {
         let (Ok(id), Ok(paths)) = (PluginId::new(plugin), LockPaths::find(args)) else { return Ok(None) };
         let updates = setup::held_updates(args, &paths.lock)?;
         let failed = |problem: String| host_failure(anyhow!(problem));
@@ -52,7 +47,7 @@ impl HeldVersion {
         };
         let new = &update.plugin;
         let reference = new.reference().map_err(anyhow::Error::msg)?;
-        if let Some(problem) = verify::check(policy, &paths.store, new).await? {
+        if let Some(problem) = verification::check(policy, &paths.store, new).await? {
             let why = format!("the update of `{id}` to `{reference}`: {}", problem.message());
             let help = format!("`toolbay update {id}` looks for it again");
             return Err(CommandError::new(problem.word(), why).with_help(help).into());
@@ -66,13 +61,13 @@ impl HeldVersion {
     }
 
     /// Prints what the version is, why it is held and what it changes.
-    pub(super) fn print(&self) -> Result<()> {
+    pub(crate) fn print(&self) -> Result<()> {
         let tag = |plugin: &LockedPlugin| plugin.tag.clone().unwrap_or_else(|| plugin.manifest.to_string());
         let title =
             format!("{}: update from {} to {}", self.info.id, tag(&self.old), tag(&self.update.plugin));
         writeln!(output::stdout(), "{HEADING}{title}{HEADING:#}")?;
         let mut table = TextTable::new(["", ""]).with_indent(INDENT);
-        for (key, value) in add::origin_facts(&self.origin()) {
+        for (key, value) in installation::origin_facts(&self.origin()) {
             table.push([Cell::styled(DIM, key), value.into()]);
         }
         for reason in &self.change.reasons {
@@ -84,7 +79,7 @@ impl HeldVersion {
     }
 
     /// Locks the version.
-    pub(super) async fn apply(&self, args: &SetupArgs) -> Result<()> {
+    pub(crate) async fn apply(&self, args: &SetupArgs) -> Result<()> {
         let change = LockChange {
             id: self.info.id.clone(),
             new: self.update.plugin.clone(),
@@ -95,21 +90,21 @@ impl HeldVersion {
     }
 
     /// Where the version comes from.
-    pub(super) fn origin(&self) -> PluginOrigin {
+    pub(crate) fn origin(&self) -> PluginOrigin {
         self.update.plugin.origin()
     }
 
     /// Why it is held, a sentence each.
-    pub(super) fn reasons(&self) -> &[String] {
+    pub(crate) fn reasons(&self) -> &[String] {
         &self.change.reasons
     }
 
     /// The changes of the component; `None` if it is the same.
-    pub(super) fn report(&self) -> Option<&DiffReport> {
+    pub(crate) fn report(&self) -> Option<&DiffReport> {
         self.change.report.as_ref()
     }
 
-    pub(super) fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         let (before, after) = (&self.old, &self.update.plugin);
         let (reasons, changes) = (&self.change.reasons, &self.change.report);
         json!({"before": before, "after": after, "reasons": reasons, "changes": changes})

@@ -8,8 +8,7 @@ use toolbay_policy::{GrantKey, Policy};
 
 use super::NamedTools;
 use super::proposal::GrantEdit;
-use crate::command::args::SetupArgs;
-use crate::command::setup::PolicyFile;
+use crate::setup::{PolicyFile, SetupArgs};
 
 /// The lines of the lists of a plugin's grant, in no order.
 type GrantLists = BTreeMap<GrantKey, BTreeSet<String>>;

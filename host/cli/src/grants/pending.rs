@@ -8,11 +8,10 @@ use toolbay_admin::files::{AskedCapability, HeldPlugin};
 
 use super::proposal::policy_lines;
 use super::review::GrantReview;
-use crate::command::add;
-use crate::command::args::SetupArgs;
-use crate::command::locked::LockPaths;
-use crate::command::setup;
-use crate::command::version_diff::{DiffReport, PluginVersion};
+use crate::installation;
+use crate::installation::version_diff::{DiffReport, PluginVersion};
+use crate::setup::locked::LockPaths;
+use crate::setup::{self, SetupArgs};
 
 /// Most plugins that are shown. Each one is loaded.
 const MAX_HELD: usize = 50;
@@ -71,7 +70,7 @@ impl WaitingPlugin {
         });
         let (origin, reasons, changes) = match (&review.held, &self.file) {
             (Some(held), _) => {
-                let origin = add::origin_facts(&held.origin());
+                let origin = installation::origin_facts(&held.origin());
                 let origin = origin.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
                 (origin, held.reasons().to_vec(), held.report().map(DiffReport::changes))
             }

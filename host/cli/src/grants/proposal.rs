@@ -8,26 +8,26 @@ use toolbay::{PluginId, Policy};
 use toolbay_policy::ProposedLine;
 
 use super::NamedTools;
-use crate::command::policy_file;
-use crate::command::setup::PolicyFile;
+use crate::policy_edit;
+use crate::setup::PolicyFile;
 
 /// What would be written into the policy.
 #[derive(Debug)]
-pub(super) struct GrantEdit {
+pub(crate) struct GrantEdit {
     /// The lines to add.
-    pub(super) proposals: BTreeSet<ProposedLine>,
+    pub(crate) proposals: BTreeSet<ProposedLine>,
     /// Lines that the policy would not take, and why.
-    pub(super) impossible: Vec<(ProposedLine, String)>,
+    pub(crate) impossible: Vec<(ProposedLine, String)>,
     /// The policy's text with the lines.
-    pub(super) text: String,
+    pub(crate) text: String,
     /// The policy with the lines.
-    pub(super) policy: Policy,
+    pub(crate) policy: Policy,
 }
 
 impl GrantEdit {
     /// The lines that would grant what is declared and refused, one after the other: each must leave a policy that
     /// can be read.
-    pub(super) fn propose(
+    pub(crate) fn propose(
         file: &PolicyFile,
         policy: &Policy,
         id: &PluginId,
@@ -55,15 +55,15 @@ impl GrantEdit {
     ///
     /// # Errors
     /// The policy would have mistakes.
-    pub(super) fn from_lines(file: &PolicyFile, proposals: BTreeSet<ProposedLine>) -> Result<Self> {
+    pub(crate) fn from_lines(file: &PolicyFile, proposals: BTreeSet<ProposedLine>) -> Result<Self> {
         let lines: Vec<ProposedLine> = proposals.iter().cloned().collect();
-        let text = policy_file::with_proposals(&file.text_or_new(), &lines)?;
+        let text = policy_edit::with_proposals(&file.text_or_new(), &lines)?;
         let policy = file.parse(&text)?;
         Ok(Self { proposals, impossible: Vec::new(), text, policy })
     }
 
     fn apply(&mut self, file: &PolicyFile, proposal: ProposedLine) -> Result<()> {
-        let text = policy_file::with_proposals(&self.text, std::slice::from_ref(&proposal))?;
+        let text = policy_edit::with_proposals(&self.text, std::slice::from_ref(&proposal))?;
         match file.parse(&text) {
             Ok(policy) => {
                 (self.text, self.policy) = (text, policy);
@@ -76,7 +76,7 @@ impl GrantEdit {
 }
 
 /// The lines as the policy writes them: a table, then its lists.
-pub(super) fn policy_lines(proposals: &BTreeSet<ProposedLine>) -> Vec<String> {
+pub(crate) fn policy_lines(proposals: &BTreeSet<ProposedLine>) -> Vec<String> {
     let mut tables: BTreeMap<String, BTreeMap<&str, Vec<String>>> = BTreeMap::new();
     for one in proposals {
         let lists = tables.entry(one.table.join(".")).or_default();

@@ -11,23 +11,22 @@ use toolbay_policy::consent::{Authority, Consent, ConsentChange, ConsentStore};
 use super::held::HeldVersion;
 use super::proposal::GrantEdit;
 use super::{GrantPreview, NamedTools, authority, named_tools};
-use crate::command::args::SetupArgs;
-use crate::command::setup::{self, PolicyFile};
-use crate::command::{install, policy_file};
-use crate::host_failure;
-use crate::output::error::CommandError;
+use crate::installation::install;
+use crate::output::{CommandError, host_failure};
+use crate::policy_edit;
+use crate::setup::{self, PolicyFile, SetupArgs};
 
 /// A grant that the operator may agree to.
 pub(crate) struct GrantReview {
-    pub(super) file: PolicyFile,
-    pub(super) host: Host,
+    pub(crate) file: PolicyFile,
+    pub(crate) host: Host,
     pub(crate) info: PluginInfo,
-    pub(super) tools: NamedTools,
-    pub(super) consents: FileConsents,
-    pub(super) known: Option<Consent>,
-    pub(super) edit: GrantEdit,
+    pub(crate) tools: NamedTools,
+    pub(crate) consents: FileConsents,
+    pub(crate) known: Option<Consent>,
+    pub(crate) edit: GrantEdit,
     /// The update that waits, if it is one.
-    pub(super) held: Option<HeldVersion>,
+    pub(crate) held: Option<HeldVersion>,
 }
 
 /// The file of the version that waits while an older one runs.
@@ -97,12 +96,18 @@ impl GrantReview {
     }
 
     /// All that the plugin would have.
-    pub(super) fn granted(&self) -> Authority {
+    pub(crate) fn granted(&self) -> Authority {
         authority(&self.edit.policy, &self.info.id, &self.tools)
     }
 
-    pub(super) fn preview<'a>(&'a self, granted: &'a Authority) -> GrantPreview<'a> {
-        GrantPreview::new(&self.info, &self.tools, &self.edit, self.known.as_ref(), granted)
+    pub(crate) fn preview<'a>(&'a self, granted: &'a Authority) -> GrantPreview<'a> {
+        GrantPreview {
+            info: &self.info,
+            tools: &self.tools,
+            edit: &self.edit,
+            known: self.known.as_ref(),
+            granted,
+        }
     }
 
     /// Writes the lines into the policy, locks a held update, and records the consent.
@@ -115,7 +120,7 @@ impl GrantReview {
         if !self.edit.proposals.is_empty() {
             let path = self.file.file.as_deref();
             let path = path.context("there is no policy file: name one with --config FILE")?;
-            policy_file::write(path, self.file.text.as_deref(), &self.edit.text)?;
+            policy_edit::write(path, self.file.text.as_deref(), &self.edit.text)?;
         }
         if let Some(held) = &self.held {
             held.apply(args).await?;

@@ -14,19 +14,18 @@ use toolbay_distribution::signature::VerifiedSigner;
 use toolbay_distribution::store::BlobStore;
 use toolbay_distribution::version::TaggedVersion;
 
-use crate::command::args::{AddPluginArgs, SetupArgs};
-use crate::command::locked::{self, LockPaths};
-use crate::command::setup::{self, HostPurpose};
-use crate::command::trust::{self, TrustDecision};
-use crate::command::version_diff::{DiffReport, PluginVersion};
-use crate::host_failure;
-use crate::output::error::CommandError;
+use crate::args::AddPluginArgs;
+use crate::installation::trust::{self, TrustDecision};
+use crate::installation::version_diff::{DiffReport, PluginVersion};
+use crate::output::{CommandError, Printer, host_failure};
+use crate::setup::locked::{self, LockPaths};
+use crate::setup::{self, HostPurpose, SetupArgs};
 
 /// The code of an error: the version waits for `grant`.
 const HELD: &str = "held";
 
 /// Why a version was not locked.
-pub(super) enum InstallRefusal {
+pub(crate) enum InstallRefusal {
     /// It waits for `grant`.
     Held(String),
     /// It is refused.
@@ -35,7 +34,7 @@ pub(super) enum InstallRefusal {
 
 impl InstallRefusal {
     /// The reason in an error of [`install`] or [`lock_version`]; the error itself if the host failed.
-    pub(super) fn from_error(error: anyhow::Error) -> Result<Self> {
+    pub(crate) fn from_error(error: anyhow::Error) -> Result<Self> {
         let error = error.downcast::<CommandError>()?;
         let why = error.message().to_owned();
         Ok(if error.code() == HELD { Self::Held(why) } else { Self::Refused(why) })
@@ -43,12 +42,12 @@ impl InstallRefusal {
 }
 
 /// A plugin that is in the lock, or would be.
-pub(super) struct Installation {
+pub(crate) struct Installation {
     /// A host that has loaded it, without grants.
-    pub(super) host: Host,
-    pub(super) info: PluginInfo,
-    pub(super) plugin: LockedPlugin,
-    pub(super) paths: LockPaths,
+    pub(crate) host: Host,
+    pub(crate) info: PluginInfo,
+    pub(crate) plugin: LockedPlugin,
+    pub(crate) paths: LockPaths,
 }
 
 /// A component in the registry, with its signature.
@@ -59,7 +58,7 @@ struct FoundPlugin {
 }
 
 /// Installs a plugin, unless the arguments say `--dry-run`.
-pub(super) async fn install(args: &SetupArgs, asked: &AddPluginArgs) -> Result<Installation> {
+pub(crate) async fn install(args: &SetupArgs, asked: &AddPluginArgs) -> Result<Installation> {
     let reference: Reference = asked.reference.parse().map_err(anyhow::Error::msg)?;
     let id = plugin_id(asked, &reference)?;
     let (paths, policy) = (LockPaths::find(args)?, setup::policy(args)?);
@@ -68,7 +67,7 @@ pub(super) async fn install(args: &SetupArgs, asked: &AddPluginArgs) -> Result<I
     let trust = TrustDecision::find(&policy, &reference)?;
     trust.check_flag(&reference, asked.unsigned)?;
     let client = locked::client(&policy, &reference, RegistryAccess::Pull)?;
-    let found = find(&client, &reference, &trust).await?;
+    let found = find(args.printer, &client, &reference, &trust).await?;
     check_free(&plugins, &id, &paths.read()?, Some(&found.plugin), asked.replace)?;
     let plugin = download(&client, &id, found, &paths).await?;
     let store = paths.store.clone();
@@ -76,14 +75,14 @@ pub(super) async fn install(args: &SetupArgs, asked: &AddPluginArgs) -> Result<I
 }
 
 /// A version whose blobs are in a store, and verified.
-pub(super) struct StoredVersion {
-    pub(super) id: PluginId,
-    pub(super) plugin: LockedPlugin,
-    pub(super) store: BlobStore,
+pub(crate) struct StoredVersion {
+    pub(crate) id: PluginId,
+    pub(crate) plugin: LockedPlugin,
+    pub(crate) store: BlobStore,
 }
 
 /// Loads a version without running a tool, compares it with the locked one, and locks it, unless it is held.
-pub(super) async fn lock_version(
+pub(crate) async fn lock_version(
     args: &SetupArgs,
     asked: &AddPluginArgs,
     (policy, paths): (Policy, LockPaths),
@@ -122,9 +121,14 @@ fn plugin_id(asked: &AddPluginArgs, reference: &Reference) -> Result<PluginId> {
 }
 
 /// Resolves a reference, and finds the signature that the policy requires.
-async fn find(client: &RegistryClient, reference: &Reference, trust: &TrustDecision) -> Result<FoundPlugin> {
+async fn find(
+    printer: Printer,
+    client: &RegistryClient,
+    reference: &Reference,
+    trust: &TrustDecision,
+) -> Result<FoundPlugin> {
     let found = client.resolve().await.map_err(locked::registry_error)?;
-    let signature = trust.verify(client, reference, &found.digest).await?;
+    let signature = trust.verify(printer, client, reference, &found.digest).await?;
     let (verified, bundle) = signature.unzip();
     let unsigned = || VerifiedSigner { signer: Signer::None, signed_at: None };
     let VerifiedSigner { signer, signed_at } = verified.unwrap_or_else(unsigned);
@@ -159,7 +163,7 @@ async fn download(
 }
 
 /// Loads a component without running a tool.
-pub(super) async fn load(
+pub(crate) async fn load(
     args: &SetupArgs,
     policy: Policy,
     (id, reference): (&PluginId, &str),
@@ -199,7 +203,7 @@ async fn review(
     if change.reasons.is_empty() {
         return Ok(());
     }
-    if !asked.json {
+    if !args.printer.is_json() {
         change.report.iter().try_for_each(DiffReport::show)?;
     }
     let why = format!("`{}` is held: {}", asked.reference, change.reasons.join("; "));
@@ -215,24 +219,24 @@ async fn review(
 }
 
 /// A version that would replace the locked one.
-pub(super) struct NewVersion<'a> {
-    pub(super) plugin: &'a LockedPlugin,
-    pub(super) version: PluginVersion,
+pub(crate) struct NewVersion<'a> {
+    pub(crate) plugin: &'a LockedPlugin,
+    pub(crate) version: PluginVersion,
 }
 
 /// What a version changes.
-pub(super) struct VersionChange {
+pub(crate) struct VersionChange {
     /// The changes of the component; `None` if it is the same.
-    pub(super) report: Option<DiffReport>,
+    pub(crate) report: Option<DiffReport>,
     /// Why the operator has to agree, a sentence each.
-    pub(super) reasons: Vec<String>,
+    pub(crate) reasons: Vec<String>,
     /// The locked version and the new one, if the new one is older.
     downgrade: Option<(String, String)>,
 }
 
 impl VersionChange {
     /// Compares a version with the locked one.
-    pub(super) async fn compare(
+    pub(crate) async fn compare(
         args: &SetupArgs,
         id: &PluginId,
         (old, paths): (&LockedPlugin, &LockPaths),
@@ -289,17 +293,17 @@ async fn locked_version(
 }
 
 /// A change of one plugin in the lock.
-pub(super) struct LockChange {
-    pub(super) id: PluginId,
-    pub(super) new: LockedPlugin,
+pub(crate) struct LockChange {
+    pub(crate) id: PluginId,
+    pub(crate) new: LockedPlugin,
     /// The locked version that the new one was compared with.
-    pub(super) replaced: Option<LockedPlugin>,
-    pub(super) replace: bool,
+    pub(crate) replaced: Option<LockedPlugin>,
+    pub(crate) replace: bool,
 }
 
 impl LockChange {
     /// Writes the plugin into the lock, if its id is still free. A held update of it is settled.
-    pub(super) async fn apply(
+    pub(crate) async fn apply(
         self,
         args: &SetupArgs,
         paths: &LockPaths,

@@ -13,9 +13,8 @@ use toolbay_distribution::signature::{self, AcceptedSigners, VerifiedSigner};
 use toolbay_policy::Policy;
 use toolbay_policy::trust::{KeylessSigner, TrustRequirement, TrustRule, TrustedSigners};
 
-use crate::command::locked;
-use crate::output;
-use crate::output::error::CommandError;
+use crate::output::{CommandError, Printer};
+use crate::setup::locked;
 
 /// Most referrers that are named one by one.
 const MAX_NAMED: usize = 8;
@@ -66,6 +65,7 @@ impl TrustDecision {
     /// Finds a signature of a manifest that meets the requirement; `None` if none is required.
     pub(crate) async fn verify(
         &self,
+        printer: Printer,
         client: &RegistryClient,
         reference: &Reference,
         manifest: &BlobDigest,
@@ -78,13 +78,13 @@ impl TrustDecision {
             match signature::verify(&one.bytes, manifest, signers) {
                 Ok(signer) => {
                     // Of the others, only those that could not be read may be signatures.
-                    warn_skipped(skipped.iter().filter(|one| one.is_failure));
+                    warn_skipped(printer, skipped.iter().filter(|one| one.is_failure));
                     return Ok(Some((signer, one)));
                 }
                 Err(error) => refused.push(error.to_string()),
             }
         }
-        warn_skipped(skipped.iter());
+        warn_skipped(printer, skipped.iter());
         let why = match refused.as_slice() {
             [] => format!("`{reference}` is not signed"),
             reasons => {
@@ -99,13 +99,13 @@ impl TrustDecision {
 }
 
 /// Names the referrers of a manifest in which no signature was looked for.
-fn warn_skipped<'a>(skipped: impl Iterator<Item = &'a SkippedReferrer>) {
+fn warn_skipped<'a>(printer: Printer, skipped: impl Iterator<Item = &'a SkippedReferrer>) {
     let texts: Vec<&str> = skipped.map(|one| one.text.as_str()).collect();
     for text in texts.iter().take(MAX_NAMED) {
-        output::print_warning(text);
+        printer.warning(text);
     }
     if texts.len() > MAX_NAMED {
-        output::print_warning(&format!("{} more referrers are skipped", texts.len() - MAX_NAMED));
+        printer.warning(&format!("{} more referrers are skipped", texts.len() - MAX_NAMED));
     }
 }
 

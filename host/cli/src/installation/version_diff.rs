@@ -11,9 +11,8 @@ use toolbay_core::tool::ToolDef;
 use toolbay_core::tool::diff::{Difference, Impact, compare};
 use toolbay_policy::text::one_line;
 
-use crate::CommandStatus;
-use crate::output::table::{Cell, TextTable};
-use crate::output::{self, DIM, FAILURE, HEADING, NAME, SUCCESS};
+use crate::output::{self, Cell, CommandStatus, DIM, FAILURE, HEADING, NAME, SUCCESS, TextTable};
+use crate::setup;
 
 /// Most characters of a path or target in a row.
 const MAX_SHOWN: usize = 120;
@@ -23,9 +22,9 @@ const MAX_DESCRIPTION: usize = 1000;
 
 /// The compared parts of one version.
 #[derive(Debug)]
-pub(super) struct PluginVersion {
+pub(crate) struct PluginVersion {
     /// The version that it declares.
-    pub(super) version: Option<String>,
+    pub(crate) version: Option<String>,
     tools: BTreeMap<String, Arc<ToolDef>>,
     reducers: BTreeSet<String>,
     imports: BTreeSet<String>,
@@ -35,7 +34,7 @@ pub(super) struct PluginVersion {
 
 /// The differences between two versions.
 #[derive(Debug, Serialize)]
-pub(super) struct DiffReport {
+pub(crate) struct DiffReport {
     impact: Impact,
     added: Vec<String>,
     removed: Vec<String>,
@@ -73,10 +72,10 @@ struct DeclaredCapability {
 
 impl PluginVersion {
     /// The version that a host has loaded.
-    pub(super) fn of(host: &Host, info: &PluginInfo) -> Self {
+    pub(crate) fn of(host: &Host, info: &PluginInfo) -> Self {
         let mut wishes: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
         let mut tools = BTreeMap::new();
-        for entry in super::tools(host, &info.id) {
+        for entry in setup::tools(host, &info.id) {
             // Without the plugin's id, which comes from the file's name and may differ.
             let name = entry.def.bare().to_owned();
             for wish in &entry.def.capabilities {
@@ -93,7 +92,7 @@ impl PluginVersion {
 }
 
 impl DiffReport {
-    pub(super) fn compare(old: &PluginVersion, new: &PluginVersion) -> Self {
+    pub(crate) fn compare(old: &PluginVersion, new: &PluginVersion) -> Self {
         let tools = |version: &PluginVersion| version.tools.keys().cloned().collect::<BTreeSet<String>>();
         let (before, after) = (tools(old), tools(new));
         let change = |name: &String| {
@@ -128,7 +127,7 @@ impl DiffReport {
     }
 
     /// Success if every caller of the old version can call the new one and the operator has nothing more to grant.
-    pub(super) fn verdict(&self) -> CommandStatus {
+    pub(crate) fn verdict(&self) -> CommandStatus {
         let more = !self.capabilities_added.is_empty();
         if self.impact == Impact::Compatible && !more {
             CommandStatus::Success
@@ -138,7 +137,7 @@ impl DiffReport {
     }
 
     /// Why the operator has to agree to the new version, a sentence each. Descriptions count, because a model reads them.
-    pub(super) fn reasons(&self) -> Vec<String> {
+    pub(crate) fn reasons(&self) -> Vec<String> {
         let reasons = [
             (self.capabilities_added.is_empty(), "it asks for more than the locked version"),
             (self.changed.is_empty(), "it describes its tools otherwise"),
@@ -161,7 +160,7 @@ impl DiffReport {
     }
 
     /// The differences for the page of operators.
-    pub(super) fn changes(&self) -> VersionChanges {
+    pub(crate) fn changes(&self) -> VersionChanges {
         let capabilities = |declared: &[DeclaredCapability]| {
             declared.iter().map(|one| format!("{} of {}", one.kind, one.target)).collect::<Vec<_>>()
         };
@@ -178,7 +177,7 @@ impl DiffReport {
         VersionChanges { lists, tools: tools.collect() }
     }
 
-    pub(super) fn show(&self) -> std::io::Result<()> {
+    pub(crate) fn show(&self) -> std::io::Result<()> {
         let mut table = TextTable::new(["CHANGE", "WHAT", "DETAIL"]);
         let mut row = |change: &str, what: &str, detail: String| {
             table.push([
@@ -211,15 +210,8 @@ impl DiffReport {
             }
         }
         table.print()?;
-        let (style, more) = match (self.verdict(), self.capabilities_added.is_empty()) {
-            (CommandStatus::Success, _) => (SUCCESS, ""),
-            (CommandStatus::Failed | CommandStatus::InvalidFile | CommandStatus::Interrupted, true) => {
-                (FAILURE, "")
-            }
-            (CommandStatus::Failed | CommandStatus::InvalidFile | CommandStatus::Interrupted, false) => {
-                (FAILURE, ", and it asks for more")
-            }
-        };
+        let style = if self.verdict() == CommandStatus::Success { SUCCESS } else { FAILURE };
+        let more = if self.capabilities_added.is_empty() { "" } else { ", and it asks for more" };
         let mut out = output::stdout();
         if output::stdout_is_terminal() {
             return writeln!(out, "{HEADING}impact{HEADING:#} {style}{}{style:#}{more}", self.impact);

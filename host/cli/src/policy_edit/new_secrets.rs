@@ -11,7 +11,7 @@ use anyhow::{Result, anyhow};
 use toml_edit::{Array, DocumentMut, Item, Table, value};
 use toolbay_policy::text::one_line;
 
-use crate::command::policy_file;
+use crate::policy_edit;
 
 /// The prefixes of secret sources.
 const SOURCES: [&str; 3] = ["env:", "file:", "keyring:"];
@@ -75,7 +75,7 @@ impl NewSecrets {
         if self.sections.is_empty() {
             return Ok(());
         }
-        let secrets = policy_file::sections(document, "secrets")?;
+        let secrets = policy_edit::sections(document, "secrets")?;
         for (name, section) in self.sections {
             secrets.remove(&name);
             secrets.insert(&name, Item::Table(section));

@@ -10,10 +10,10 @@ use toolbay_core::pipeline::{self, CallResult};
 use toolbay_policy::limits::LimitHit;
 use toolbay_policy::{quantity, refusal};
 
-use crate::command::args::SetupArgs;
-use crate::command::readiness::{ToolReadiness, join_keys};
-use crate::command::setup::PolicyFile;
-use crate::output::{self, format};
+use crate::grants;
+use crate::output::format;
+use crate::report::readiness::{ToolReadiness, join_keys};
+use crate::setup::{PolicyFile, SetupArgs};
 
 /// How a hint that allows something begins, and what stands before its policy lines.
 const ALLOW: &str = "To allow it";
@@ -25,14 +25,14 @@ const INDENT: &str = "        ";
 pub(crate) fn print(delivered: &CallResult, failure: &Failure, host: &Host, view: &View, args: &SetupArgs) {
     let tool = delivered.tool.as_str();
     if view.get(tool).is_none() {
-        return super::unknown_tool(view, tool).print();
+        return super::unknown_tool(view, tool).print(args.printer);
     }
     let message = message(delivered, failure, host, view);
-    output::print_error(&format!("{message} ({})", pipeline::outcome(&delivered.result)));
+    args.printer.error(&format!("{message} ({})", pipeline::outcome(&delivered.result)));
     for help in help_texts(&delivered.hints.lines, limit(failure), tool, host, args) {
         // A hint may repeat the refusal, which stands above.
         let rest = ["; ", ". "].iter().find_map(|end| help.strip_prefix(&format!("{message}{end}")));
-        output::print_help(rest.unwrap_or(&help));
+        args.printer.help(rest.unwrap_or(&help));
     }
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn help_texts(
         let help = if let Some((head, toml)) = hint.split_once(POLICY_LINES)
             && let Some((first, how)) = head.rsplit_once(ALLOW)
         {
-            let command = super::grant::command_for_hint(args, host, tool, toml);
+            let command = grants::command_for_hint(args, host, tool, toml);
             let command = command.map_or_else(String::new, |command| format!("with `{command}`, or "));
             let first = first.trim_end_matches(['.', ' ']);
             let first = if first.is_empty() { String::new() } else { format!("{first}; ") };

@@ -7,27 +7,26 @@ use parking_lot::Mutex;
 use toolbay::{Filter, Host, View};
 use toolbay_core::tool::ToolSource;
 
-use crate::output;
-use crate::output::format::count_noun;
+use crate::output::{Printer, count_noun};
 
 /// Most tools that common clients and model APIs accept.
 const MAX_ACCEPTED: usize = 128;
 
 /// The services and servers that were reported, each once.
 #[derive(Debug)]
-pub(super) struct LargeSourceReporter {
+pub(crate) struct LargeSourceReporter {
     filter: Arc<Filter>,
     reported: Mutex<BTreeSet<String>>,
 }
 
 impl LargeSourceReporter {
     /// Creates the reporter for clients whose lists pass `filter`.
-    pub(super) fn new(filter: Filter) -> Self {
+    pub(crate) fn new(filter: Filter) -> Self {
         Self { filter: Arc::new(filter), reported: Mutex::default() }
     }
 
     /// Reports each service and server that has too many tools in the list of clients.
-    pub(super) fn report(&self, host: &Host) {
+    pub(crate) fn report(&self, printer: Printer, host: &Host) {
         let view = View::new(host.registry().snapshot(), Arc::clone(&self.filter));
         let mut counts: BTreeMap<(&str, &str), usize> = BTreeMap::new();
         for entry in view.definitions() {
@@ -39,18 +38,18 @@ impl LargeSourceReporter {
         for ((kind, name), tools) in counts {
             let section = format!("{kind}.{name}");
             if tools > MAX_ACCEPTED && self.reported.lock().insert(section.clone()) {
-                report_tool_count(&section, tools);
+                report_tool_count(printer, &section, tools);
             }
         }
     }
 }
 
 /// Reports a service or server that has too many tools. `section` is its section of the policy.
-pub(super) fn report_tool_count(section: &str, tools: usize) {
+pub(crate) fn report_tool_count(printer: Printer, section: &str, tools: usize) {
     if tools > MAX_ACCEPTED {
         let key = if section.starts_with("mcp.") { "tools" } else { "include" };
         let tools = count_noun(tools, "tool", "tools");
-        output::print_note(&format!(
+        printer.note(&format!(
             "[{section}] has {tools}, more than the {MAX_ACCEPTED} that most clients accept; choose some with `{key}`, \
              or list none with `toolbay serve --lazy`"
         ));

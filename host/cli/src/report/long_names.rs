@@ -3,17 +3,16 @@
 use toolbay::Policy;
 use toolbay_policy::NamedTool;
 
-use crate::output;
-use crate::output::format::count_noun;
+use crate::output::{Printer, count_noun};
 
 /// Most warnings with a line each.
 const MAX_LINES: usize = 5;
 
 /// Reports the tools with long names.
-pub(super) fn report<'a>(policy: &Policy, tools: impl Iterator<Item = NamedTool<'a>>) {
+pub(crate) fn report<'a>(printer: Printer, policy: &Policy, tools: impl Iterator<Item = NamedTool<'a>>) {
     let warnings: Vec<String> = tools.filter_map(|tool| policy.long_name_warning(tool)).collect();
-    warnings.iter().take(MAX_LINES).for_each(|text| output::print_warning(text));
+    warnings.iter().take(MAX_LINES).for_each(|text| printer.warning(text));
     if let Some(more) = warnings.len().checked_sub(MAX_LINES).filter(|more| *more > 0) {
-        output::print_warning(&format!("{} too long", count_noun(more, "more name is", "more names are")));
+        printer.warning(&format!("{} too long", count_noun(more, "more name is", "more names are")));
     }
 }

@@ -6,8 +6,7 @@ use toolbay_core::registry::ToolEntry;
 use toolbay_policy::GrantKey;
 use toolbay_policy::name::ToolName;
 
-use crate::output::table::Cell;
-use crate::output::{FAILURE, SUCCESS, WARNING};
+use crate::output::{Cell, FAILURE, SUCCESS, WARNING};
 
 /// Whether a tool can be called.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,8 +6,7 @@ use serde_json::{Value, json};
 use toolbay_core::registry::ToolEntry;
 use toolbay_core::tool::client_compat;
 
-use crate::output::table::{Cell, TextTable};
-use crate::output::{self, NAME};
+use crate::output::{Cell, NAME, Printer, TextTable};
 
 /// Most rows of keywords. `--json` has more.
 const MAX_ROWS: usize = 200;
@@ -64,14 +63,14 @@ pub(crate) fn has_refused<'a>(tools: impl IntoIterator<Item = &'a Arc<ToolEntry>
 }
 
 /// Warns about schemas that clients refuse, since they have no form that all accept.
-pub(crate) fn report_refused<'a>(tools: impl IntoIterator<Item = &'a Arc<ToolEntry>>) {
+pub(crate) fn report_refused<'a>(printer: Printer, tools: impl IntoIterator<Item = &'a Arc<ToolEntry>>) {
     let all: Vec<_> =
         tools.into_iter().flat_map(|entry| client_compat::schema_findings(&entry.def)).collect();
     for finding in all.iter().take(MAX_FINDINGS) {
-        output::print_warning(&finding.text);
+        printer.warning(&finding.text);
     }
     let more = all.len().saturating_sub(MAX_FINDINGS);
     if more > 0 {
-        output::print_warning(&format!("{more} more schemas that some clients refuse"));
+        printer.warning(&format!("{more} more schemas that some clients refuse"));
     }
 }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueHint;
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use toolbay_policy::quantity::parse_duration;
 
-use super::precedence::absolute_path;
-use super::shared::SharedArgs;
-use crate::command::shared::PulledEpoch;
+use super::shared::PulledEpoch;
+use crate::output::{LogFormat, Printer};
 
 /// The options of all commands: where plugins, the policy and the cache are.
 #[derive(Debug, Clone, clap::Args)]
@@ -54,6 +54,10 @@ pub(crate) struct SetupArgs {
     /// The profile of the policy that bounds the tools of this command.
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) profile: Option<String>,
+    /// Print the result as JSON, and errors, too.
+    // Among the options of the command, above `--help`.
+    #[arg(long, global = true, display_order = 998, help_heading = None::<&'static str>)]
+    pub(crate) json: bool,
     /// What to log on stderr: `error`, `warn`, `info`, `debug`, or a filter such as `toolbay::guest=info`.
     #[arg(
         long,
@@ -79,6 +83,9 @@ pub(crate) struct SetupArgs {
     pub(crate) log_format: LogFormat,
     #[command(flatten)]
     pub(crate) shared: SharedArgs,
+    /// How the command prints, from `json` and `log_format`.
+    #[arg(skip)]
+    pub(crate) printer: Printer,
     /// The folder of consents, switches and the order to stop, if it is not the state directory.
     #[arg(skip)]
     pub(crate) decisions_dir: Option<PathBuf>,
@@ -90,12 +97,32 @@ pub(crate) struct SetupArgs {
     pub(crate) pulled: Option<Arc<PulledEpoch>>,
 }
 
-/// The form of lines on stderr.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-pub(crate) enum LogFormat {
-    /// Lines for people.
-    #[default]
-    Text,
-    /// One JSON object for each line: `timestamp`, `level`, `message`, `target` and further fields.
-    Json,
+/// Where the shared state is, and how to prove who one is there.
+#[derive(Debug, Clone, Default, clap::Args)]
+#[command(next_help_heading = "Shared state")]
+pub(crate) struct SharedArgs {
+    /// Use the state that identical servers share in NATS: `nats://HOST:PORT`, or `tls://`, with commas between several
+    /// servers.
+    #[arg(long, global = true, value_name = "URL", env = "TOOLBAY_SHARED", hide_env_values = true)]
+    pub(crate) shared: Option<String>,
+    /// The `.creds` file of NATS.
+    #[arg(long, global = true, value_name = "FILE", value_parser = absolute_path(), env = "TOOLBAY_SHARED_CREDENTIALS", hide_env_values = true, value_hint = ValueHint::FilePath, hide_short_help = true)]
+    pub(crate) shared_credentials: Option<PathBuf>,
+    /// A file with the seed of an nkey.
+    #[arg(long, global = true, value_name = "FILE", value_parser = absolute_path(), env = "TOOLBAY_SHARED_NKEY", hide_env_values = true, value_hint = ValueHint::FilePath, hide_short_help = true)]
+    pub(crate) shared_nkey: Option<PathBuf>,
+    /// Certificates of the authorities that sign those of NATS, in PEM. Default: those of the system.
+    #[arg(long, global = true, value_name = "FILE", value_parser = absolute_path(), env = "TOOLBAY_SHARED_CA", hide_env_values = true, value_hint = ValueHint::FilePath, hide_short_help = true)]
+    pub(crate) shared_ca: Option<PathBuf>,
+    /// The certificate of this client for NATS, in PEM.
+    #[arg(long, global = true, value_name = "FILE", value_parser = absolute_path(), env = "TOOLBAY_SHARED_CERT", hide_env_values = true, value_hint = ValueHint::FilePath, requires = "shared_key", hide_short_help = true)]
+    pub(crate) shared_cert: Option<PathBuf>,
+    /// The key of that certificate, in PEM.
+    #[arg(long, global = true, value_name = "FILE", value_parser = absolute_path(), env = "TOOLBAY_SHARED_KEY", hide_env_values = true, value_hint = ValueHint::FilePath, requires = "shared_cert", hide_short_help = true)]
+    pub(crate) shared_key: Option<PathBuf>,
+}
+
+/// Parses a path. It becomes absolute here, where it enters: what it names does not depend on who uses it later.
+fn absolute_path() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(std::path::absolute)
 }

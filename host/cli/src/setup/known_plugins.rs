@@ -5,10 +5,9 @@ use std::collections::BTreeSet;
 use anyhow::Result;
 use toolbay::PluginId;
 
-use crate::command::args::SetupArgs;
-use crate::command::locked::LockPaths;
-use crate::command::setup;
-use crate::output::error::CommandError;
+use crate::output::CommandError;
+use crate::setup::locked::LockPaths;
+use crate::setup::{self, SetupArgs};
 
 /// Refuses an id that nothing names. `further` are ids that the command knows by itself. What cannot be read has none: the
 /// command that needs it reports it.

@@ -6,11 +6,9 @@ use parking_lot::Mutex;
 use toolbay::{DocumentState, Host, LoadProblem, OpenApiInfo, PluginId};
 use toolbay_policy::name;
 
-use crate::command::args::SetupArgs;
-use crate::command::setup::{self, PolicyFile};
-use crate::output;
 use crate::output::findings::FileFindings;
-use crate::output::format::count_noun;
+use crate::output::{Printer, count_noun};
+use crate::setup::{self, PolicyFile, SetupArgs};
 
 /// Most warnings of one kind with a line each.
 const MAX_LINES: usize = 5;
@@ -40,34 +38,34 @@ impl ReportedWarnings {
             .collect();
         *before = now;
         drop(before);
-        lines.iter().take(MAX_LINES).for_each(|line| output::print_warning(line));
+        lines.iter().take(MAX_LINES).for_each(|line| args.printer.warning(line));
         if let Some(more) = lines.len().checked_sub(MAX_LINES).filter(|more| *more > 0) {
             let more = count_noun(more, "more warning", "more warnings");
-            output::print_warning(&format!("{more}: `toolbay policy check {}`", file.display()));
+            args.printer.warning(&format!("{more}: `toolbay policy check {}`", file.display()));
         }
     }
 }
 
 /// Reports services whose documents cannot be read or have not come yet.
-pub(crate) fn report_services(services: &[OpenApiInfo]) {
+pub(crate) fn report_services(printer: Printer, services: &[OpenApiInfo]) {
     for OpenApiInfo { name, error, .. } in services {
-        error.iter().for_each(|error| output::print_warning(&format!("[openapi.{name}]: {error}")));
+        error.iter().for_each(|error| printer.warning(&format!("[openapi.{name}]: {error}")));
     }
-    report_loading(services);
+    report_loading(printer, services);
 }
 
 /// Reports services whose documents have not come yet.
-pub(crate) fn report_loading(services: &[OpenApiInfo]) {
+pub(crate) fn report_loading(printer: Printer, services: &[OpenApiInfo]) {
     for OpenApiInfo { name, .. } in services.iter().filter(|info| info.state == DocumentState::Loading) {
-        output::print_warning(&format!(
+        printer.warning(&format!(
             "[openapi.{name}]: its document is still loading; `--source-wait` waits longer"
         ));
     }
 }
 
 /// Reports why the plugin of a tool is not loaded, or else which plugins are not.
-pub(crate) fn report_missing_plugin(host: &Host, tool: &str) {
-    report_services(&host.openapi());
+pub(crate) fn report_missing_plugin(printer: Printer, host: &Host, tool: &str) {
+    report_services(printer, &host.openapi());
     let all = host.problems();
     let id = name::split_qualified(tool).map(|(id, _)| id);
     let is_its_own = |problem: &&LoadProblem| {
@@ -75,25 +73,25 @@ pub(crate) fn report_missing_plugin(host: &Host, tool: &str) {
         id.is_some() && (problem.plugin.as_ref().map(PluginId::as_str) == id || stem == id)
     };
     match all.iter().find(is_its_own) {
-        Some(problem) => output::print_warning(&problem.to_string()),
-        None => report_problems(&all),
+        Some(problem) => printer.warning(&problem.to_string()),
+        None => report_problems(printer, &all),
     }
 }
 
 /// Reports files that are not loaded: one with its reason, several as one line.
-pub(crate) fn report_problems(problems: &[LoadProblem]) {
+pub(crate) fn report_problems(printer: Printer, problems: &[LoadProblem]) {
     match problems {
         [] => {}
-        [one] => output::print_warning(&one.to_string()),
+        [one] => printer.warning(&one.to_string()),
         all => {
             let plugins = count_noun(all.len(), "plugin", "plugins");
-            output::print_warning(&format!("{plugins} failed to load; see `toolbay status`"));
+            printer.warning(&format!("{plugins} failed to load; see `toolbay status`"));
         }
     }
 }
 
 /// Reports equal warnings of several plugins once, with the plugins' names.
-pub(crate) fn report_warnings<'a>(warnings: impl IntoIterator<Item = (&'a str, &'a str)>) {
+pub(crate) fn report_warnings<'a>(printer: Printer, warnings: impl IntoIterator<Item = (&'a str, &'a str)>) {
     let mut told: Vec<(&str, Vec<&str>)> = Vec::new();
     for (plugin, message) in warnings {
         match told.iter_mut().find(|(said, _)| *said == message) {
@@ -104,12 +102,12 @@ pub(crate) fn report_warnings<'a>(warnings: impl IntoIterator<Item = (&'a str, &
     let more = told.len().saturating_sub(MAX_LINES);
     for (message, plugins) in told.into_iter().take(MAX_LINES) {
         match plugins.as_slice() {
-            [one] => output::print_warning(&format!("plugin `{one}`: {message}")),
-            all => output::print_warning(&format!("plugins `{}`: {message}", all.join("`, `"))),
+            [one] => printer.warning(&format!("plugin `{one}`: {message}")),
+            all => printer.warning(&format!("plugins `{}`: {message}", all.join("`, `"))),
         }
     }
     if more > 0 {
         let more = count_noun(more, "more warning", "more warnings");
-        output::print_warning(&format!("{more} about plugins; see `toolbay check PLUGIN`"));
+        printer.warning(&format!("{more} about plugins; see `toolbay check PLUGIN`"));
     }
 }

@@ -11,10 +11,12 @@ use toolbay_distribution::reference::Reference;
 use toolbay_distribution::registry::{RegistryAccess, RegistryClient, RegistryError};
 use toolbay_distribution::store::BlobStore;
 
-use crate::command::args::SetupArgs;
-use crate::command::setup::{self, PolicyFile};
-use crate::host_failure;
-use crate::output::error::CommandError;
+use crate::output::progress::TransferProgress;
+use crate::output::{CommandError, Printer, TextTable, host_failure};
+use crate::setup::{self, PolicyFile, SetupArgs};
+
+/// Most plugins that are fetched or compared at once. Registries limit the requests of a client.
+pub(crate) const MAX_PARALLEL: usize = 8;
 
 /// The lock, beside the policy, and the store of this user.
 #[derive(Debug, Clone)]
@@ -63,6 +65,23 @@ pub(crate) fn lock_error(error: LockError) -> anyhow::Error {
         LockErrorKind::Unusable => anyhow!(error).context("the lock cannot be used"),
         LockErrorKind::Unwritable => host_failure(error),
     }
+}
+
+/// Prints a table of the plugins of the lock, and the error of each below it.
+pub(crate) fn print_table<'a>(
+    printer: Printer,
+    table: &TextTable,
+    errors: impl IntoIterator<Item = (&'a PluginId, Option<&'a str>)>,
+    paths: &LockPaths,
+) -> std::io::Result<()> {
+    table.print()?;
+    for (id, error) in errors {
+        error.iter().for_each(|error| printer.error(&format!("`{id}`: {error}")));
+    }
+    if table.is_empty() {
+        printer.note(&format!("`{}` names no plugins; `toolbay add` adds one", paths.lock.display()));
+    }
+    Ok(())
 }
 
 /// Loads the plugins of the lock into a host.
@@ -132,7 +151,7 @@ pub(crate) async fn fetch_layer(
     (name, plugin): (&str, &LockedPlugin),
     store: &BlobStore,
 ) -> Result<(), RegistryError> {
-    let progress = crate::output::progress::TransferProgress::new(name, plugin.size);
+    let progress = TransferProgress::new(name, plugin.size);
     client.fetch_layer(&plugin.layer, plugin.size, store, &|done| progress.update(done)).await
 }
 

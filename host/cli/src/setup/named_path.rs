@@ -8,8 +8,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Error, Result};
 
-use crate::host_failure;
-use crate::output::error::CommandError;
+use crate::output::{CommandError, host_failure};
 
 /// The error of a command for a path that its command line names.
 pub(crate) fn path_failure(error: impl Into<Error>) -> Error {
@@ -63,7 +62,7 @@ fn cannot_be_written(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::HostFailure;
+    use crate::output::error::HostFailure;
 
     #[test]
     fn only_errors_of_the_path_are_the_operators() {

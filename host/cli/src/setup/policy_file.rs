@@ -8,8 +8,8 @@ use toolbay::policy::text::one_line;
 use toolbay::policy::{PolicyCheck, PolicyFinding, Severity};
 
 use super::{current_dir, user_dir};
-use crate::command::args::SetupArgs;
 use crate::output::findings::{FileFindings, MAX_MESSAGE, read_policy};
+use crate::setup::SetupArgs;
 
 /// The policy file and its text.
 #[derive(Debug)]
@@ -166,6 +166,6 @@ fn workspace(args: &SetupArgs, here: &Path) -> Result<Option<PathBuf>> {
 }
 
 /// The default policy file.
-pub(super) fn default_policy() -> Option<PathBuf> {
+pub(crate) fn default_policy() -> Option<PathBuf> {
     Some(user_dir("XDG_CONFIG_HOME", ".config")?.join("toolbay.toml"))
 }

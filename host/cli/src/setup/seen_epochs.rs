@@ -13,9 +13,8 @@ use toolbay::read_regular_text;
 use toolbay_shared::nats::SharedAddress;
 use toolbay_shared::publication::EpochGap;
 
-use crate::command::args::SetupArgs;
-use crate::command::setup;
-use crate::output;
+use crate::output::Printer;
+use crate::setup::{self, SetupArgs};
 
 const FILE: &str = "published.json";
 /// Largest file, in bytes: thousands of addresses.
@@ -23,7 +22,7 @@ const MAX_BYTES: u64 = 1 << 20;
 
 /// The highest epoch that this machine has published at an address.
 #[derive(Debug)]
-pub(super) struct SeenEpochs {
+pub(crate) struct SeenEpochs {
     file: PathBuf,
     address: String,
 }
@@ -35,18 +34,18 @@ struct StoredEpochs {
 }
 
 impl SeenEpochs {
-    pub(super) fn new(args: &SetupArgs, address: &SharedAddress) -> Result<Self> {
+    pub(crate) fn new(args: &SetupArgs, address: &SharedAddress) -> Result<Self> {
         Ok(Self { file: setup::state_dir(args)?.join(FILE), address: address.to_string() })
     }
 
     /// The highest epoch; zero if there is none. A file that cannot be read is as good as none: what the servers have seen
     /// counts, too.
-    pub(super) fn highest(&self) -> u64 {
+    pub(crate) fn highest(&self) -> u64 {
         self.read().epochs.get(&self.address).copied().unwrap_or(0)
     }
 
     /// Records an epoch. A failure costs the next command this knowledge only.
-    pub(super) fn record(&self, epoch: u64) {
+    pub(crate) fn record(&self, epoch: u64) {
         let mut stored = self.read();
         let known = stored.epochs.entry(self.address.clone()).or_default();
         if *known >= epoch {
@@ -74,10 +73,10 @@ impl SeenEpochs {
 }
 
 /// Says that a store was behind, and what that means.
-pub(super) fn report_gap(gap: Option<EpochGap>) {
+pub(crate) fn report_gap(printer: Printer, gap: Option<EpochGap>) {
     if let Some(EpochGap { stored, seen }) = gap {
         let had = if stored == 0 { "no epoch".to_owned() } else { format!("epoch {stored}") };
-        output::print_warning(&format!(
+        printer.warning(&format!(
             "the shared state went back: it had {had}, and epoch {seen} was in force. Decisions since then are lost: check \
              `toolbay list --shared`, and disable, grant, revoke or stop again what is missing"
         ));

@@ -9,15 +9,14 @@ use std::time::Duration;
 use anyhow::Result;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
-use toolbay::Host;
+use toolbay::{Filter, Host, View};
 use toolbay_mcp::Bridge;
 use toolbay_mcp::client::{ServerState, ServerStatus};
 use toolbay_policy::mcp_server::McpServer;
 use toolbay_policy::name::MCP_PREFIX;
 
-use crate::command::args::SetupArgs;
-use crate::command::setup::{self, HostPurpose, ReportLevel};
-use crate::output;
+use crate::output::Printer;
+use crate::setup::{self, HostPurpose, ReportLevel, SetupArgs};
 
 /// Fires when a signal has ended the command.
 static INTERRUPTED: Notify = Notify::const_new();
@@ -49,12 +48,17 @@ async fn watch_signals(bridge: Weak<Bridge>) {
 }
 
 /// Connects to the servers that `wanted` selects, and waits until each is ready or has failed.
-pub(crate) async fn connect(host: &Host, wanted: impl Fn(&McpServer) -> bool) -> ServerConnections {
-    connect_within(host, wanted, Duration::MAX).await
+pub(crate) async fn connect(
+    printer: Printer,
+    host: &Host,
+    wanted: impl Fn(&McpServer) -> bool,
+) -> ServerConnections {
+    connect_within(printer, host, wanted, Duration::MAX).await
 }
 
 /// Does the same for at most `most`. Servers that are not ready are named with their states.
 async fn connect_within(
+    printer: Printer,
     host: &Host,
     wanted: impl Fn(&McpServer) -> bool,
     most: Duration,
@@ -71,14 +75,14 @@ async fn connect_within(
     drop(tokio::time::timeout(most, bridge.wait_started()).await);
     for status in bridge.status().iter().filter(|status| status.state != ServerState::Ready) {
         let why = status.reason.as_deref().unwrap_or("it is still starting; `--source-wait` waits longer");
-        output::print_error(&format!("the MCP server `{}` is not available: {why}", status.name));
+        printer.error(&format!("the MCP server `{}` is not available: {why}", status.name));
     }
     ServerConnections(Some(bridge))
 }
 
 /// Connects to all servers, and waits for them as long as the command line says.
 pub(crate) async fn connect_all(args: &SetupArgs, host: &Host) -> ServerConnections {
-    connect_within(host, |_| true, args.source_wait).await
+    connect_within(args.printer, host, |_| true, args.source_wait).await
 }
 
 /// Builds the host, and loads its plugins and documents while the servers start: no source waits for another one.
@@ -109,7 +113,20 @@ pub(crate) async fn connect_for(args: &SetupArgs, host: &Host, tools: &[&str]) -
     if any {
         return connect_all(args, host).await;
     }
-    connect(host, bears).await
+    connect(args.printer, host, bears).await
+}
+
+/// The view of the profile on the command line.
+pub(crate) fn view(args: &SetupArgs, host: &Host) -> Result<View> {
+    Ok(host.view(Filter::for_profile(setup::profile(args, &host.policy())?)))
+}
+
+/// A host, and the same view of it with the tools of the policy's MCP servers.
+pub(crate) async fn load_view_with_servers(args: &SetupArgs, tell: ReportLevel) -> Result<(Host, View)> {
+    let (host, servers) = load_host_and_connect(args, tell).await?;
+    let view = view(args, &host);
+    servers.close().await;
+    Ok((host, view?))
 }
 
 impl ServerConnections {

@@ -4,10 +4,8 @@ use anyhow::Result;
 use toolbay::{Host, OpenApiInfo};
 use toolbay_policy::{OpenApiService, name};
 
-use crate::command::args::SetupArgs;
-use crate::command::load_report;
-use crate::command::setup::{self, HostPurpose, ReportLevel};
-use crate::output;
+use crate::output::Printer;
+use crate::setup::{self, HostPurpose, ReportLevel, SetupArgs, load_report};
 
 /// Builds the host of a command that calls these tools. Their services are waited for; the other ones are loaded only for a
 /// tool that can call others.
@@ -20,7 +18,7 @@ pub(crate) async fn load_host_for(args: &SetupArgs, tell: ReportLevel, tools: &[
     let (services, plugins) =
         tokio::join!(host.load_openapi_of(bears), setup::load_plugins(args, &host, tell));
     plugins?;
-    report(&services, tell);
+    report(args.printer, &services, tell);
     let catalog = host.registry().snapshot();
     let calls_others = |tool: &&str| match catalog.get(tool) {
         Some(entry) => entry.invoker.invoke_grant(args.profile.as_deref()).is_some(),
@@ -28,7 +26,7 @@ pub(crate) async fn load_host_for(args: &SetupArgs, tell: ReportLevel, tools: &[
         None => name::split_qualified(tool).is_none(),
     };
     if tools.iter().any(calls_others) {
-        report(&wait_for(args, &host, |service| !bears(service)).await, tell);
+        report(args.printer, &wait_for(args, &host, |service| !bears(service)).await, tell);
     }
     if host.openapi().len() == host.policy().openapi_services().count() {
         setup::record_names(args, &host);
@@ -47,12 +45,12 @@ pub(crate) async fn wait_for(
 }
 
 /// Reports services that are not ready, and warnings about the others.
-pub(crate) fn report(services: &[OpenApiInfo], tell: ReportLevel) {
+pub(crate) fn report(printer: Printer, services: &[OpenApiInfo], tell: ReportLevel) {
     if tell == ReportLevel::Quiet {
         return;
     }
-    load_report::report_services(services);
+    load_report::report_services(printer, services);
     for OpenApiInfo { name, warnings, .. } in services.iter().filter(|_| tell == ReportLevel::Warnings) {
-        warnings.iter().for_each(|warning| output::print_warning(&format!("[openapi.{name}]: {warning}")));
+        warnings.iter().for_each(|warning| printer.warning(&format!("[openapi.{name}]: {warning}")));
     }
 }

@@ -1,12 +1,5 @@
-//! State that servers share: `--shared`, and `toolbay shared`.
+//! State that servers share: `--shared`.
 
-mod audit;
-mod folder;
-mod publish;
-mod seen;
-mod status;
-
-use std::io::Write as _;
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
@@ -15,38 +8,18 @@ use toolbay_policy::Policy;
 use toolbay_policy::name::PluginId;
 use toolbay_shared::nats::{
     AuditLimits, Connection, ConnectionError, Credentials, Durability, EntriesLimits, OutputLimits,
-    Permissions, Role, SharedAddress, StoragePlan,
+    SharedAddress, StoragePlan,
 };
 use toolbay_shared::publication::{NewEpoch, Publication, PublicationError, PublishedEpoch};
 
-use crate::command::args::{Command, SetupArgs, SharedCommand};
-use crate::command::setup;
-use crate::output;
-use crate::output::error::CommandError;
-use crate::{CommandStatus, host_failure};
-pub(crate) use folder::SharedFolder;
-use seen::SeenEpochs;
-
-/// Runs `toolbay shared`.
-pub(crate) async fn run(args: &SetupArgs, command: SharedCommand) -> Result<CommandStatus> {
-    match command {
-        SharedCommand::Publish { json } => publish::run(args, json).await,
-        SharedCommand::Status { json } => status::run(args, json).await,
-        SharedCommand::Permissions { operator, json } => {
-            let (address, policy) = (address(args)?, setup::policy(args)?);
-            let role = if operator { Role::Operator } else { Role::Replica };
-            let permissions = Permissions::new(address.prefix(), role, storing_plugins(&policy));
-            match json {
-                true => output::print_json(&permissions.publish())?,
-                false => writeln!(output::stdout(), "{permissions}")?,
-            }
-            Ok(CommandStatus::Success)
-        }
-    }
-}
+use super::SetupArgs;
+use super::seen_epochs::{self, SeenEpochs};
+use super::shared_audit;
+use super::shared_folder::SharedFolder;
+use crate::output::{CommandError, Printer, host_failure};
 
 /// The plugins that may store entries.
-fn storing_plugins(policy: &Policy) -> impl Iterator<Item = &PluginId> {
+pub(crate) fn storing_plugins(policy: &Policy) -> impl Iterator<Item = &PluginId> {
     policy.plugins().map(|(plugin, _)| plugin).filter(|plugin| policy.grants_kv(plugin))
 }
 
@@ -87,12 +60,12 @@ pub(crate) fn publication_error(error: PublicationError) -> anyhow::Error {
 }
 
 /// How the policy wants the store to keep what it acknowledged.
-fn durability(policy: &Policy) -> Durability {
+pub(crate) fn durability(policy: &Policy) -> Durability {
     Durability { replicas: policy.shared().replicas }
 }
 
 /// What the policy stores besides the buckets.
-fn storage_plan(policy: &Policy) -> StoragePlan {
+pub(crate) fn storage_plan(policy: &Policy) -> StoragePlan {
     let of_plugin = |plugin: &PluginId| {
         let limits = policy.limits(plugin, None);
         (plugin.clone(), EntriesLimits { keys: limits.kv_keys, bytes: limits.kv_bytes })
@@ -118,7 +91,7 @@ pub(crate) async fn current(publication: &Publication) -> Result<PublishedEpoch>
 
 /// What a command does with the shared state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum SharedUse {
+pub(crate) enum SharedUse {
     /// It opens it on its own, or does not need it.
     Own,
     /// It reads the published files.
@@ -129,30 +102,6 @@ enum SharedUse {
     Audit,
     /// It works on this machine only.
     Never,
-}
-
-fn shared_use(command: &Command) -> SharedUse {
-    match command {
-        Command::Serve { .. }
-        | Command::Shared { .. }
-        | Command::Man { .. }
-        | Command::Completions { .. } => SharedUse::Own,
-        Command::List { .. }
-        | Command::Prompts { .. }
-        | Command::Resources { .. }
-        | Command::Inspect { .. }
-        | Command::Explain { .. }
-        | Command::Search { .. }
-        | Command::Schemas(_) => SharedUse::Read,
-        Command::Enable { .. }
-        | Command::Disable { .. }
-        | Command::Grant { .. }
-        | Command::Revoke { .. }
-        | Command::Stop(_)
-        | Command::Resume { .. } => SharedUse::Edit,
-        Command::Log(which) if !which.follow => SharedUse::Audit,
-        _ => SharedUse::Never,
-    }
 }
 
 /// The published files that a command edits.
@@ -166,16 +115,16 @@ pub(crate) struct PulledEpoch {
 
 /// Takes the published files for a command that uses them into a folder of their own, which goes with the returned value, and
 /// lets its arguments name them. `None`: it uses those of this machine.
-pub(crate) async fn pull(args: &mut SetupArgs, command: &Command) -> Result<Option<TempDir>> {
+pub(crate) async fn pull(args: &mut SetupArgs, shared_use: SharedUse) -> Result<Option<TempDir>> {
     if args.shared.shared.is_none() {
         return Ok(None);
     }
-    let is_edit = match shared_use(command) {
+    let is_edit = match shared_use {
         SharedUse::Own => return Ok(None),
         SharedUse::Audit => {
             let temporary = tempfile::tempdir().map_err(host_failure)?;
             let file = temporary.path().join("audit.jsonl");
-            audit::download(&connect(args, "operator").await?, &file).await?;
+            shared_audit::download(&connect(args, "operator").await?, &file).await?;
             args.audit = Some(file);
             return Ok(Some(temporary));
         }
@@ -204,7 +153,7 @@ impl PulledEpoch {
     ///
     /// # Errors
     /// Somebody else published meanwhile, or the store does not take it. Nothing was changed.
-    pub(crate) async fn publish(&self) -> Result<()> {
+    pub(crate) async fn publish(&self, printer: Printer) -> Result<()> {
         let Self { publication, current, folder, seen } = self;
         let bundle = folder.read()?.with_plugins(current.bundle.plugins().clone()).map_err(host_failure)?;
         if bundle == current.bundle {
@@ -213,8 +162,8 @@ impl PulledEpoch {
         let published = publication.publish(Some(current), &bundle, seen.highest()).await;
         let NewEpoch { epoch, gap } = published.map_err(publication_error)?;
         seen.record(epoch.number);
-        seen::report_gap(gap);
-        output::print_note(&format!("published as epoch {}", epoch.number));
+        seen_epochs::report_gap(printer, gap);
+        printer.note(&format!("published as epoch {}", epoch.number));
         Ok(())
     }
 }

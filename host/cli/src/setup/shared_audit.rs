@@ -9,11 +9,11 @@ use anyhow::{Context as _, Error, Result};
 use toolbay_shared::audit::{AuditReadError, read_forwarded};
 use toolbay_shared::nats::Connection;
 
-use super::connection_error;
-use crate::host_failure;
+use super::shared::connection_error;
+use crate::output::host_failure;
 
 /// Writes the forwarded lines into a new file, each with the name of its server and its number there.
-pub(super) async fn download(connection: &Connection, file: &Path) -> Result<()> {
+pub(crate) async fn download(connection: &Connection, file: &Path) -> Result<()> {
     let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
     let opened = opened.with_context(|| format!("`{}`", file.display())).map_err(host_failure)?;
     let mut lines = BufWriter::new(opened);

@@ -16,14 +16,12 @@ use toolbay_shared::bundle::{Bundle, ContentDigest, FILES, MAX_BUNDLE_BYTES};
 use toolbay_shared::protocol::epoch::Epoch;
 use toolbay_shared::publication::Publication;
 
-use super::publication_error;
-use crate::command::args::SetupArgs;
-use crate::command::locked;
-use crate::command::setup::PolicyFile;
-use crate::host_failure;
+use super::shared::publication_error;
+use crate::output::host_failure;
+use crate::setup::{PolicyFile, SetupArgs, locked};
 
 /// The policy of an epoch.
-pub(super) const POLICY: &str = "policy.toml";
+pub(crate) const POLICY: &str = "policy.toml";
 /// The folder of the plugins.
 const PLUGINS: &str = "plugins";
 /// The file with the number and the digest of the epoch. It is written last.
@@ -213,6 +211,6 @@ async fn fetch(store: &BlobStore, digest: &ContentDigest, publication: &Publicat
     put.map(drop).map_err(host_failure)
 }
 
-pub(super) fn blob(digest: &ContentDigest) -> Result<BlobDigest> {
+pub(crate) fn blob(digest: &ContentDigest) -> Result<BlobDigest> {
     format!("sha256:{digest}").parse().map_err(anyhow::Error::msg)
 }

@@ -10,10 +10,9 @@ use toolbay::open_regular;
 use toolbay_core::session::attachment::{Attachments, MemoryAttachments, check_name};
 use toolbay_policy::capability::attachment::UNKNOWN_MEDIA_TYPE;
 
-use crate::command::args::AttachmentArgs;
-use crate::command::named_path::{self, path_failure};
-use crate::output;
-use crate::output::format::count_noun;
+use crate::args::AttachmentArgs;
+use crate::output::{Printer, count_noun};
+use crate::setup::named_path::{self, path_failure};
 
 /// Most bytes of an attached file. They are held in memory.
 const MAX_BYTES: u64 = 64 << 20;
@@ -49,7 +48,7 @@ const MEDIA: [(&str, &str); 21] = [
 
 /// The attachments of one call.
 #[derive(Debug)]
-pub(crate) struct CallAttachments<'a> {
+pub(super) struct CallAttachments<'a> {
     kept: Arc<MemoryAttachments>,
     save: Option<&'a Path>,
 }
@@ -57,7 +56,7 @@ pub(crate) struct CallAttachments<'a> {
 impl<'a> CallAttachments<'a> {
     /// Reads the attached files, and creates the folder for those that the tool creates: after the call it is too late
     /// to name another one.
-    pub(crate) fn read(args: &'a AttachmentArgs) -> Result<Self> {
+    pub(super) fn read(args: &'a AttachmentArgs) -> Result<Self> {
         let kept = Arc::new(MemoryAttachments::new());
         for path in &args.attach {
             let read = || {
@@ -78,19 +77,17 @@ impl<'a> CallAttachments<'a> {
     }
 
     /// The attachments for the turn of the call.
-    pub(crate) fn for_turn(&self) -> Arc<dyn Attachments> {
+    pub(super) fn for_turn(&self) -> Arc<dyn Attachments> {
         Arc::clone(&self.kept) as _
     }
 
     /// Writes the attachments that the tool created, or reports how to keep them.
-    pub(crate) fn save(&self) -> Result<()> {
+    pub(super) fn save(&self, printer: Printer) -> Result<()> {
         let created = self.kept.created();
         let Some(dir) = self.save else {
             if !created.is_empty() {
                 let count = count_noun(created.len(), "attachment", "attachments");
-                output::print_note(&format!(
-                    "the tool created {count}; keep them with `--save-attachments DIR`"
-                ));
+                printer.note(&format!("the tool created {count}; keep them with `--save-attachments DIR`"));
             }
             return Ok(());
         };
@@ -98,7 +95,7 @@ impl<'a> CallAttachments<'a> {
             std::fs::create_dir_all(dir)?;
             for (about, data) in created {
                 let path = write_new(dir, &safe_file_name(&about.name), &data)?;
-                output::print_note(&format!("attachment:{} is saved as {}", about.id, path.display()));
+                printer.note(&format!("attachment:{} is saved as {}", about.id, path.display()));
             }
             anyhow::Ok(())
         };
