@@ -1,27 +1,21 @@
-//! The commands for plugin authors: from a new project to an installed component.
+//! Projects of plugin authors: how each language creates, builds and describes one, and what is checked of a component.
 //!
-//! Each language has its own module behind [`language::PluginLanguage`].
+//! Each language has its own module behind [`language`].
 
-pub(crate) mod args;
 pub(crate) mod component;
-pub(crate) mod lint;
-
-pub(crate) mod build;
-mod c;
-pub(crate) mod dev;
-mod embedded;
-mod examples;
-mod install;
-mod javascript;
+pub(crate) mod examples;
+pub(crate) mod install;
 pub(crate) mod language;
-pub(crate) mod new;
+pub(crate) mod lint;
+pub(crate) mod project;
+pub(crate) mod template;
+
+mod c;
+mod embedded;
+mod javascript;
 mod offers;
-pub(crate) mod pack;
 mod program;
-mod project;
 mod python;
 mod rust;
 mod script;
-mod template;
-pub(crate) mod test;
 mod toolchain;

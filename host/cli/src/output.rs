@@ -11,6 +11,7 @@ pub(crate) mod progress;
 pub(crate) mod stderr;
 pub(crate) mod table;
 
+use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::process::Stdio;
@@ -25,7 +26,10 @@ use toolbay_core::pipeline::{self, CallResult};
 use toolbay_core::tool::content::{BlockBody, ContentBlock, ResourceBody, ToolOutput};
 use toolbay_policy::hidden_chars::{escape_hidden, escape_hidden_json};
 
-use crate::output::findings::FileFindings;
+pub(crate) use error::{CommandError, CommandStatus, host_failure};
+use findings::FileFindings;
+pub(crate) use format::count_noun;
+pub(crate) use table::{Cell, TextTable};
 
 /// Names.
 pub(crate) const NAME: Style = AnsiColor::Cyan.on_default().bold();
@@ -39,6 +43,112 @@ pub(crate) const SUCCESS: Style = AnsiColor::Green.on_default();
 pub(crate) const WARNING: Style = AnsiColor::Yellow.on_default().bold();
 /// Failures.
 pub(crate) const FAILURE: Style = AnsiColor::Red.on_default().bold();
+
+/// The form of messages and of the log on stderr.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub(crate) enum LogFormat {
+    /// Lines for people.
+    #[default]
+    Text,
+    /// One JSON object for each line: `timestamp`, `level`, `message`, `target` and further fields.
+    Json,
+}
+
+/// How a command prints: a value that is made from the command line and passed on.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Printer {
+    /// The result on stdout is one JSON value, or else the error is.
+    json: bool,
+    /// The form of messages on stderr.
+    format: LogFormat,
+    /// Messages have a time, and nothing waits until they are written.
+    is_server: bool,
+}
+
+impl Printer {
+    /// The printer of the parsed command line.
+    pub(crate) fn new(json: bool, format: LogFormat) -> Self {
+        Self { json, format, is_server: false }
+    }
+
+    /// The printer before the command line is parsed: its own errors are JSON, too.
+    pub(crate) fn from_words(words: impl Iterator<Item = OsString>) -> Self {
+        // What follows `--` belongs to another program.
+        let json = words.take_while(|word| word != "--").any(|word| word == "--json");
+        Self::new(json, LogFormat::Text)
+    }
+
+    /// The same printer for a server.
+    pub(crate) fn for_server(self) -> Self {
+        Self { is_server: true, ..self }
+    }
+
+    /// The same printer once stdout has its JSON value: errors go to stderr.
+    pub(crate) fn after_result(self) -> Self {
+        Self { json: false, ..self }
+    }
+
+    /// Whether the result is JSON.
+    pub(crate) fn is_json(self) -> bool {
+        self.json
+    }
+
+    /// Prints an `error:` line on stderr.
+    pub(crate) fn error(self, text: &str) {
+        self.message("error", FAILURE, text);
+    }
+
+    /// Prints a `warning:` line on stderr: something an operator should know that does not stop the command.
+    pub(crate) fn warning(self, text: &str) {
+        self.message("warning", WARNING, text);
+    }
+
+    /// Prints a `help:` line on stderr: what to do about the error above it, or after the answer.
+    pub(crate) fn help(self, text: &str) {
+        self.message("help", SUCCESS, text);
+    }
+
+    /// Prints a `note:` line on stderr.
+    pub(crate) fn note(self, text: &str) {
+        self.message("note", NAME, text);
+    }
+
+    /// Prints the line that ends a table: a summary and the next command. In a pipe it is a note on stderr, so that
+    /// stdout holds rows only.
+    pub(crate) fn footer(self, text: &str) -> std::io::Result<()> {
+        if stdout_is_terminal() {
+            return writeln!(stdout(), "{}", escape_hidden(text));
+        }
+        self.note(text);
+        Ok(())
+    }
+
+    /// Prints the mistakes of a file on stderr.
+    pub(crate) fn findings(self, of_file: &FileFindings) {
+        self.line(&match self.format {
+            LogFormat::Json => stderr::json_line("error", of_file.render(false).trim_end()),
+            LogFormat::Text => style_for_stderr(of_file.render(stderr_is_terminal()).trim_end()),
+        });
+    }
+
+    /// Writes panics as lines of the log, with a backtrace if the environment asks for one.
+    pub(crate) fn report_panics(self) {
+        stderr::report_panics(self.format);
+    }
+
+    fn message(self, kind: &str, style: Style, text: &str) {
+        let text = escape_hidden(text);
+        self.line(&match self.format {
+            LogFormat::Json => stderr::json_line(kind, &text),
+            LogFormat::Text => style_for_stderr(&format!("{style}{kind}:{style:#} {text}")),
+        });
+    }
+
+    /// Writes one or more lines as they are.
+    fn line(self, text: &str) {
+        stderr::write_message(text, self.format, self.is_server);
+    }
+}
 
 pub(crate) fn stderr_is_terminal() -> bool {
     std::io::stderr().is_terminal()
@@ -76,62 +186,16 @@ pub(crate) fn stdout() -> AutoStream<std::io::StdoutLock<'static>> {
     anstream::stdout().lock()
 }
 
-/// Prints a value as JSON for people and programs. Control and invisible characters are escaped.
-pub(crate) fn print_json(value: &impl Serialize) -> std::io::Result<()> {
-    error::record_json_output();
-    writeln!(std::io::stdout().lock(), "{}", escape_hidden_json(&serde_json::to_string_pretty(value)?))
+/// Prints the result of a command as JSON for people and programs. Control and invisible characters are escaped. Returns the
+/// status of a command that succeeded.
+pub(crate) fn print_json(value: &impl Serialize) -> std::io::Result<CommandStatus> {
+    writeln!(std::io::stdout().lock(), "{}", escape_hidden_json(&serde_json::to_string_pretty(value)?))?;
+    Ok(CommandStatus::Success)
 }
 
 /// Writes a value as JSON on one line, escaped as by [`print_json`].
 pub(crate) fn write_json_line(out: &mut impl Write, value: &impl Serialize) -> std::io::Result<()> {
     writeln!(out, "{}", escape_hidden_json(&serde_json::to_string(value)?))
-}
-
-/// Prints an `error:` line on stderr.
-pub(crate) fn print_error(text: &str) {
-    print_message("error", FAILURE, text);
-}
-
-/// Prints a `warning:` line on stderr: something an operator should know that does not stop the command.
-pub(crate) fn print_warning(text: &str) {
-    print_message("warning", WARNING, text);
-}
-
-/// Prints the mistakes of a file on stderr.
-pub(crate) fn print_findings(of_file: &FileFindings) {
-    if stderr::is_json() {
-        return stderr::write_json("error", of_file.render(false).trim_end());
-    }
-    let shown = of_file.render(stderr_is_terminal());
-    stderr::write_message(&style_for_stderr(shown.trim_end()));
-}
-
-/// Prints a `help:` line on stderr: what to do about the error above it, or after the answer.
-pub(crate) fn print_help(text: &str) {
-    print_message("help", SUCCESS, text);
-}
-
-/// Prints the line that ends a table: a summary and the next command. In a pipe it is a note on stderr, so that
-/// stdout holds rows only.
-pub(crate) fn print_footer(text: &str) -> std::io::Result<()> {
-    if stdout_is_terminal() {
-        return writeln!(stdout(), "{}", escape_hidden(text));
-    }
-    print_note(text);
-    Ok(())
-}
-
-/// Prints a `note:` line on stderr.
-pub(crate) fn print_note(text: &str) {
-    print_message("note", NAME, text);
-}
-
-fn print_message(prefix: &str, style: Style, text: &str) {
-    let text = escape_hidden(text);
-    if stderr::is_json() {
-        return stderr::write_json(prefix, &text);
-    }
-    stderr::write_message(&style_for_stderr(&format!("{style}{prefix}:{style:#} {text}")));
 }
 
 /// Prepares a text for stderr: colours vanish when stderr is not a terminal or the environment asks for none.
@@ -140,6 +204,14 @@ pub(crate) fn style_for_stderr(text: &str) -> String {
         ColorChoice::Never => anstream::adapter::strip_str(text).to_string(),
         ColorChoice::Auto | ColorChoice::AlwaysAnsi | ColorChoice::Always => text.to_owned(),
     }
+}
+
+/// Asks on the terminal. Returns the reply in lower case; it is empty at the end of the input.
+pub(crate) fn read_reply(question: &str) -> std::io::Result<String> {
+    stderr::write_prompt(&style_for_stderr(&format!("{question} ")));
+    let mut reply = String::new();
+    std::io::stdin().read_line(&mut reply)?;
+    Ok(reply.trim().to_ascii_lowercase())
 }
 
 /// Prints the output of a call, for a person or for the next command in a pipe.
@@ -230,5 +302,22 @@ fn error_json(failure: &Failure) -> Value {
                 "retry_after_ms": fault.retry_after_ms})
         }
         Failure::Host(message) => json!({"code": code, "host": true, "message": message}),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_own_words_choose_the_form() {
+        for (words, expected) in [
+            (&["list", "--json"][..], true),
+            (&["list"], false),
+            (&["mcp", "add", "x", "--", "p", "--json"], false),
+        ] {
+            let printer = Printer::from_words(words.iter().map(OsString::from));
+            assert_eq!(printer.is_json(), expected, "{words:?}");
+        }
     }
 }

@@ -26,7 +26,7 @@ const STACK: usize = 8 << 20;
 ///
 /// # Errors
 /// The thread does not start, with what limits it.
-pub(crate) fn run_on_own_stack(program: fn() -> ExitCode) -> Result<ExitCode> {
+pub(crate) fn run_on_own_stack(program: impl FnOnce() -> ExitCode + Send + 'static) -> Result<ExitCode> {
     let thread = std::thread::Builder::new().name("main".to_owned()).stack_size(STACK).spawn(program);
     let thread = thread.with_context(|| too_few_threads(0, 1))?;
     Ok(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))

@@ -4,11 +4,11 @@ use anyhow::Result;
 use toolbay::PluginId;
 
 use super::embedded;
-use super::language::PluginLanguage;
 use super::project::{BuiltComponent, Project, ProjectMetadata};
 use super::python::python;
 use super::script;
 use super::template::{TemplateFile, TemplatePlan};
+use crate::args::PluginLanguage;
 
 /// The file that identifies a project: the plugin's source.
 const MARKER: &str = PluginLanguage::C.marker();

@@ -25,13 +25,9 @@ use toolbay_core::registry::ToolEntry;
 use toolbay_policy::hidden_chars::escape_hidden;
 
 use super::project::{BuiltComponent, Project};
-use crate::command::approval;
-use crate::command::args::SetupArgs;
-use crate::command::setup;
-use crate::command::{self as cmd, policy_for_declared};
-use crate::output::error::CommandError;
-use crate::output::{self, FAILURE, SUCCESS};
-use crate::{CommandStatus, host_failure};
+use crate::grants::policy_for_declared;
+use crate::output::{self, CommandError, CommandStatus, FAILURE, Printer, SUCCESS, host_failure};
+use crate::setup::{self, SetupArgs, approval};
 
 /// The folder of the project with the files for the examples.
 const WORKSPACE: &str = "tests/workspace";
@@ -65,11 +61,10 @@ struct ExampleResult {
 }
 
 /// Calls all examples and reports each on stdout.
-pub(super) async fn run(
+pub(crate) async fn run(
     setup: &SetupArgs,
     project: &Project,
     component: &BuiltComponent,
-    json: bool,
 ) -> Result<CommandStatus> {
     let folder = ExampleWorkspace::new(&project.folder.join(WORKSPACE)).map_err(host_failure)?;
     let mut setup = setup.clone();
@@ -78,24 +73,27 @@ pub(super) async fn run(
     }
     let host = load(&setup, component).await?;
     let mut results = Vec::new();
-    for entry in &cmd::tools(&host, &component.id) {
+    for entry in &setup::tools(&host, &component.id) {
         let tool = entry.def.name.as_str().to_owned();
         let examples = match examples_of(entry) {
             Ok(examples) => examples,
             Err(problem) => {
-                results.push(ExampleResult { tool, number: None, problem: Some(problem) }.print(json)?);
+                results
+                    .push(ExampleResult { tool, number: None, problem: Some(problem) }.print(setup.printer)?);
                 continue;
             }
         };
         for (number, example) in (1..).zip(&examples) {
             folder.fill().map_err(host_failure)?;
             let problem = call(&host, entry, example).await;
-            results.push(ExampleResult { tool: tool.clone(), number: Some(number), problem }.print(json)?);
+            results.push(
+                ExampleResult { tool: tool.clone(), number: Some(number), problem }.print(setup.printer)?,
+            );
         }
     }
     let failed = results.iter().filter(|result| result.problem.is_some()).count();
     let passed = results.len() - failed;
-    if json {
+    if setup.printer.is_json() {
         output::print_json(&json!({
             "plugin": component.id.as_str(),
             "examples": results,
@@ -107,15 +105,15 @@ pub(super) async fn run(
         writeln!(output::stdout(), "{gap}examples: {passed} passed, {failed} failed")?;
     }
     if results.is_empty() {
-        output::print_note("no tool has an example; see `example(…)` of `#[tool]`");
+        setup.printer.note("no tool has an example; see `example(…)` of `#[tool]`");
     }
     Ok(if failed == 0 { CommandStatus::Success } else { CommandStatus::Failed })
 }
 
 impl ExampleResult {
     /// Prints the result when it is known, unless all are printed as JSON at the end.
-    fn print(self, json: bool) -> io::Result<Self> {
-        if json {
+    fn print(self, printer: Printer) -> io::Result<Self> {
+        if printer.is_json() {
             return Ok(self);
         }
         let mut out = output::stdout();

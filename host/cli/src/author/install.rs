@@ -10,9 +10,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use super::project::{BuiltComponent, Project};
-use crate::command::args::SetupArgs;
-use crate::command::named_path::path_failure;
-use crate::command::setup;
+use crate::setup::named_path::path_failure;
+use crate::setup::{self, SetupArgs};
 
 /// Installs a component atomically and returns its path.
 pub(crate) fn install(
@@ -49,7 +48,7 @@ pub(crate) fn install(
 }
 
 /// Writes a temporary file and renames it, so that a watching host never reads half a file.
-pub(super) fn replace_atomically(
+pub(crate) fn replace_atomically(
     target: &Path,
     write: impl FnOnce(&Path) -> io::Result<()>,
 ) -> io::Result<()> {

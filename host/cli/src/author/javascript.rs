@@ -6,11 +6,11 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use super::embedded;
-use super::language::PluginLanguage;
 use super::program;
 use super::project::{BuiltComponent, Dependency, Project, ProjectMetadata};
 use super::script;
 use super::template::{TemplateFile, TemplatePlan};
+use crate::args::PluginLanguage;
 
 /// The file that identifies a project.
 const MARKER: &str = PluginLanguage::Js.marker();

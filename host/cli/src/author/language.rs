@@ -4,20 +4,7 @@
 
 use std::path::Path;
 
-/// A language of plugins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum PluginLanguage {
-    /// Rust, with cargo.
-    Rust,
-    /// JavaScript, with Node and npm.
-    Js,
-    /// TypeScript, with Node and npm.
-    Ts,
-    /// Python, with componentize-py.
-    Python,
-    /// C, with zig or clang.
-    C,
-}
+use crate::args::PluginLanguage;
 
 /// The profile of a build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

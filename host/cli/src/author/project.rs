@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow};
 use toolbay::{Host, PluginId, Policy};
 
-use super::language::PluginLanguage;
-use crate::command::args::SetupArgs;
-use crate::command::setup::{self, HostPurpose};
-use crate::host_failure;
+use crate::args::PluginLanguage;
+use crate::output::{Printer, host_failure};
+use crate::setup::{self, HostPurpose, SetupArgs};
 
 /// A folder with the sources of one plugin.
 #[derive(Debug)]
@@ -17,6 +16,8 @@ pub(crate) struct Project {
     pub(crate) folder: PathBuf,
     /// The language.
     pub(crate) language: PluginLanguage,
+    /// How a build reports what it changes on this machine.
+    pub(crate) printer: Printer,
 }
 
 /// A built component.
@@ -73,14 +74,14 @@ pub(crate) struct Dependency {
 
 impl Project {
     /// Finds the project in the named folder; without one, in the current directory or the nearest parent.
-    pub(crate) fn find(named: Option<&Path>) -> Result<Self> {
+    pub(crate) fn find(printer: Printer, named: Option<&Path>) -> Result<Self> {
         let start = named.unwrap_or(Path::new("."));
         let start =
             start.canonicalize().with_context(|| format!("there is no folder `{}`", start.display()))?;
         let above = if named.is_some() { 1 } else { usize::MAX };
         let found = start.ancestors().take(above).find_map(|folder| {
             let language = PluginLanguage::detect(folder)?;
-            Some(Self { folder: folder.to_path_buf(), language })
+            Some(Self { folder: folder.to_path_buf(), language, printer })
         });
         found.ok_or_else(|| {
             let markers = PluginLanguage::ALL.map(|language| format!("`{}`", language.marker())).join(", ");

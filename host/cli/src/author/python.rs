@@ -7,11 +7,12 @@ use anyhow::{Context, Result};
 use toml_edit::{DocumentMut, Item};
 
 use super::embedded;
-use super::language::{BuildProfile, PluginLanguage};
+use super::language::BuildProfile;
 use super::program;
 use super::project::{BuiltComponent, Dependency, Project, ProjectMetadata};
 use super::script;
 use super::template::{TemplateFile, TemplatePlan};
+use crate::args::PluginLanguage;
 
 /// The file that identifies a project.
 const MARKER: &str = PluginLanguage::Python.marker();

@@ -10,7 +10,7 @@ use anyhow::Result;
 use super::language::BuildProfile;
 use super::project::{BuiltComponent, Project, ProjectMetadata};
 use super::template::{TemplateFile, TemplatePlan};
-use crate::host_failure;
+use crate::output::host_failure;
 
 /// Names that cargo or the compiler reserve, apart from keywords.
 const RESERVED: [&str; 11] = [
@@ -72,7 +72,7 @@ pub(super) fn build(project: &Project, profile: BuildProfile) -> Result<Option<B
     let toolchain = cargo::Toolchain::find(&project.folder)?;
     let package = toolchain.package()?;
     let id = package.id()?;
-    toolchain.ensure_target()?;
+    toolchain.ensure_target(project.printer)?;
     Ok(toolchain.build(&package, profile)?.map(|file| BuiltComponent { id, file, base: None }))
 }
 

@@ -10,7 +10,7 @@ use toolbay::PluginId;
 use super::offers;
 use super::project::{BuiltComponent, Project};
 use super::template::TemplateFile;
-use crate::{host_failure, output};
+use crate::output::{self, host_failure};
 
 /// The files of an SDK in a folder of the project.
 pub(super) fn vendored(folder: &str, sdk: &'static [(&'static str, &'static str)]) -> Vec<TemplateFile> {

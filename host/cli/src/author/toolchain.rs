@@ -2,10 +2,11 @@
 
 use anyhow::Result;
 
-use super::language::{BuildProfile, PluginLanguage};
+use super::language::BuildProfile;
 use super::project::{BuiltComponent, Project, ProjectMetadata};
 use super::template::{TemplateFile, TemplatePlan};
 use super::{c, javascript, python, rust};
+use crate::args::PluginLanguage;
 
 impl PluginLanguage {
     /// Why a valid plugin ID cannot name a project in this language; `None` if it can.

@@ -4,29 +4,27 @@ use std::io::Write as _;
 
 use anyhow::Result;
 use serde_json::json;
-use toolbay_core::tool::PluginOrigin;
 use toolbay_policy::hidden_chars::escape_hidden;
 
-use crate::CommandStatus;
-use crate::command::args::{AddPluginArgs, SetupArgs};
-use crate::command::install::{Installation, install};
-use crate::output::format;
-use crate::output::table::{Cell, TextTable};
-use crate::output::{self, DIM, HEADING, NAME};
+use crate::args::AddPluginArgs;
+use crate::installation;
+use crate::installation::install::{Installation, install};
+use crate::output::{self, Cell, CommandStatus, DIM, HEADING, NAME, Printer, TextTable, format};
+use crate::setup::{self, SetupArgs};
 
 /// Spaces before the lines below a heading.
 const INDENT: usize = 2;
 
 pub(crate) async fn run(args: &SetupArgs, asked: &AddPluginArgs) -> Result<CommandStatus> {
-    report(asked, &install(args, asked).await?)?;
+    report(args.printer, asked, &install(args, asked).await?)?;
     Ok(CommandStatus::Success)
 }
 
-fn report(asked: &AddPluginArgs, installed: &Installation) -> Result<()> {
+fn report(printer: Printer, asked: &AddPluginArgs, installed: &Installation) -> Result<()> {
     let Installation { host, info, plugin, paths } = installed;
-    let tools = super::tools(host, &info.id);
+    let tools = setup::tools(host, &info.id);
     let id = &info.id;
-    if asked.json {
+    if printer.is_json() {
         let capabilities = info.capabilities.iter();
         let capabilities = capabilities
             .map(|one| json!({"kind": one.kind.as_str(), "target": one.target, "optional": one.optional}));
@@ -45,7 +43,7 @@ fn report(asked: &AddPluginArgs, installed: &Installation) -> Result<()> {
     let title = format!("{id} {}", escape_hidden(version));
     writeln!(output::stdout(), "{HEADING}{}{HEADING:#}", title.trim_end())?;
     let mut table = TextTable::new(["", ""]).with_indent(INDENT);
-    for (key, value) in origin_facts(&plugin.origin()) {
+    for (key, value) in installation::origin_facts(&plugin.origin()) {
         table.push([Cell::styled(DIM, key), value.into()]);
     }
     table.print()?;
@@ -63,21 +61,12 @@ fn report(asked: &AddPluginArgs, installed: &Installation) -> Result<()> {
     }
     table.print_section()?;
     if asked.dry_run {
-        output::print_note(&format!("nothing was written to `{}`", paths.lock.display()));
+        printer.note(&format!("nothing was written to `{}`", paths.lock.display()));
         return Ok(());
     }
-    output::print_note(&format!("`{id}` is locked in `{}`; it is granted nothing yet", paths.lock.display()));
+    printer.note(&format!("`{id}` is locked in `{}`; it is granted nothing yet", paths.lock.display()));
     if !info.capabilities.is_empty() {
-        output::print_help(&format!("grant what it asks for with `toolbay grant {id}`"));
+        printer.help(&format!("grant what it asks for with `toolbay grant {id}`"));
     }
     Ok(())
-}
-
-/// Where a plugin of a registry comes from, and who signed it.
-pub(super) fn origin_facts(origin: &PluginOrigin) -> [(&'static str, String); 3] {
-    let signer = match origin.signer.as_str() {
-        "none" => "none: no signature was checked".to_owned(),
-        signer => signer.to_owned(),
-    };
-    [("source", origin.reference.clone()), ("manifest", origin.manifest.clone()), ("signer", signer)]
 }

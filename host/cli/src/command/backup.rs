@@ -3,11 +3,9 @@
 use anyhow::Result;
 use toolbay::{BackupSummary, RedbStore, back_up};
 
-use crate::command::args::{BackupArgs, SetupArgs};
-use crate::command::{control, setup};
-use crate::output::error::CommandError;
-use crate::output::format::{self, count_noun};
-use crate::{CommandStatus, host_failure, output};
+use crate::args::BackupArgs;
+use crate::output::{self, CommandError, CommandStatus, Printer, count_noun, format, host_failure};
+use crate::setup::{self, SetupArgs, running_servers};
 
 /// `toolbay backup`.
 pub(crate) async fn run(args: &SetupArgs, asked: &BackupArgs) -> Result<CommandStatus> {
@@ -17,35 +15,34 @@ pub(crate) async fn run(args: &SetupArgs, asked: &BackupArgs) -> Result<CommandS
     }
     let store = RedbStore::in_dir_with_wait(&state, args.state_wait);
     let summary = back_up(&state, &asked.dir, &store).await.map_err(refusal)?;
-    report(asked, &summary, "backed up")
+    report(args.printer, &summary, "backed up")
 }
 
 /// `toolbay restore`.
 pub(crate) async fn restore(args: &SetupArgs, asked: &BackupArgs) -> Result<CommandStatus> {
     let state = setup::state_dir(args)?;
-    if let Some(server) = control::servers(args).await?.first() {
+    if let Some(server) = running_servers::find(args).await?.first() {
         let why = format!("a server uses `{}` (process {})", state.display(), server.pid);
         return Err(CommandError::new("in_use", why).with_help("stop it, and restore again").into());
     }
     let from = asked.dir.clone();
     let restored = tokio::task::spawn_blocking(move || toolbay::restore(&from, &state)).await;
     let summary = restored.map_err(host_failure)?.map_err(refusal)?;
-    report(asked, &summary, "restored")
+    report(args.printer, &summary, "restored")
 }
 
 fn refusal(problem: String) -> anyhow::Error {
     CommandError::new("backup_failed", problem).into()
 }
 
-fn report(asked: &BackupArgs, summary: &BackupSummary, done: &str) -> Result<CommandStatus> {
-    if asked.json {
-        output::print_json(summary)?;
-        return Ok(CommandStatus::Success);
+fn report(printer: Printer, summary: &BackupSummary, done: &str) -> Result<CommandStatus> {
+    if printer.is_json() {
+        return Ok(output::print_json(summary)?);
     }
     let files = count_noun(summary.files, "file", "files");
-    output::print_note(&format!("{done} {files}, {}", format::size(summary.bytes)));
+    printer.note(&format!("{done} {files}, {}", format::size(summary.bytes)));
     if let Some(old) = &summary.replaced {
-        output::print_note(&format!("the state from before is in `{}`", old.display()));
+        printer.note(&format!("the state from before is in `{}`", old.display()));
     }
     Ok(CommandStatus::Success)
 }

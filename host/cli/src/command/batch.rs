@@ -10,11 +10,10 @@ use toolbay::{Session, ToolCall};
 use toolbay_core::call::invoke::Failure;
 use toolbay_core::pipeline;
 
-use crate::command::args::{BatchArgs, SetupArgs};
-use crate::command::servers;
-use crate::command::services;
-use crate::command::setup::ReportLevel;
-use crate::{CommandStatus, host_failure, output};
+use crate::args::{BatchArgs, read_text};
+use crate::output::error::report_error;
+use crate::output::{self, CommandStatus, host_failure};
+use crate::setup::{ReportLevel, SetupArgs, servers, services};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -27,7 +26,7 @@ struct BatchLine {
 
 pub(crate) async fn run(setup: &SetupArgs, asked: &BatchArgs) -> Result<CommandStatus> {
     let file = &asked.file;
-    let text = super::read_text(file)?;
+    let text = read_text(file)?;
     let calls = parse(&text).with_context(|| format!("`{}`", file.display()))?;
     let named: Vec<String> = calls.iter().map(|call| call.tool.clone()).collect();
     let named: Vec<&str> = named.iter().map(String::as_str).collect();
@@ -35,10 +34,10 @@ pub(crate) async fn run(setup: &SetupArgs, asked: &BatchArgs) -> Result<CommandS
     // One file is one session, so a write after a read in an earlier line is guarded.
     let turn = asked.turn.context(Session::default().with_id(format!("batch-{}", std::process::id())));
     let servers = servers::connect_for(setup, &host, &named).await;
-    let results = host.call_all(&super::view(setup, &host)?, calls, turn).await;
+    let results = host.call_all(&servers::view(setup, &host)?, calls, turn).await;
     servers.close().await;
     let shown = results.iter().map(output::result_json);
-    if asked.json {
+    if setup.printer.is_json() {
         let all = json!({
             "calls": results.len(),
             "failed": results.iter().filter(|r| r.result.is_err()).count(),
@@ -57,7 +56,8 @@ pub(crate) async fn run(setup: &SetupArgs, asked: &BatchArgs) -> Result<CommandS
         Err(Failure::Host(message)) => Some(message),
         _ => None,
     }) {
-        return Err(host_failure(anyhow!(message.clone())));
+        // stdout has its JSON values.
+        return Ok(report_error(setup.printer.after_result(), host_failure(anyhow!(message.clone()))));
     }
     Ok(if results.iter().all(|r| r.result.is_ok()) { CommandStatus::Success } else { CommandStatus::Failed })
 }

@@ -11,14 +11,10 @@ use toolbay_core::pipeline::CallResult;
 use toolbay_policy::limits::Usage;
 use toolbay_policy::quantity;
 
-use crate::command::args::{BenchArgs, SetupArgs};
-use crate::command::call_error;
-use crate::command::servers;
-use crate::command::services;
-use crate::command::setup::ReportLevel;
-use crate::output::table::{Cell, TextTable};
-use crate::output::{DIM, format};
-use crate::{CommandStatus, output};
+use crate::args::BenchArgs;
+use crate::output::{self, Cell, CommandStatus, DIM, Printer, TextTable, format};
+use crate::report::call_error;
+use crate::setup::{ReportLevel, SetupArgs, servers, services};
 use machine::{MachineLoad, MachineSample};
 
 /// Calls before the measurement: the first one maps or compiles the code, the next ones fill caches.
@@ -36,19 +32,19 @@ struct BenchResult {
     conditions: Option<MachineLoad>,
 }
 
-pub(crate) async fn run(setup: &SetupArgs, mut asked: BenchArgs) -> Result<CommandStatus> {
-    let text = super::arguments(asked.json_args.take(), asked.args_file.take())?;
+pub(crate) async fn run(setup: &SetupArgs, asked: BenchArgs) -> Result<CommandStatus> {
+    let text = asked.input.read()?;
     let host = services::load_host_for(setup, ReportLevel::Problems, &[asked.tool.as_str()]).await?;
     let servers = servers::connect_for(setup, &host, &[asked.tool.as_str()]).await;
-    let view = super::view(setup, &host)?;
+    let view = servers::view(setup, &host)?;
     let turn = asked.turn.context(Session::default());
     let bench = BenchRun { view, host: &host, turn, asked: &asked, text: &text };
     let measured = bench.run().await;
     servers.close().await;
     match measured {
-        Ok(measured) => show(&asked, &measured).map(|()| CommandStatus::Success),
+        Ok(measured) => show(setup.printer, &asked, &measured).map(|()| CommandStatus::Success),
         Err(failed) => {
-            if asked.json {
+            if setup.printer.is_json() {
                 output::print_json(&output::result_json(&failed))?;
             } else if let Err(failure) = &failed.result {
                 call_error::print(&failed, failure, &host, &bench.view, setup);
@@ -109,7 +105,7 @@ impl BenchResult {
     }
 }
 
-fn show(asked: &BenchArgs, measured: &BenchResult) -> Result<()> {
+fn show(printer: Printer, asked: &BenchArgs, measured: &BenchResult) -> Result<()> {
     let us = |time: Duration| (time.as_secs_f64() * 1e7).round() / 10.0;
     let (p50, p99, most) =
         (us(measured.percentile(50)), us(measured.percentile(99)), us(measured.percentile(100)));
@@ -117,9 +113,9 @@ fn show(asked: &BenchArgs, measured: &BenchResult) -> Result<()> {
     let conditions = measured.conditions;
     let fault = conditions.and_then(MachineLoad::disturbance);
     if let Some(fault) = &fault {
-        output::print_note(&format!("{fault}; do not compare these figures with those of another run"));
+        printer.note(&format!("{fault}; do not compare these figures with those of another run"));
     }
-    if asked.json {
+    if printer.is_json() {
         let all = json!({
             "tool": asked.tool, "calls": asked.calls, "p50_us": p50, "p99_us": p99, "most_us": most,
             "batch_per_s": batch, "usage": usage, "load": conditions.map(|seen| seen.load),

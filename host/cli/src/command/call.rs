@@ -1,29 +1,28 @@
 //! `toolbay call`.
 
+mod attachments;
+
 use anyhow::{Result, anyhow};
 use toolbay::{Session, ToolCall, TurnContext};
 use toolbay_core::call::invoke::Failure;
 
-use super::attachments::CallAttachments;
-use crate::command::args::{CallArgs, SetupArgs};
-use crate::command::call_error;
-use crate::command::load_report;
-use crate::command::servers;
-use crate::command::services;
-use crate::command::setup::ReportLevel;
-use crate::output::{self, progress, stderr};
-use crate::{CommandStatus, host_failure};
+use crate::args::CallArgs;
+use crate::output::error::report_error;
+use crate::output::{self, CommandStatus, host_failure, progress, stderr};
+use crate::report::call_error;
+use crate::setup::{ReportLevel, SetupArgs, load_report, servers, services};
+use attachments::CallAttachments;
 
 pub(crate) async fn run(setup: &SetupArgs, asked: CallArgs) -> Result<CommandStatus> {
-    let CallArgs { tool, json_args, args_file, attachments, turn, json } = asked;
-    let text = super::arguments(json_args, args_file)?;
+    let CallArgs { tool, input, attachments, turn } = asked;
+    let text = input.read()?;
     let files = CallAttachments::read(&attachments)?;
     let host = services::load_host_for(setup, ReportLevel::Quiet, &[tool.as_str()]).await?;
     let servers = servers::connect_for(setup, &host, &[tool.as_str()]).await;
-    let view = super::view(setup, &host)?;
+    let view = servers::view(setup, &host)?;
     if host.registry().snapshot().get(&tool).is_none() {
         // Its plugin may be one of those that are not loaded.
-        load_report::report_missing_plugin(&host, &tool);
+        load_report::report_missing_plugin(setup.printer, &host, &tool);
     }
     let turn = TurnContext {
         attachments: Some(files.for_turn()),
@@ -37,21 +36,27 @@ pub(crate) async fn run(setup: &SetupArgs, asked: CallArgs) -> Result<CommandSta
         return Err(host_failure(anyhow!("the call gave no result")));
     };
     match &delivered.result {
-        _ if json => output::print_json(&output::result_json(&delivered))?,
+        _ if setup.printer.is_json() => {
+            output::print_json(&output::result_json(&delivered))?;
+        }
         Ok(output) => {
             output::print_tool_output(output)?;
             let hints = &delivered.hints.lines;
             for help in call_error::help_texts(hints, None, &delivered.tool, &host, setup) {
-                output::print_help(&help);
+                setup.printer.help(&help);
             }
         }
         Err(Failure::Host(_)) => {}
         Err(failure) => call_error::print(&delivered, failure, &host, &view, setup),
     }
-    files.save()?;
+    // stdout may have its JSON value.
+    let printer = setup.printer.after_result();
+    if let Err(error) = files.save(printer) {
+        return Ok(report_error(printer, error));
+    }
     match &delivered.result {
         Ok(_) => Ok(CommandStatus::Success),
         Err(Failure::Refused(_) | Failure::Fault(_)) => Ok(CommandStatus::Failed),
-        Err(Failure::Host(message)) => Err(host_failure(anyhow!(message.clone()))),
+        Err(Failure::Host(message)) => Ok(report_error(printer, host_failure(anyhow!(message.clone())))),
     }
 }

@@ -7,28 +7,20 @@ use serde::Serialize;
 use toolbay::PluginInfo;
 use toolbay_policy::hidden_chars::escape_hidden;
 
-use crate::CommandStatus;
 use crate::author::lint::{self, LintFinding, LintLevel};
-use crate::command::args::SetupArgs;
-use crate::command::setup::{self, HostPurpose};
-use crate::output::format::count_noun;
-use crate::output::{self, FAILURE, HEADING, SUCCESS, WARNING};
+use crate::output::{self, CommandStatus, FAILURE, HEADING, SUCCESS, WARNING, count_noun};
+use crate::setup::{self, HostPurpose, SetupArgs};
 
-pub(crate) async fn run(
-    args: &SetupArgs,
-    plugins: &[String],
-    strict: bool,
-    json: bool,
-) -> Result<CommandStatus> {
+pub(crate) async fn run(args: &SetupArgs, plugins: &[String], strict: bool) -> Result<CommandStatus> {
     let mut results = Vec::new();
     for plugin in plugins {
         let result = check(args, plugin).await?;
-        if !json {
+        if !args.printer.is_json() {
             result.print()?;
         }
         results.push(result);
     }
-    if json {
+    if args.printer.is_json() {
         output::print_json(&results)?;
     }
     let is_sound = results.iter().all(|result| result.is_sound(strict));
@@ -96,7 +88,7 @@ async fn check(args: &SetupArgs, plugin: &str) -> Result<CheckResult> {
         Ok(found) => found,
         Err(problem) => return Ok(CheckResult::refused(plugin, problem)),
     };
-    let tools = super::tools(&host, &info.id);
+    let tools = setup::tools(&host, &info.id);
     let parts = super::inspect::parts(&info);
     let mut findings = lint::plugin(&info, &parts);
     findings.extend(info.dropped_functions.iter().cloned().map(LintFinding::from));

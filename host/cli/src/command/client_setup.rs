@@ -11,13 +11,12 @@ use anyhow::{Context, Result, anyhow, bail};
 use serde_json::{Value, json};
 use toolbay_mcp::client::SavedTool;
 
-use crate::command::args::{ClientArgs, SetupArgs, SetupCommand};
-use crate::command::long_names;
-use crate::command::named_path::path_failure;
-use crate::command::policy_file;
-use crate::command::setup::{self, HostPurpose};
-use crate::output;
-use crate::{CommandStatus, host_failure};
+use crate::args::{ClientArgs, SetupCommand};
+use crate::output::{self, CommandStatus, host_failure};
+use crate::policy_edit;
+use crate::report::long_names;
+use crate::setup::named_path::path_failure;
+use crate::setup::{self, HostPurpose, SetupArgs};
 use client::ClientKind;
 
 pub(crate) async fn run(args: &SetupArgs, command: &SetupCommand) -> Result<CommandStatus> {
@@ -31,7 +30,7 @@ pub(crate) async fn run(args: &SetupArgs, command: &SetupCommand) -> Result<Comm
         SetupCommand::ServerJson(asked) => {
             print(&serde_json::to_string_pretty(&bundle::server_json(asked)?).map_err(host_failure)?)
         }
-        SetupCommand::Mcpb { out, name, author, json } => bundle::make(args, out, name, author, *json).await,
+        SetupCommand::Mcpb { out, name, author } => bundle::make(args, out, name, author).await,
     }
 }
 
@@ -47,29 +46,28 @@ async fn set_up(args: &SetupArgs, client: ClientKind, asked: &ClientArgs) -> Res
     let entry = client.entry(&start);
     let file = client_file(client, asked)?;
     let merged = asked.write.then(|| merge_entry(client, &asked.name, &entry, &file)).transpose()?;
-    if asked.json {
-        output::print_json(&json!({
+    if args.printer.is_json() {
+        return Ok(output::print_json(&json!({
             "client": client.display_name(),
             "name": asked.name,
             "file": file,
             "entry": entry,
             "written": merged.as_ref().is_some_and(|merged| merged.is_changed),
             "backup": merged.as_ref().and_then(|merged| merged.backup.as_ref()),
-        }))?;
-        return Ok(CommandStatus::Success);
+        }))?);
     }
     let Some(merged) = merged else {
-        output::print_note(&format!("for `{}`; `--write` merges it in", file.display()));
+        args.printer.note(&format!("for `{}`; `--write` merges it in", file.display()));
         return print(&client.merged("", &asked.name, &entry)?);
     };
     if !merged.is_changed {
-        output::print_note(&format!("`{}` is up to date", file.display()));
+        args.printer.note(&format!("`{}` is up to date", file.display()));
         return Ok(CommandStatus::Success);
     }
     if let Some(backup) = merged.backup {
-        output::print_note(&format!("the previous file is saved as `{}`", backup.display()));
+        args.printer.note(&format!("the previous file is saved as `{}`", backup.display()));
     }
-    output::print_note(&format!("written to `{}`; restart {}", file.display(), client.display_name()));
+    args.printer.note(&format!("written to `{}`; restart {}", file.display(), client.display_name()));
     Ok(CommandStatus::Success)
 }
 
@@ -86,6 +84,7 @@ async fn report_long_names(args: &SetupArgs) -> Result<()> {
     let saved = toolbay::saved_tools(&setup::state_dir(args)?, &policy);
     let loaded = catalog.tools().map(|entry| entry.def.named());
     long_names::report(
+        args.printer,
         &policy,
         loaded.chain(saved.values().flat_map(|saved| &saved.imported).map(SavedTool::named)),
     );
@@ -124,7 +123,7 @@ fn merge_entry(client: ClientKind, name: &str, entry: &Value, file: &Path) -> Re
     };
     let backup = backup.with_context(|| format!("a copy of `{}`", file.display())).with_context(by_hand);
     let backup = backup.map_err(path_failure)?;
-    let replaced = policy_file::replace(file, before.as_deref(), &merged, client.display_name());
+    let replaced = policy_edit::replace(file, before.as_deref(), &merged, client.display_name());
     replaced.with_context(by_hand).map_err(path_failure)?;
     Ok(MergedFile { is_changed: true, backup })
 }

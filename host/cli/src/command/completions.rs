@@ -1,23 +1,17 @@
 //! Completions for shells: `toolbay completions` prints a script that asks this program for candidates.
 //!
-//! Candidates are the commands, options and paths of the command line, and the names of plugins and tools that the last
-//! load of the plugin directory left in the cache ([`names`]). Nothing is loaded or compiled for them.
+//! Candidates are the commands, options and paths of the command line, and the names of plugins and tools
+//! ([`crate::args::candidates`]).
 
-pub(crate) mod names;
-
-use std::ffi::OsString;
 use std::io::Write as _;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use clap::{CommandFactory as _, FromArgMatches as _};
 use clap_complete::env::Shells;
-use clap_complete::{CompleteEnv, CompletionCandidate, Shell};
+use clap_complete::{CompleteEnv, Shell};
 
-use crate::CommandStatus;
-use crate::command::args::{Args, SetupArgs};
-use crate::command::setup;
-use crate::output;
+use crate::args::Args;
+use crate::output::{self, CommandStatus};
 
 /// The variable in which the script names its shell.
 const VARIABLE: &str = "TOOLBAY_COMPLETE";
@@ -38,7 +32,7 @@ pub(crate) fn run(shell: Shell) -> Result<CommandStatus> {
 /// Answers the script of a shell; `None`: this run is none of its questions.
 pub(crate) fn answer() -> Option<ExitCode> {
     let working_dir = std::env::current_dir().ok();
-    let completed = CompleteEnv::with_factory(Args::command)
+    let completed = CompleteEnv::with_factory(Args::command_with_examples)
         .var(VARIABLE)
         .bin(PROGRAM)
         .completer(PROGRAM)
@@ -49,32 +43,4 @@ pub(crate) fn answer() -> Option<ExitCode> {
         // A message would end up in the line that is being typed.
         Err(_) => Some(ExitCode::from(2)),
     }
-}
-
-/// The names of the tools.
-pub(crate) fn tools() -> Vec<CompletionCandidate> {
-    candidates(|names| names.tools)
-}
-
-/// The ids of the plugins.
-pub(crate) fn plugins() -> Vec<CompletionCandidate> {
-    candidates(|names| names.plugins)
-}
-
-fn candidates(of: impl FnOnce(names::CachedNames) -> Vec<String>) -> Vec<CompletionCandidate> {
-    let found = setup_args().and_then(|args| {
-        let dir = setup::plugin_folder(&args).ok()?;
-        names::read(&setup::cache_dir(&args)?, &dir)
-    });
-    found.map(of).unwrap_or_default().into_iter().map(CompletionCandidate::new).collect()
-}
-
-/// The common options of the line that is being typed, which may be incomplete.
-fn setup_args() -> Option<SetupArgs> {
-    let parse = |words: Vec<OsString>| {
-        let matches = Args::command().ignore_errors(true).try_get_matches_from(words).ok()?;
-        SetupArgs::from_arg_matches(&matches).ok()
-    };
-    let words = std::env::args_os().skip_while(|word| word != "--").skip(1);
-    parse(words.collect()).or_else(|| parse(vec![PROGRAM.into(), "list".into()]))
 }

@@ -2,15 +2,13 @@
 
 use anyhow::Result;
 
-use crate::CommandStatus;
-use crate::command::args::SetupArgs;
-use crate::command::setup;
-use crate::command::version_diff::{DiffReport, PluginVersion};
-use crate::output;
+use crate::installation::version_diff::{DiffReport, PluginVersion};
+use crate::output::{self, CommandStatus};
+use crate::setup::{self, SetupArgs};
 
-pub(crate) async fn run(args: &SetupArgs, old: &str, new: &str, json: bool) -> Result<CommandStatus> {
+pub(crate) async fn run(args: &SetupArgs, old: &str, new: &str) -> Result<CommandStatus> {
     let report = DiffReport::compare(&read(args, old).await?, &read(args, new).await?);
-    if json {
+    if args.printer.is_json() {
         output::print_json(&report)?;
     } else {
         report.show()?;

@@ -11,35 +11,26 @@ use toolbay_core::registry::ToolEntry;
 use toolbay_core::tool::schema::without_null;
 use toolbay_policy::hidden_chars::escape_hidden;
 
-use crate::CommandStatus;
-use crate::command::args::SetupArgs;
-use crate::command::named_path::path_failure;
-use crate::command::setup;
-use crate::output;
-use crate::output::format::count_noun;
+use crate::output::{self, CommandStatus, count_noun};
+use crate::setup::named_path::path_failure;
+use crate::setup::{self, SetupArgs};
 
 /// The name of the settings page. A tool's name has no dot, so it is free.
 const SETTINGS: &str = "settings.config";
 
-pub(crate) async fn run(
-    args: &SetupArgs,
-    plugin: &str,
-    out: Option<&Path>,
-    json: bool,
-) -> Result<CommandStatus> {
+pub(crate) async fn run(args: &SetupArgs, plugin: &str, out: Option<&Path>) -> Result<CommandStatus> {
     let (host, info) = setup::require_plugin(args, setup::policy(args)?, plugin).await?;
     let id = info.id;
     let settings = info.about.and_then(|about| about.config_schema);
     let settings = settings.map(|schema| (SETTINGS.to_owned(), settings_page(id.as_str(), &schema)));
-    let tools = super::tools(&host, &id);
+    let tools = setup::tools(&host, &id);
     let tools = tools.iter().map(|entry| (entry.def.bare().to_owned(), page(entry)));
     let pages = settings.into_iter().chain(tools);
     let Some(folder) = out else {
-        if json {
+        if args.printer.is_json() {
             let pages: serde_json::Map<String, Value> =
                 pages.map(|(name, page)| (name, Value::from(page))).collect();
-            output::print_json(&json!({"plugin": id.as_str(), "pages": pages}))?;
-            return Ok(CommandStatus::Success);
+            return Ok(output::print_json(&json!({"plugin": id.as_str(), "pages": pages}))?);
         }
         for (_, page) in pages {
             writeln!(output::stdout(), "{page}")?;
@@ -55,12 +46,11 @@ pub(crate) async fn run(
             .map_err(path_failure)?;
         files.push(file);
     }
-    if json {
-        output::print_json(&json!({"plugin": id.as_str(), "files": files}))?;
-        return Ok(CommandStatus::Success);
+    if args.printer.is_json() {
+        return Ok(output::print_json(&json!({"plugin": id.as_str(), "files": files}))?);
     }
     let pages = count_noun(files.len(), "page", "pages");
-    output::print_note(&format!("wrote {pages} to `{}`", folder.display()));
+    args.printer.note(&format!("wrote {pages} to `{}`", folder.display()));
     Ok(CommandStatus::Success)
 }
 

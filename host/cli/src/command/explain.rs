@@ -8,25 +8,23 @@ use toolbay_policy::hidden_chars::escape_hidden;
 use toolbay_policy::hint::Hint;
 use toolbay_policy::{GrantKey, LimitRow};
 
-use crate::CommandStatus;
-use crate::command::args::SetupArgs;
-use crate::command::call_error;
-use crate::command::readiness::ToolReadiness;
-use crate::command::setup::{self, HostPurpose, ReportLevel};
-use crate::output::error::CommandError;
-use crate::output::format;
-use crate::output::table::{Cell, TextTable};
-use crate::output::{self, DIM, FAILURE, NAME, SUCCESS};
+use crate::installation;
+use crate::output::{
+    self, Cell, CommandError, CommandStatus, DIM, FAILURE, NAME, SUCCESS, TextTable, format,
+};
+use crate::report::readiness::ToolReadiness;
+use crate::report::{self, call_error};
+use crate::setup::{self, HostPurpose, ReportLevel, SetupArgs, servers};
 
 /// Spaces before the details of a tool on a terminal.
 const INDENT: usize = 2;
 /// The limits that the short form shows, each with its unit behind the value.
 const SHOWN_LIMITS: [(&str, &str); 3] = [("timeout", ""), ("memory", ""), ("fuel", " fuel")];
 
-pub(crate) async fn run(args: &SetupArgs, tool: &str, limits: bool, json: bool) -> Result<CommandStatus> {
+pub(crate) async fn run(args: &SetupArgs, tool: &str, limits: bool) -> Result<CommandStatus> {
     let host = setup::load_host(args, ReportLevel::Problems, HostPurpose::Inspect).await?;
     let profile = setup::profile(args, &host.policy())?;
-    let view = super::view(args, &host)?;
+    let view = servers::view(args, &host)?;
     let Some(explanation) = host.explain(tool, profile.as_ref()) else {
         return Err(match view.get(tool) {
             Some(_) => {
@@ -37,13 +35,12 @@ pub(crate) async fn run(args: &SetupArgs, tool: &str, limits: bool, json: bool) 
                 )
                 .with_help("`toolbay list --json` shows its definition")
             }
-            None => super::unknown_tool(&view, tool),
+            None => report::unknown_tool(&view, tool),
         }
         .into());
     };
-    if json {
-        output::print_json(&explanation)?;
-        return Ok(CommandStatus::Success);
+    if args.printer.is_json() {
+        return Ok(output::print_json(&explanation)?);
     }
     if limits {
         print_limits(&explanation)?;
@@ -117,7 +114,7 @@ fn print_details(explanation: &Explanation) -> std::io::Result<()> {
         if is_plugin { "plugin" } else { "source" },
         format!("{}{version} (sha256 {digest})", explanation.plugin),
     );
-    for (key, value) in explanation.origin.as_deref().into_iter().flat_map(super::add::origin_facts) {
+    for (key, value) in explanation.origin.as_deref().into_iter().flat_map(installation::origin_facts) {
         detail(key, value);
     }
     if let Some(profile) = &explanation.profile {

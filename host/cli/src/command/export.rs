@@ -15,15 +15,12 @@ use toolbay_distribution::store::BlobStore;
 use toolbay_policy::quantity::show_duration;
 use toolbay_policy::trust::{TrustRequirement, TrustedSigners};
 
-use crate::CommandStatus;
-use crate::command::args::{ExportArgs, SetupArgs};
-use crate::command::locked::LockPaths;
-use crate::command::named_path::path_failure;
-use crate::command::{setup, trust};
-use crate::host_failure;
-use crate::output;
-use crate::output::error::CommandError;
-use crate::output::format::{self, count_noun};
+use crate::args::ExportArgs;
+use crate::installation::trust;
+use crate::output::{self, CommandError, CommandStatus, count_noun, format, host_failure};
+use crate::setup::locked::LockPaths;
+use crate::setup::named_path::path_failure;
+use crate::setup::{self, SetupArgs};
 
 pub(crate) async fn run(args: &SetupArgs, asked: &ExportArgs) -> Result<CommandStatus> {
     let (paths, policy) = (LockPaths::find(args)?, setup::policy(args)?);
@@ -32,13 +29,14 @@ pub(crate) async fn run(args: &SetupArgs, asked: &ExportArgs) -> Result<CommandS
     let (file, store) = (asked.file.clone(), paths.store);
     let written = tokio::task::spawn_blocking(move || write(&file, &store, &plugins, &rules));
     let (ArchiveSummary { plugins, blobs }, bytes) = written.await.map_err(host_failure)??;
-    if asked.json {
-        output::print_json(&json!({"file": asked.file, "plugins": plugins, "blobs": blobs, "bytes": bytes}))?;
-        return Ok(CommandStatus::Success);
+    if args.printer.is_json() {
+        return Ok(output::print_json(
+            &json!({"file": asked.file, "plugins": plugins, "blobs": blobs, "bytes": bytes}),
+        )?);
     }
     let (file, size) = (asked.file.display(), format::size(bytes));
-    output::print_note(&format!("`{file}` has {} ({size})", count_noun(plugins, "plugin", "plugins")));
-    output::print_help(&format!("on the other machine, lock them with `toolbay import {file}`"));
+    args.printer.note(&format!("`{file}` has {} ({size})", count_noun(plugins, "plugin", "plugins")));
+    args.printer.help(&format!("on the other machine, lock them with `toolbay import {file}`"));
     Ok(CommandStatus::Success)
 }
 

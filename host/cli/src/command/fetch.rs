@@ -10,17 +10,11 @@ use toolbay_distribution::registry::{MAX_MANIFEST, RegistryAccess, RegistryError
 use toolbay_distribution::signature::MAX_BUNDLE;
 use toolbay_distribution::store::BlobStore;
 
-use crate::CommandStatus;
-use crate::command::args::{FetchArgs, SetupArgs};
-use crate::command::locked::{self, LockPaths};
-use crate::command::setup;
-use crate::host_failure;
-use crate::output::format;
-use crate::output::table::{Cell, TextTable};
-use crate::output::{self, FAILURE, NAME, SUCCESS};
-
-/// Most plugins that are fetched at once. Registries limit the requests of a client.
-pub(super) const MAX_PARALLEL: usize = 8;
+use crate::output::{
+    self, Cell, CommandStatus, FAILURE, NAME, Printer, SUCCESS, TextTable, format, host_failure,
+};
+use crate::setup::locked::{self, LockPaths, MAX_PARALLEL};
+use crate::setup::{self, SetupArgs};
 
 /// What became of one plugin.
 enum FetchStatus {
@@ -48,9 +42,9 @@ impl FetchStatus {
     }
 }
 
-pub(crate) async fn run(args: &SetupArgs, asked: &FetchArgs) -> Result<CommandStatus> {
+pub(crate) async fn run(args: &SetupArgs, dry_run: bool) -> Result<CommandStatus> {
     let (paths, policy) = (LockPaths::find(args)?, setup::policy(args)?);
-    let (policy, store, dry_run) = (&policy, &paths.store, asked.dry_run);
+    let (policy, store) = (&policy, &paths.store);
     let fetch_one = |(id, plugin): (PluginId, LockedPlugin)| async move {
         let status = fetch(policy, store, &id, &plugin, dry_run).await?;
         Ok::<_, anyhow::Error>((id, plugin, status))
@@ -58,20 +52,20 @@ pub(crate) async fn run(args: &SetupArgs, asked: &FetchArgs) -> Result<CommandSt
     // In the order of the lock.
     let rows: Vec<_> =
         stream::iter(paths.read()?).map(fetch_one).buffered(MAX_PARALLEL).try_collect().await?;
-    if asked.json {
+    if args.printer.is_json() {
         let rows = rows.iter().map(|(id, plugin, status)| {
             json!({"plugin": id.as_str(), "locked": plugin, "status": status.word(), "error": status.error()})
         });
         output::print_json(&rows.collect::<Vec<_>>())?;
     } else {
-        print(&rows, &paths)?;
+        print(args.printer, &rows, &paths)?;
     }
     let is_good = |status: &FetchStatus| matches!(status, FetchStatus::Present | FetchStatus::Fetched);
     let all_good = rows.iter().all(|(.., status)| is_good(status));
     Ok(if all_good { CommandStatus::Success } else { CommandStatus::Failed })
 }
 
-fn print(rows: &[(PluginId, LockedPlugin, FetchStatus)], paths: &LockPaths) -> Result<()> {
+fn print(printer: Printer, rows: &[(PluginId, LockedPlugin, FetchStatus)], paths: &LockPaths) -> Result<()> {
     let mut table = TextTable::new(["PLUGIN", "STATUS", "SIZE", "SOURCE"]);
     for (id, plugin, status) in rows {
         let style = match status {
@@ -85,13 +79,8 @@ fn print(rows: &[(PluginId, LockedPlugin, FetchStatus)], paths: &LockPaths) -> R
             plugin.source.as_str().into(),
         ]);
     }
-    table.print()?;
-    for (id, _, status) in rows {
-        status.error().iter().for_each(|error| output::print_error(&format!("`{id}`: {error}")));
-    }
-    if rows.is_empty() {
-        output::print_note(&format!("`{}` names no plugins; `toolbay add` adds one", paths.lock.display()));
-    }
+    let errors = rows.iter().map(|(id, _, status)| (id, status.error()));
+    locked::print_table(printer, &table, errors, paths)?;
     Ok(())
 }
 

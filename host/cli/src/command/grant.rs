@@ -2,38 +2,14 @@
 //! is held for the operator is shown first, and locked with the consent.
 
 mod editor;
-mod held;
-mod offer;
-pub(crate) mod pending;
-mod proposal;
-mod review;
-
-use std::io::Write as _;
 
 use anyhow::Result;
-use serde_json::{Value, json};
-use toolbay::{Host, PluginId, PluginInfo, Policy};
-use toolbay_core::registry::ToolEntry;
-use toolbay_policy::GrantKey;
-use toolbay_policy::consent::{Authority, Consent};
-use toolbay_policy::hidden_chars::escape_hidden;
-use toolbay_policy::name::ToolName;
 
-use crate::CommandStatus;
-use crate::command::args::{DecisionArgs, PluginDecisionArgs, SetupArgs};
-use crate::command::control;
-use crate::command::setup::{self, PolicyFile};
-use crate::output::format;
-use crate::output::table::{Cell, TextTable};
-use crate::output::{self, DIM, FAILURE, HEADING, NAME, SUCCESS};
+use crate::args::{DecisionArgs, PluginDecisionArgs};
+use crate::grants::review::GrantReview;
+use crate::output::{self, CommandStatus};
+use crate::setup::{self, SetupArgs, running_servers};
 use editor::LineEditor;
-use held::HeldVersion;
-pub(crate) use offer::command_for_hint;
-use proposal::{GrantEdit, policy_lines};
-use review::GrantReview;
-
-/// Spaces before the lines below a heading.
-const INDENT: usize = 2;
 
 pub(crate) async fn run(
     args: &SetupArgs,
@@ -41,13 +17,13 @@ pub(crate) async fn run(
     asked: &PluginDecisionArgs,
     tool: Option<&str>,
 ) -> Result<CommandStatus> {
-    let PluginDecisionArgs { decision, only, json } = asked;
-    let json = *json;
-    super::check_lists(only)?;
+    let PluginDecisionArgs { decision, only } = asked;
+    let json = args.printer.is_json();
+    asked.check_lists()?;
     let mut review = GrantReview::find(args, plugin, only, tool).await?;
-    super::check_decidable(decision)?;
+    decision.check_decidable()?;
     let id = review.info.id.clone();
-    let mut editor = LineEditor::new(&id);
+    let mut editor = LineEditor::new(args.printer, &id);
     let mut is_first = true;
     if let (Some(held), false) = (&review.held, json) {
         held.print()?;
@@ -60,12 +36,12 @@ pub(crate) async fn run(
         }
         is_first = false;
         if review.held.is_none() && preview.grants_nothing_new() {
-            output::print_note(&format!("there is nothing to grant to `{id}`"));
+            args.printer.note(&format!("there is nothing to grant to `{id}`"));
             break Some(CommandStatus::Success);
         }
         match GrantReply::ask(decision)? {
             GrantReply::Yes => break None,
-            GrantReply::No => break Some(super::report_unchanged(decision)),
+            GrantReply::No => break Some(decision.report_unchanged(args.printer)),
             GrantReply::Edit => {
                 if let Some(edited) = editor.edit(&review.file, &review.edit)? {
                     review.edit = edited;
@@ -75,10 +51,10 @@ pub(crate) async fn run(
     };
     if decided.is_none() {
         let audit = setup::audit_under(args, review.edit.policy.audit())?;
-        review.apply(args, &super::operator(), audit.as_deref()).await?;
-        control::apply_decision(args, true).await?;
+        review.apply(args, &setup::operator(), audit.as_deref()).await?;
+        running_servers::apply_decision(args, true).await?;
         let done = if review.held.is_some() { "updated, and granted" } else { "granted" };
-        output::print_note(&format!("{done} to `{id}` from its next load on; see `toolbay list`"));
+        args.printer.note(&format!("{done} to `{id}` from its next load on; see `toolbay list`"));
     }
     if json {
         let granted = review.granted();
@@ -104,198 +80,10 @@ impl GrantReply {
         if decision.yes {
             return Ok(Self::Yes);
         }
-        Ok(match super::read_reply("Grant? [y/N/edit]")?.as_str() {
+        Ok(match output::read_reply("Grant? [y/N/edit]")?.as_str() {
             "y" | "yes" => Self::Yes,
             "e" | "edit" => Self::Edit,
             _ => Self::No,
-        })
-    }
-}
-
-type NamedTools = Vec<(ToolName, std::sync::Arc<ToolEntry>)>;
-
-fn named_tools(host: &Host, id: &PluginId) -> NamedTools {
-    let tools = super::tools(host, id).into_iter();
-    tools.filter_map(|entry| Some((ToolName::new(entry.def.bare()).ok()?, entry))).collect()
-}
-
-fn authority(policy: &Policy, id: &PluginId, tools: &NamedTools) -> Authority {
-    Authority::from_policy(
-        policy,
-        id,
-        tools.iter().map(|(name, entry)| (name, entry.def.capabilities.as_slice())),
-    )
-}
-
-/// A policy that grants a plugin all that its tools declare, as far as a policy can say it without more being known.
-pub(crate) fn policy_for_declared(args: &SetupArgs, host: &Host, id: &PluginId) -> Result<Policy> {
-    let text = format!("version = 1\n[plugins.{id}.results]\nuntrusted = false\n");
-    let file = PolicyFile::from_text(args, text)?;
-    let edit = GrantEdit::propose(&file, &file.policy()?, id, &named_tools(host, id), &[], None)?;
-    Ok(edit.policy)
-}
-
-/// What a person reads before the decision.
-struct GrantPreview<'a> {
-    info: &'a PluginInfo,
-    tools: &'a NamedTools,
-    edit: &'a GrantEdit,
-    known: Option<&'a Consent>,
-    granted: &'a Authority,
-}
-
-/// One capability with the reasons of the tools that declare it.
-struct RequestedCapability<'a> {
-    key: &'a str,
-    target: &'a str,
-    optional: bool,
-    reasons: Vec<&'a str>,
-}
-
-impl<'a> GrantPreview<'a> {
-    fn new(
-        info: &'a PluginInfo,
-        tools: &'a NamedTools,
-        edit: &'a GrantEdit,
-        known: Option<&'a Consent>,
-        granted: &'a Authority,
-    ) -> Self {
-        Self { info, tools, edit, known, granted }
-    }
-
-    /// Whether the operator already agreed to all that the plugin would get.
-    fn grants_nothing_new(&self) -> bool {
-        let workspace = self.edit.policy.workspace();
-        let is_agreed = self.known.is_some_and(|known| {
-            known.digest == *self.info.digest
-                && self.granted.lines_not_in(&known.granted, workspace).is_empty()
-        });
-        self.edit.proposals.is_empty() && (is_agreed || self.granted.is_empty())
-    }
-
-    /// What the tools declare, each capability once.
-    fn requested(&self) -> Vec<RequestedCapability<'a>> {
-        let mut all: Vec<RequestedCapability<'a>> = Vec::new();
-        for capability in self.tools.iter().flat_map(|(_, entry)| &entry.def.capabilities) {
-            let key = GrantKey::for_kind(&capability.kind)
-                .map_or_else(|| capability.kind.as_str(), |key| key.name());
-            let (target, reason) = (capability.target.as_str(), capability.reason.as_deref());
-            match all.iter_mut().find(|one| one.key == key && one.target == target) {
-                None => all.push(RequestedCapability {
-                    key,
-                    target,
-                    optional: capability.optional,
-                    reasons: reason.into_iter().collect(),
-                }),
-                Some(one) => {
-                    one.optional &= capability.optional;
-                    one.reasons.extend(reason.filter(|reason| !one.reasons.contains(reason)));
-                }
-            }
-        }
-        all
-    }
-
-    /// Prints the preview. After an edit, what the plugin is and asks for stands above already.
-    fn print(&self, file: &PolicyFile, with_head: bool) -> std::io::Result<()> {
-        if with_head {
-            self.print_head()?;
-        }
-        self.print_lines(file)?;
-        self.print_difference()
-    }
-
-    fn print_head(&self) -> std::io::Result<()> {
-        let info = self.info;
-        let version = info
-            .about
-            .as_ref()
-            .map_or_else(String::new, |about| format!(" {}", escape_hidden(&about.version)));
-        let (id, digest) = (&info.id, format::short_digest(&info.digest));
-        let requested = self.requested();
-        let asks = if requested.is_empty() { "asks for nothing" } else { "asks for:" };
-        writeln!(output::stdout(), "{HEADING}{id}{version}{HEADING:#} (sha256 {digest}) {asks}")?;
-        let mut table = TextTable::new(["", "", ""]).with_indent(INDENT);
-        for one in requested {
-            let reasons =
-                if one.reasons.is_empty() { "no reason given".to_owned() } else { one.reasons.join("; ") };
-            table.push([
-                Cell::styled(NAME, one.key),
-                format::declared_target(one.target, one.optional).into(),
-                reasons.into(),
-            ]);
-        }
-        table.print()
-    }
-
-    fn print_lines(&self, file: &PolicyFile) -> std::io::Result<()> {
-        let mut out = output::stdout();
-        if !self.edit.proposals.is_empty() {
-            let path = file.file.as_deref().map_or_else(|| "the policy".to_owned(), format::path);
-            writeln!(out, "\nThese lines will be added to {path}:")?;
-            for line in policy_lines(&self.edit.proposals) {
-                writeln!(out, "  {SUCCESS}{}{SUCCESS:#}", escape_hidden(&line))?;
-            }
-        }
-        if !self.edit.impossible.is_empty() {
-            writeln!(out, "\nThese lines cannot be added:")?;
-        }
-        for (proposal, problem) in &self.edit.impossible {
-            let (key, line) = (proposal.key.name(), escape_hidden(&proposal.line));
-            writeln!(out, "  {FAILURE}{key} {line}{FAILURE:#}: {}", escape_hidden(problem))?;
-        }
-        Ok(())
-    }
-
-    /// The lines that the plugin gets beyond what was agreed to last time, and those that it loses.
-    fn difference(&self) -> (Vec<String>, Vec<String>) {
-        let workspace = self.edit.policy.workspace();
-        let nothing = Authority::default();
-        let before = self.known.map_or(&nothing, |known| &known.granted);
-        (self.granted.lines_not_in(before, workspace), before.lines_not_in(self.granted, workspace))
-    }
-
-    /// Prints the difference to what was agreed to last time.
-    fn print_difference(&self) -> std::io::Result<()> {
-        let mut out = output::stdout();
-        match self.known {
-            Some(known) => {
-                let (at, by) = (escape_hidden(&known.at), escape_hidden(&known.by));
-                let digest = format::short_digest(&known.digest);
-                writeln!(out, "\nCompared with what {by} agreed to at {at} (sha256 {digest}), it gets:")?;
-            }
-            // The lines above are all it gets.
-            None if !self.edit.proposals.is_empty() || self.granted.is_empty() => return writeln!(out),
-            None => writeln!(out, "\nThe policy already grants it:")?,
-        }
-        let (new, lost) = self.difference();
-        for line in self.granted.lines_not_in(&Authority::default(), self.edit.policy.workspace()) {
-            let (style, sign) = if new.contains(&line) { (SUCCESS, "+") } else { (DIM, " ") };
-            writeln!(out, "  {style}{sign} {}{style:#}", escape_hidden(&line))?;
-        }
-        for line in lost {
-            writeln!(out, "  {FAILURE}- {}{FAILURE:#}", escape_hidden(&line))?;
-        }
-        writeln!(out)
-    }
-
-    fn json(&self, granted: bool, held: Option<&HeldVersion>) -> Value {
-        let requested = self.requested();
-        let asks_for = requested.iter().map(|one| {
-            json!({"key": one.key, "target": one.target, "optional": one.optional, "reasons": one.reasons})
-        });
-        let impossible = self.edit.impossible.iter();
-        let impossible = impossible.map(|(line, problem)| json!({"line": line, "problem": problem}));
-        json!({
-            "plugin": self.info.id.as_str(),
-            "version": self.info.about.as_ref().map(|about| &about.version),
-            "digest": &*self.info.digest,
-            "asks_for": asks_for.collect::<Vec<_>>(),
-            "lines": self.edit.proposals,
-            "impossible": impossible.collect::<Vec<_>>(),
-            "gets": self.granted.lines_not_in(&Authority::default(), self.edit.policy.workspace()),
-            "granted": granted,
-            "update": held.map(HeldVersion::json),
         })
     }
 }

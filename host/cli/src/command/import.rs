@@ -10,17 +10,16 @@ use toolbay_distribution::archive::{ArchiveError, PluginArchive};
 use toolbay_distribution::lock::{LockedPlugin, Signer};
 use toolbay_distribution::store::BlobStore;
 
-use crate::CommandStatus;
-use crate::command::args::{AddPluginArgs, ImportArgs, SetupArgs};
-use crate::command::install::{self, InstallRefusal, StoredVersion};
-use crate::command::locked::LockPaths;
-use crate::command::named_path::path_failure;
-use crate::command::trust::TrustDecision;
-use crate::command::{setup, verify};
-use crate::host_failure;
-use crate::output::error::CommandError;
-use crate::output::table::{Cell, TextTable};
-use crate::output::{self, DIM, FAILURE, NAME, SUCCESS};
+use crate::args::{AddPluginArgs, ImportArgs};
+use crate::installation::install::{self, InstallRefusal, StoredVersion};
+use crate::installation::trust::TrustDecision;
+use crate::installation::verification;
+use crate::output::{
+    self, Cell, CommandError, CommandStatus, DIM, FAILURE, NAME, Printer, SUCCESS, TextTable, host_failure,
+};
+use crate::setup::locked::LockPaths;
+use crate::setup::named_path::path_failure;
+use crate::setup::{self, SetupArgs};
 
 /// What became of a plugin.
 enum ImportStatus {
@@ -61,8 +60,8 @@ pub(crate) async fn run(args: &SetupArgs, asked: &ImportArgs) -> Result<CommandS
     let opened = tokio::task::spawn_blocking(move || PluginArchive::open(&file)).await;
     let mut archive = opened.map_err(host_failure)?.map_err(|error| archive_error(asked, error))?;
     if asked.trust {
-        trust_rules::add(args, archive.trust(), asked.json)?;
-    } else if !asked.json {
+        trust_rules::add(args, archive.trust())?;
+    } else if !args.printer.is_json() {
         trust_rules::show_new(args, archive.trust())?;
     }
     let policy = setup::policy(args)?;
@@ -89,13 +88,13 @@ pub(crate) async fn run(args: &SetupArgs, asked: &ImportArgs) -> Result<CommandS
         };
         rows.push((id, plugin, status));
     }
-    if asked.json {
+    if args.printer.is_json() {
         let rows = rows.iter().map(|(id, plugin, status)| {
             json!({"plugin": id.as_str(), "archived": plugin, "status": status.word(), "error": status.error()})
         });
         output::print_json(&rows.collect::<Vec<_>>())?;
     } else {
-        print(&rows)?;
+        print(args.printer, &rows)?;
     }
     let all_good = rows.iter().all(|(.., status)| status.error().is_none());
     Ok(if all_good { CommandStatus::Success } else { CommandStatus::Failed })
@@ -114,7 +113,7 @@ fn archive_error(asked: &ImportArgs, error: ArchiveError) -> anyhow::Error {
     }
 }
 
-fn print(rows: &[ImportRow]) -> Result<()> {
+fn print(printer: Printer, rows: &[ImportRow]) -> Result<()> {
     let mut table = TextTable::new(["PLUGIN", "STATUS", "SIGNER", "SOURCE"]);
     for (id, plugin, status) in rows {
         let style = match status {
@@ -131,7 +130,7 @@ fn print(rows: &[ImportRow]) -> Result<()> {
     }
     table.print()?;
     for (id, _, status) in rows {
-        status.error().iter().for_each(|error| output::print_error(&format!("`{id}`: {error}")));
+        status.error().iter().for_each(|error| printer.error(&format!("`{id}`: {error}")));
     }
     for (id, _, status) in rows {
         let next = match status {
@@ -139,7 +138,7 @@ fn print(rows: &[ImportRow]) -> Result<()> {
             ImportStatus::Imported => "grant what it asks for with",
             ImportStatus::Unchanged | ImportStatus::Available | ImportStatus::Failed(_) => continue,
         };
-        output::print_help(&format!("{next} `toolbay grant {id}`"));
+        printer.help(&format!("{next} `toolbay grant {id}`"));
     }
     Ok(())
 }
@@ -170,7 +169,7 @@ async fn lock(
     if paths.read()?.get(&id) == Some(&plugin) {
         return Ok(ImportStatus::Unchanged);
     }
-    if let Some(problem) = verify::check(&policy, &store, &plugin).await? {
+    if let Some(problem) = verification::check(&policy, &store, &plugin).await? {
         return Err(CommandError::new(problem.word(), problem.message().to_owned()).into());
     }
     let request = AddPluginArgs {
@@ -180,7 +179,6 @@ async fn lock(
         replace: true,
         downgrade: false,
         dry_run: asked.dry_run,
-        json: asked.json,
     };
     let version = StoredVersion { id, plugin, store };
     install::lock_version(args, &request, (policy, paths), version).await?;

@@ -14,22 +14,19 @@ use toolbay_policy::hidden_chars::escape_hidden;
 use toolbay_policy::name::ToolName;
 use toolbay_policy::{GrantDecision, GrantKey};
 
-use crate::CommandStatus;
 use crate::author::component::ComponentParts;
-use crate::command::args::SetupArgs;
-use crate::command::readiness::ToolReadiness;
-use crate::command::setup;
-use crate::output::format;
-use crate::output::table::{Cell, TextTable};
-use crate::output::{self, DIM, FAILURE, HEADING, NAME, SUCCESS};
+use crate::installation;
+use crate::output::{self, Cell, CommandStatus, DIM, FAILURE, HEADING, NAME, SUCCESS, TextTable, format};
+use crate::report::readiness::ToolReadiness;
+use crate::setup::{self, SetupArgs, servers};
 
 /// Spaces before the details of a plugin on a terminal.
 const INDENT: usize = 2;
 
-pub(crate) async fn run(args: &SetupArgs, plugin: &str, json: bool) -> Result<CommandStatus> {
+pub(crate) async fn run(args: &SetupArgs, plugin: &str) -> Result<CommandStatus> {
     let (host, info) = setup::require_plugin(args, setup::policy(args)?, plugin).await?;
     let parts = parts(&info);
-    if json {
+    if args.printer.is_json() {
         output::print_json(&as_json(&host, &info, &parts))?;
     } else {
         show(args, &host, &info, &parts)?;
@@ -52,7 +49,7 @@ fn as_json(host: &Host, info: &PluginInfo, parts: &ComponentParts) -> Value {
         "reducers": info.reducers,
         "offers": info.prompts_and_resources.as_ref().map(offered),
         "capabilities": info.capabilities,
-        "tools": super::tools(host, &info.id).iter().map(|entry| tool_json(host, info, entry)).collect::<Vec<_>>(),
+        "tools": setup::tools(host, &info.id).iter().map(|entry| tool_json(host, info, entry)).collect::<Vec<_>>(),
     })
 }
 
@@ -76,13 +73,13 @@ fn put(object: &mut Value, key: &str, value: Value) {
 fn show(args: &SetupArgs, host: &Host, info: &PluginInfo, parts: &ComponentParts) -> Result<()> {
     print_head(info)?;
     let mut about = facts(host, info, parts);
-    for (key, value) in info.origin.as_deref().into_iter().flat_map(super::add::origin_facts) {
+    for (key, value) in info.origin.as_deref().into_iter().flat_map(installation::origin_facts) {
         about.push([Cell::styled(DIM, key), value.into()]);
     }
     about.print_section()?;
     let (mut tools, mut capabilities) = (tool_table(), capability_table());
-    let view = super::view(args, host)?;
-    for entry in super::tools(host, &info.id) {
+    let view = servers::view(args, host)?;
+    for entry in setup::tools(host, &info.id) {
         let readiness = ToolReadiness::check(host, &view, &entry);
         tools.push([
             Cell::styled(NAME, entry.def.name.as_str()),
@@ -100,11 +97,11 @@ fn show(args: &SetupArgs, host: &Host, info: &PluginInfo, parts: &ComponentParts
     settings_table(schema).print_section()?;
     reducer_table(host, info).print_section()?;
     content_table(info).print_section()?;
-    if super::tools(host, &info.id).iter().any(|entry| is_missing_grant(host, &view, entry)) {
+    if setup::tools(host, &info.id).iter().any(|entry| is_missing_grant(host, &view, entry)) {
         if output::stdout_is_terminal() {
             writeln!(output::stdout())?;
         }
-        output::print_help(&format!("grant what it asks for with `toolbay grant {}`", info.id));
+        args.printer.help(&format!("grant what it asks for with `toolbay grant {}`", info.id));
     }
     Ok(())
 }

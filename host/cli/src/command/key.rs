@@ -7,24 +7,22 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use serde_json::json;
 use toolbay_distribution::signature::key::{self, PrivateKey};
 
-use crate::CommandStatus;
-use crate::command::args::KeyCommand;
-use crate::command::named_path::path_failure;
-use crate::host_failure;
-use crate::output;
-use crate::output::error::CommandError;
+use crate::args::KeyCommand;
+use crate::output::{self, CommandError, CommandStatus, Printer, host_failure};
+use crate::setup::SetupArgs;
+use crate::setup::named_path::path_failure;
 
 /// The extension of public keys.
 const PUBLIC: &str = "pub";
 
-pub(crate) fn run(command: &KeyCommand) -> Result<CommandStatus> {
+pub(crate) fn run(args: &SetupArgs, command: &KeyCommand) -> Result<CommandStatus> {
     match command {
-        KeyCommand::New { file, json } => new(file, *json),
-        KeyCommand::Show { file, json } => show(file, *json),
+        KeyCommand::New { file } => new(args.printer, file),
+        KeyCommand::Show { file } => show(args.printer, file),
     }
 }
 
-fn new(file: &Path, as_json: bool) -> Result<CommandStatus> {
+fn new(printer: Printer, file: &Path) -> Result<CommandStatus> {
     let public = file.with_extension(PUBLIC);
     if public == file {
         bail!("`{}` is the name of a public key: choose another extension, such as `.key`", file.display());
@@ -41,25 +39,24 @@ fn new(file: &Path, as_json: bool) -> Result<CommandStatus> {
     let made = key.public().write_new(&public).with_context(|| written(&public));
     made.map_err(path_failure)?;
     let id = key.public().id();
-    if as_json {
-        output::print_json(&json!({"private": file, "public": public, "id": &*id.hex()}))?;
-        return Ok(CommandStatus::Success);
+    if printer.is_json() {
+        return Ok(output::print_json(&json!({"private": file, "public": public, "id": &*id.hex()}))?);
     }
     let (private, public) = (file.display(), public.display());
-    output::print_note(&format!("the private key is `{private}`; everybody who has it can sign as you"));
-    output::print_note(&format!("the public key is `{public}`; operators name it in `[[trust]]`"));
+    printer.note(&format!("the private key is `{private}`; everybody who has it can sign as you"));
+    printer.note(&format!("the public key is `{public}`; operators name it in `[[trust]]`"));
     writeln!(output::stdout(), "{}", id.hex())?;
-    output::print_help(&format!("sign with `toolbay push REF FILE --sign {private}`"));
+    printer.help(&format!("sign with `toolbay push REF FILE --sign {private}`"));
     Ok(CommandStatus::Success)
 }
 
-fn show(file: &Path, as_json: bool) -> Result<CommandStatus> {
+fn show(printer: Printer, file: &Path) -> Result<CommandStatus> {
     let key = key::read_public(file).map_err(|why| anyhow!("`{}`: {why}", file.display()))?;
     let (id, pem) = (key.id(), key.to_pem());
-    if as_json {
+    if printer.is_json() {
         output::print_json(&json!({"id": &*id.hex(), "public": pem}))?;
     } else {
-        output::print_note(&format!("the id of the key is {}", id.hex()));
+        printer.note(&format!("the id of the key is {}", id.hex()));
         write!(output::stdout(), "{pem}")?;
     }
     Ok(CommandStatus::Success)

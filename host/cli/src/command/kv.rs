@@ -11,16 +11,14 @@ use toolbay_policy::capability::kv::KvScope;
 use toolbay_policy::hidden_chars::escape_hidden;
 use toolbay_policy::rule::GrantRule;
 
-use crate::command::args::{EntryArgs, KvCommand, SetupArgs};
-use crate::command::{known_plugins, named_path, setup};
-use crate::output::NAME;
-use crate::output::error::CommandError;
-use crate::output::format::count_noun;
-use crate::output::table::{Cell, TextTable};
-use crate::{CommandStatus, host_failure, output};
+use crate::args::{EntryArgs, KvCommand};
+use crate::output::{
+    self, Cell, CommandError, CommandStatus, NAME, Printer, TextTable, count_noun, host_failure,
+};
+use crate::setup::{self, SetupArgs, known_plugins, named_path};
 
-pub(crate) async fn run(args: &SetupArgs, command: KvCommand, json: bool) -> Result<CommandStatus> {
-    let dir = setup::state_dir(args)?;
+pub(crate) async fn run(args: &SetupArgs, command: KvCommand) -> Result<CommandStatus> {
+    let (printer, dir) = (args.printer, setup::state_dir(args)?);
     // A command that only reads creates no file.
     let store = if dir.join("kv.redb").exists() {
         RedbStore::in_dir_with_wait(&dir, args.state_wait)
@@ -31,13 +29,13 @@ pub(crate) async fn run(args: &SetupArgs, command: KvCommand, json: bool) -> Res
         require_known(args, &store, &id(plugin)?).await?;
     }
     match command {
-        KvCommand::List { plugin, limit } => list(&store, &id(&plugin)?, limit, json).await,
-        KvCommand::Get(entry) => get(&store, &entry, json).await,
-        KvCommand::Remove(entry) => remove(&store, &entry, json).await,
+        KvCommand::List { plugin, limit } => list(printer, &store, &id(&plugin)?, limit).await,
+        KvCommand::Get(entry) => get(printer, &store, &entry).await,
+        KvCommand::Remove(entry) => remove(printer, &store, &entry).await,
         KvCommand::Clear { plugin } => {
             let removed = store.clear(&id(&plugin)?).await.map_err(store_failure)?;
             report(
-                json,
+                printer,
                 &json!({ "removed": removed }),
                 &format!(
                     "removed {}",
@@ -45,7 +43,7 @@ pub(crate) async fn run(args: &SetupArgs, command: KvCommand, json: bool) -> Res
                 ),
             )
         }
-        KvCommand::Usage => usage(&store, json).await,
+        KvCommand::Usage => usage(printer, &store).await,
         KvCommand::Backup { file } => {
             if file.symlink_metadata().is_ok() {
                 let text = format!("`{}` already exists", file.display());
@@ -55,7 +53,7 @@ pub(crate) async fn run(args: &SetupArgs, command: KvCommand, json: bool) -> Res
             let entries = store.backup(&file).await.map_err(store_failure)?;
             let count = count_noun(usize::try_from(entries).unwrap_or(usize::MAX), "entry", "entries");
             let text = format!("copied {count} to `{}`", escape_hidden(&file.display().to_string()));
-            report(json, &json!({ "entries": entries }), &text)
+            report(printer, &json!({ "entries": entries }), &text)
         }
     }
 }
@@ -89,11 +87,11 @@ fn bucket(entry: &EntryArgs) -> Result<Bucket> {
     })
 }
 
-async fn list(store: &RedbStore, plugin: &PluginId, limit: usize, json: bool) -> Result<CommandStatus> {
+async fn list(printer: Printer, store: &RedbStore, plugin: &PluginId, limit: usize) -> Result<CommandStatus> {
     let (entries, more) = store.entries(plugin, limit).await.map_err(store_failure)?;
-    if json {
+    if printer.is_json() {
         let entries: Vec<Value> = entries.iter().map(entry_json).collect();
-        return print_json(&json!({ "entries": entries, "more": more }));
+        return Ok(output::print_json(&json!({ "entries": entries, "more": more }))?);
     }
     let mut table = TextTable::new(["SCOPE", "OWNER", "KEY", "BYTES"]).with_numbers_in(&[3]);
     for EntryInfo { scope, owner, key, bytes, .. } in entries {
@@ -103,7 +101,7 @@ async fn list(store: &RedbStore, plugin: &PluginId, limit: usize, json: bool) ->
     }
     table.print()?;
     if more {
-        output::print_note(&format!("there are more than {limit} entries; raise `--limit`"));
+        printer.note(&format!("there are more than {limit} entries; raise `--limit`"));
     }
     Ok(CommandStatus::Success)
 }
@@ -118,16 +116,16 @@ fn entry_json(entry: &EntryInfo) -> Value {
     })
 }
 
-async fn get(store: &RedbStore, entry: &EntryArgs, json: bool) -> Result<CommandStatus> {
+async fn get(printer: Printer, store: &RedbStore, entry: &EntryArgs) -> Result<CommandStatus> {
     let Some(value) = store.get(&bucket(entry)?, &entry.key).await.map_err(store_failure)? else {
-        return report_missing(json);
+        return report_missing(printer);
     };
     let text = std::str::from_utf8(&value);
-    if json {
+    if printer.is_json() {
         // A value that is not UTF-8 is shown as bytes.
-        return print_json(
+        return Ok(output::print_json(
             &json!({ "found": true, "text": text.ok(), "bytes": text.is_err().then_some(&value) }),
-        );
+        )?);
     }
     match text {
         Ok(text) if output::stdout_is_terminal() => writeln!(output::stdout(), "{}", escape_hidden(text))?,
@@ -136,38 +134,38 @@ async fn get(store: &RedbStore, entry: &EntryArgs, json: bool) -> Result<Command
     Ok(CommandStatus::Success)
 }
 
-fn report_missing(json: bool) -> Result<CommandStatus> {
-    if json {
-        print_json(&json!({ "found": false }))?;
+fn report_missing(printer: Printer) -> Result<CommandStatus> {
+    if printer.is_json() {
+        output::print_json(&json!({ "found": false }))?;
     } else {
         CommandError::new("unknown_entry", "there is no such entry")
             .with_help("`toolbay kv list PLUGIN` shows the entries of a plugin")
-            .print();
+            .print(printer);
     }
     Ok(CommandStatus::Failed)
 }
 
-async fn remove(store: &RedbStore, entry: &EntryArgs, json: bool) -> Result<CommandStatus> {
+async fn remove(printer: Printer, store: &RedbStore, entry: &EntryArgs) -> Result<CommandStatus> {
     let bucket = bucket(entry)?;
     if store.get(&bucket, &entry.key).await.map_err(store_failure)?.is_none() {
-        return report_missing(json);
+        return report_missing(printer);
     }
     store.remove(&bucket, &entry.key).await.map_err(store_failure)?;
-    report(json, &json!({ "removed": 1 }), "removed 1 entry")
+    report(printer, &json!({ "removed": 1 }), "removed 1 entry")
 }
 
-async fn usage(store: &RedbStore, json: bool) -> Result<CommandStatus> {
+async fn usage(printer: Printer, store: &RedbStore) -> Result<CommandStatus> {
     let usage = store.usage().await.map_err(store_failure)?;
-    if json {
+    if printer.is_json() {
         let all: Vec<Value> = usage
             .iter()
             .map(|one| json!({ "plugin": one.plugin, "keys": one.keys, "bytes": one.bytes }))
             .collect();
-        return print_json(&Value::from(all));
+        return Ok(output::print_json(&Value::from(all))?);
     }
     let mut table = TextTable::new(["PLUGIN", "KEYS", "BYTES"]).with_numbers_in(&[1, 2]);
     if usage.is_empty() {
-        output::print_note("no plugin has stored anything");
+        printer.note("no plugin has stored anything");
     }
     for one in usage {
         let name = Cell::styled(NAME, &one.plugin);
@@ -177,15 +175,10 @@ async fn usage(store: &RedbStore, json: bool) -> Result<CommandStatus> {
     Ok(CommandStatus::Success)
 }
 
-fn report(json: bool, value: &Value, text: &str) -> Result<CommandStatus> {
-    if json {
-        return print_json(value);
+fn report(printer: Printer, value: &Value, text: &str) -> Result<CommandStatus> {
+    if printer.is_json() {
+        return Ok(output::print_json(value)?);
     }
-    output::print_note(text);
-    Ok(CommandStatus::Success)
-}
-
-fn print_json(value: &Value) -> Result<CommandStatus> {
-    output::print_json(value)?;
+    printer.note(text);
     Ok(CommandStatus::Success)
 }

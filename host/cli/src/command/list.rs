@@ -8,35 +8,30 @@ use toolbay_core::tool::ToolSource;
 use toolbay_policy::excerpt::{first_sentence, one_line};
 use toolbay_policy::refusal::PolicyRefusal;
 
-use crate::CommandStatus;
-use crate::command::args::SetupArgs;
-use crate::command::long_names;
-use crate::command::readiness::ToolReadiness;
-use crate::command::schema_losses;
-use crate::command::setup::ReportLevel;
-use crate::output::format::{count_noun, short_digest};
-use crate::output::table::{Cell, TextTable};
-use crate::output::{self, NAME};
+use crate::output::format::short_digest;
+use crate::output::{self, Cell, CommandStatus, NAME, Printer, TextTable, count_noun};
+use crate::report::readiness::ToolReadiness;
+use crate::report::{long_names, schema_losses};
+use crate::setup::{ReportLevel, SetupArgs, servers};
 
 /// Most skipped operations of a service with a row each.
 const MAX_SKIPPED: usize = 20;
 /// Longest document of a service that a row shows, in characters.
 const MAX_DOCUMENT: usize = 200;
 
-pub(crate) async fn run(args: &SetupArgs, json: bool, all: bool) -> Result<CommandStatus> {
-    let (host, view) = super::load_view_with_servers(args, ReportLevel::Warnings).await?;
+pub(crate) async fn run(args: &SetupArgs, all: bool) -> Result<CommandStatus> {
+    let (host, view) = servers::load_view_with_servers(args, ReportLevel::Warnings).await?;
     let entries: Vec<_> = if all { view.catalog().tools().collect() } else { view.discoverable().collect() };
-    if json {
+    if args.printer.is_json() {
         let definitions: Vec<Value> =
             entries.iter().map(|entry| definition(entry, view.denial_reason(entry).as_ref())).collect();
-        output::print_json(&definitions)?;
-        return Ok(CommandStatus::Success);
+        return Ok(output::print_json(&definitions)?);
     }
     // The names of the other sources were reported with the policy.
     let of_servers = view.definitions().filter(|entry| matches!(&*entry.def.source, ToolSource::Mcp { .. }));
-    long_names::report(&host.policy(), of_servers.map(|entry| entry.def.named()));
+    long_names::report(args.printer, &host.policy(), of_servers.map(|entry| entry.def.named()));
     if all {
-        print_all(&host, &view)?;
+        print_all(args.printer, &host, &view)?;
     } else {
         let mut table = TextTable::new(["TOOL", "DESCRIPTION"]);
         for entry in &entries {
@@ -46,14 +41,14 @@ pub(crate) async fn run(args: &SetupArgs, json: bool, all: bool) -> Result<Comma
         table.print()?;
         let counts = ReadinessCounts::of(&host, &view);
         if counts.hidden() > 0 {
-            output::print_footer(&format!("{}: `toolbay list --all`", counts.sentence()))?;
+            args.printer.footer(&format!("{}: `toolbay list --all`", counts.sentence()))?;
         }
     }
     Ok(CommandStatus::Success)
 }
 
 /// Prints each tool with its status: grouped by plugin on a terminal, with its full name in a pipe.
-fn print_all(host: &Host, view: &View) -> Result<()> {
+fn print_all(printer: Printer, host: &Host, view: &View) -> Result<()> {
     let mut table = TextTable::new(["PLUGIN", "TOOL", "STATUS"]);
     let mut piped = TextTable::new(["TOOL", "STATUS"]);
     let mut group = None;
@@ -79,7 +74,7 @@ fn print_all(host: &Host, view: &View) -> Result<()> {
     let counts = ReadinessCounts::of(host, view);
     if let Some((plugin, tool)) = &counts.first {
         let summary = counts.sentence();
-        output::print_footer(&format!(
+        printer.footer(&format!(
             "{summary}. Grant with `toolbay grant {plugin}`; details with `toolbay explain {tool}`"
         ))?;
     }

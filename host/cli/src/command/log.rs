@@ -16,11 +16,9 @@ use toolbay_core::tool::ToolSource;
 use toolbay_policy::hint::Hint;
 use toolbay_policy::quantity::parse_duration;
 
-use crate::command::args::{LogArgs, SetupArgs, StatsGroup};
-use crate::command::setup;
-use crate::output::error::CommandError;
-use crate::output::format::count_noun;
-use crate::{CommandStatus, output};
+use crate::args::{LogArgs, StatsGroup};
+use crate::output::{CommandError, CommandStatus, Printer, count_noun};
+use crate::setup::{self, SetupArgs};
 use show::CallStats;
 use unfinished::UnfinishedCalls;
 
@@ -31,7 +29,7 @@ pub(crate) fn run(args: &SetupArgs, which: &LogArgs) -> Result<CommandStatus> {
     let path = setup::audit_file(args)?;
     let filter = RecordFilter::new(which, args.profile.as_deref())?;
     if FileAudit::files(&path).is_empty() && !which.follow {
-        output::print_note(&format!("there is no audit yet (`{}`)", path.display()));
+        args.printer.note(&format!("there is no audit yet (`{}`)", path.display()));
         filter.require_names()?;
         return Ok(CommandStatus::Success);
     }
@@ -42,7 +40,8 @@ pub(crate) fn run(args: &SetupArgs, which: &LogArgs) -> Result<CommandStatus> {
     let mut stats = CallStats::new(which.by);
     let most = which.limit.unwrap_or(usize::MAX);
     // The numbers of a server have no gaps, so that a reader sees that none is missing.
-    let keeps_starts = which.json && args.shared.shared.is_some() && !which.failed && which.outcome.is_none();
+    let keeps_starts =
+        args.printer.is_json() && args.shared.shared.is_some() && !which.failed && which.outcome.is_none();
     tail.read(&mut |line| {
         number += 1;
         let Ok(record) = AuditLine::parse(line) else {
@@ -72,17 +71,17 @@ pub(crate) fn run(args: &SetupArgs, which: &LogArgs) -> Result<CommandStatus> {
         if which.by == StatsGroup::Client {
             stats.add_unused(token_names(args)?);
         }
-        stats.show(which.json)?;
+        stats.show(args.printer.is_json())?;
     } else {
         let shown = unfinished.join(kept, most);
         let mut table = show::table();
         for (_, line, record) in &shown {
-            if which.json { print(which, line, record)? } else { table.push(show::row(record)) }
+            if args.printer.is_json() { print(true, line, record)? } else { table.push(show::row(record)) }
         }
         table.print()?;
     }
     if which.follow {
-        follow(&mut tail, &filter)?;
+        follow(args.printer, &mut tail, &filter)?;
     } else {
         filter.require_names()?;
     }
@@ -91,7 +90,7 @@ pub(crate) fn run(args: &SetupArgs, which: &LogArgs) -> Result<CommandStatus> {
     }
     if broken > 0 {
         let lines = count_noun(broken, "line", "lines");
-        output::print_warning(&format!(
+        args.printer.warning(&format!(
             "{lines} of the audit cannot be read and {} left out",
             if broken == 1 { "is" } else { "are" }
         ));
@@ -99,8 +98,8 @@ pub(crate) fn run(args: &SetupArgs, which: &LogArgs) -> Result<CommandStatus> {
     Ok(CommandStatus::Success)
 }
 
-fn print(which: &LogArgs, line: &str, record: &AuditLine) -> std::io::Result<()> {
-    if which.json {
+fn print(is_json: bool, line: &str, record: &AuditLine) -> std::io::Result<()> {
+    if is_json {
         // The file already has escaped text.
         writeln!(std::io::stdout().lock(), "{line}")
     } else {
@@ -109,17 +108,17 @@ fn print(which: &LogArgs, line: &str, record: &AuditLine) -> std::io::Result<()>
 }
 
 /// Shows new records until the reader closes the pipe.
-fn follow(tail: &mut AuditReader, filter: &RecordFilter<'_>) -> std::io::Result<()> {
+fn follow(printer: Printer, tail: &mut AuditReader, filter: &RecordFilter<'_>) -> std::io::Result<()> {
     loop {
         std::io::stdout().flush()?;
         std::thread::sleep(LOOK_EVERY);
         tail.read(&mut |line| match AuditLine::parse(line) {
             // The record of the call follows.
             Ok(AuditLine { event: ReadEvent::Start(_), .. }) => Ok(()),
-            Ok(record) if filter.matches(&record) => print(filter.which, line, &record),
+            Ok(record) if filter.matches(&record) => print(printer.is_json(), line, &record),
             Ok(_) => Ok(()),
             Err(_) => {
-                output::print_warning("a line of the audit cannot be read and is left out");
+                printer.warning("a line of the audit cannot be read and is left out");
                 Ok(())
             }
         })?;

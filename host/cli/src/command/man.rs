@@ -4,15 +4,15 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
-use crate::command::args::Args;
-use crate::command::named_path::path_failure;
-use crate::output::format::count_noun;
-use crate::{CommandStatus, output};
+use crate::args::Args;
+use crate::output::{CommandStatus, count_noun};
+use crate::setup::SetupArgs;
+use crate::setup::named_path::path_failure;
 
-pub(crate) fn run(dir: &Path) -> Result<CommandStatus> {
+pub(crate) fn run(args: &SetupArgs, dir: &Path) -> Result<CommandStatus> {
     let pages = write(dir).with_context(|| format!("the man pages in `{}`", dir.display()));
     let pages = count_noun(pages.map_err(path_failure)?, "man page", "man pages");
-    output::print_note(&format!("wrote {pages} to `{}`", dir.display()));
+    args.printer.note(&format!("wrote {pages} to `{}`", dir.display()));
     Ok(CommandStatus::Success)
 }
 

@@ -14,14 +14,14 @@ use toolbay_mcp::client::{ServerState, ServerStatus};
 use toolbay_policy::excerpt::{first_sentence, one_line};
 use toolbay_policy::mcp_server::{McpServer, ServerTransport};
 
-use crate::command::args::{McpCommand, SetupArgs};
-use crate::command::setup::{self, HostPurpose, PolicyFile};
-use crate::command::{large_sources, long_names, new_secrets, policy_file, schema_losses, servers};
-use crate::output::error::CommandError;
-use crate::output::format::count_noun;
-use crate::output::table::{Cell, TextTable};
-use crate::output::{self, FAILURE, HEADING, NAME, SUCCESS};
-use crate::{CommandStatus, host_failure};
+use crate::args::McpCommand;
+use crate::output::{
+    self, Cell, CommandError, CommandStatus, FAILURE, HEADING, NAME, Printer, SUCCESS, TextTable, count_noun,
+    host_failure,
+};
+use crate::policy_edit::{self, new_secrets};
+use crate::report::{large_sources, long_names, schema_losses};
+use crate::setup::{self, HostPurpose, PolicyFile, SetupArgs, servers};
 
 /// Most characters of a text in a line.
 const MAX_LINE: usize = 500;
@@ -29,20 +29,19 @@ const MAX_LINE: usize = 500;
 pub(crate) async fn run(args: &SetupArgs, command: McpCommand) -> Result<CommandStatus> {
     match command {
         McpCommand::Add(new) => add::run(args, &new).await,
-        McpCommand::List { json } => list(args, json),
-        McpCommand::Remove { name, dry_run, json } => remove(args, &name, dry_run, json),
-        McpCommand::Check { name, strict, json } => check(args, &name, strict, json).await,
-        McpCommand::Login { name, no_browser, json } => login::login(args, &name, !no_browser, json).await,
-        McpCommand::Logout { name, json } => login::logout(args, &name, json).await,
+        McpCommand::List => list(args),
+        McpCommand::Remove { name, dry_run } => remove(args, &name, dry_run),
+        McpCommand::Check { name, strict } => check(args, &name, strict).await,
+        McpCommand::Login { name, no_browser } => login::login(args, &name, !no_browser).await,
+        McpCommand::Logout { name } => login::logout(args, &name).await,
     }
 }
 
-fn list(args: &SetupArgs, json: bool) -> Result<CommandStatus> {
+fn list(args: &SetupArgs) -> Result<CommandStatus> {
     let policy = setup::policy(args)?;
-    if json {
+    if args.printer.is_json() {
         let all: Vec<Value> = policy.mcp_servers().map(|server| server_json(server)).collect();
-        output::print_json(&all)?;
-        return Ok(CommandStatus::Success);
+        return Ok(output::print_json(&all)?);
     }
     let mut table = TextTable::new(["SERVER", "ADDRESS"]);
     for server in policy.mcp_servers() {
@@ -50,7 +49,7 @@ fn list(args: &SetupArgs, json: bool) -> Result<CommandStatus> {
     }
     table.print()?;
     if policy.mcp_servers().next().is_none() {
-        output::print_note(
+        args.printer.note(
             "the policy names no MCP servers: `toolbay mcp add NAME URL`, or `toolbay mcp add NAME -- PROGRAM`",
         );
     }
@@ -89,7 +88,7 @@ pub(super) fn unknown_server<'k>(name: &str, known: impl IntoIterator<Item = &'k
         .with_help("`toolbay mcp list` shows the servers of the policy")
 }
 
-fn remove(args: &SetupArgs, name: &str, dry_run: bool, json: bool) -> Result<CommandStatus> {
+fn remove(args: &SetupArgs, name: &str, dry_run: bool) -> Result<CommandStatus> {
     let file = PolicyFile::find(args)?;
     let (Some(path), Some(text)) = (&file.file, &file.text) else {
         return Err(unknown_server(name, []).into());
@@ -106,25 +105,24 @@ fn remove(args: &SetupArgs, name: &str, dry_run: bool, json: bool) -> Result<Com
     let new = document.to_string();
     file.parse(&new)?;
     if !dry_run {
-        policy_file::write(path, Some(text), &new)?;
+        policy_edit::write(path, Some(text), &new)?;
     }
-    if json {
+    if args.printer.is_json() {
         let report = json!({"server": name, "file": path, "removed": taken, "written": !dry_run});
-        output::print_json(&report)?;
-        return Ok(CommandStatus::Success);
+        return Ok(output::print_json(&report)?);
     }
     let done = if dry_run { "would be removed from" } else { "removed from" };
-    output::print_note(&format!("{} {done} `{}`", taken.join(", "), path.display()));
+    args.printer.note(&format!("{} {done} `{}`", taken.join(", "), path.display()));
     Ok(CommandStatus::Success)
 }
 
-async fn check(args: &SetupArgs, name: &str, strict: bool, json: bool) -> Result<CommandStatus> {
+async fn check(args: &SetupArgs, name: &str, strict: bool) -> Result<CommandStatus> {
     let host = setup::host(args, HostPurpose::Inspect)?;
     let policy = host.policy();
     if policy.mcp_server(name).is_none() {
         return Err(unknown_server(name, policy.mcp_servers().map(|server| server.name.as_str())).into());
     }
-    let attached = servers::connect(&host, |server| server.name.as_str() == name).await;
+    let attached = servers::connect(args.printer, &host, |server| server.name.as_str() == name).await;
     let catalog = host.registry().snapshot();
     let status = attached.status().into_iter().next();
     attached.close().await;
@@ -136,21 +134,21 @@ async fn check(args: &SetupArgs, name: &str, strict: bool, json: bool) -> Result
         tools.iter().filter_map(|entry| policy.long_name_warning(entry.def.named())).collect();
     let warns = !(warnings.is_empty() && status.problems.is_empty())
         || schema_losses::has_refused(tools.iter().copied());
-    if json {
+    if args.printer.is_json() {
         let names: Vec<&str> = tools.iter().map(|entry| entry.def.name.as_str()).collect();
         let not_checked = schema_losses::to_json(tools.iter().copied());
         output::print_json(
             &json!({"server": status, "tools": names, "not_checked": not_checked, "warnings": warnings}),
         )?;
     } else {
-        print_check(&status, &tools)?;
-        long_names::report(&policy, tools.iter().map(|entry| entry.def.named()));
-        large_sources::report_tool_count(&format!("mcp.{name}"), tools.len());
+        print_check(args.printer, &status, &tools)?;
+        long_names::report(args.printer, &policy, tools.iter().map(|entry| entry.def.named()));
+        large_sources::report_tool_count(args.printer, &format!("mcp.{name}"), tools.len());
     }
     Ok(if ready && !(strict && warns) { CommandStatus::Success } else { CommandStatus::Failed })
 }
 
-fn print_check(status: &ServerStatus, tools: &[&Arc<ToolEntry>]) -> std::io::Result<()> {
+fn print_check(printer: Printer, status: &ServerStatus, tools: &[&Arc<ToolEntry>]) -> std::io::Result<()> {
     let mut out = output::stdout();
     let style = if status.state == ServerState::Ready { SUCCESS } else { FAILURE };
     let separator = if output::stdout_is_terminal() { ": " } else { "\t" };
@@ -163,9 +161,9 @@ fn print_check(status: &ServerStatus, tools: &[&Arc<ToolEntry>]) -> std::io::Res
     table.print_section()?;
     schema_losses::table(tools.iter().copied()).print_section()?;
     for problem in &status.problems {
-        output::print_warning(&one_line(problem, MAX_LINE));
+        printer.warning(&one_line(problem, MAX_LINE));
     }
-    schema_losses::report_refused(tools.iter().copied());
+    schema_losses::report_refused(printer, tools.iter().copied());
     Ok(())
 }
 

@@ -12,14 +12,14 @@ use toolbay::{DocumentState, OpenApiInfo};
 use toolbay_core::registry::ToolEntry;
 use toolbay_policy::hidden_chars::escape_hidden;
 
-use crate::CommandStatus;
-use crate::command::args::{DecisionArgs, DocumentArgs, OpenApiCommand, SetupArgs};
-use crate::command::setup::{self, HostPurpose, PolicyFile};
-use crate::command::{large_sources, load_report, policy_file, schema_losses, services};
-use crate::output::error::CommandError;
-use crate::output::format::{self, count_noun};
-use crate::output::table::{Cell, TextTable};
-use crate::output::{self, FAILURE, HEADING, NAME, SUCCESS};
+use crate::args::{DecisionArgs, DocumentArgs, OpenApiCommand};
+use crate::output::{
+    self, Cell, CommandError, CommandStatus, FAILURE, HEADING, NAME, Printer, SUCCESS, TextTable, count_noun,
+    format,
+};
+use crate::policy_edit;
+use crate::report::{large_sources, schema_losses};
+use crate::setup::{self, HostPurpose, PolicyFile, SetupArgs, load_report, services};
 use plan::{ServicePlan, plan, policy_lines};
 
 /// The name of a service that is only checked.
@@ -29,33 +29,25 @@ const SHOWN: usize = 200;
 
 pub(crate) async fn run(args: &SetupArgs, command: OpenApiCommand) -> Result<CommandStatus> {
     match command {
-        OpenApiCommand::List { json, refresh } => list(args, json, refresh).await,
-        OpenApiCommand::Check { document, strict, json } => check(args, &document, strict, json).await,
-        OpenApiCommand::Add { name, document, pin, decision, json } => {
-            add(args, &name, &document, pin, &DecisionForm { decision, json }).await
+        OpenApiCommand::List { refresh } => list(args, refresh).await,
+        OpenApiCommand::Check { document, strict } => check(args, &document, strict).await,
+        OpenApiCommand::Add { name, document, pin, decision } => {
+            add(args, &name, &document, pin, &decision).await
         }
-        OpenApiCommand::Remove { name, decision, json } => {
-            remove(args, &name, &DecisionForm { decision, json })
-        }
+        OpenApiCommand::Remove { name, decision } => remove(args, &name, &decision),
     }
 }
 
-/// How the operator decides, and in which form the result is printed.
-struct DecisionForm {
-    decision: DecisionArgs,
-    json: bool,
-}
-
-async fn list(args: &SetupArgs, json: bool, refresh: bool) -> Result<CommandStatus> {
+async fn list(args: &SetupArgs, refresh: bool) -> Result<CommandStatus> {
     let host = setup::host(args, HostPurpose::Inspect)?;
     let all = match refresh {
         true => host.refresh_openapi().await,
         false => services::wait_for(args, &host, |_| true).await,
     };
-    if json {
+    if args.printer.is_json() {
         output::print_json(&all)?;
     } else {
-        print_services(&all)?;
+        print_services(args.printer, &all)?;
     }
     Ok(if all.iter().any(|info| info.error.is_some() || info.state == DocumentState::Loading) {
         CommandStatus::Failed
@@ -64,9 +56,9 @@ async fn list(args: &SetupArgs, json: bool, refresh: bool) -> Result<CommandStat
     })
 }
 
-fn print_services(all: &[OpenApiInfo]) -> std::io::Result<()> {
+fn print_services(printer: Printer, all: &[OpenApiInfo]) -> std::io::Result<()> {
     if all.is_empty() {
-        output::print_note("the policy has no service; add one with `toolbay openapi add NAME FILE`");
+        printer.note("the policy has no service; add one with `toolbay openapi add NAME FILE`");
     }
     let mut table = TextTable::new(["SERVICE", "TOOLS", "SKIPPED", "DOCUMENT"]).with_numbers_in(&[1, 2]);
     for info in all {
@@ -75,26 +67,26 @@ fn print_services(all: &[OpenApiInfo]) -> std::io::Result<()> {
         table.push([name, tools.into(), problems.into(), info.document.as_str().into()]);
     }
     table.print()?;
-    all.iter().for_each(report_problems);
-    load_report::report_loading(all);
+    all.iter().for_each(|info| report_problems(printer, info));
+    load_report::report_loading(printer, all);
     if let Some(info) = all.iter().find(|info| !info.problems.is_empty()) {
         let document = escape_hidden(&info.document);
-        output::print_footer(&format!("see the skipped operations with `toolbay openapi check {document}`"))?;
+        printer.footer(&format!("see the skipped operations with `toolbay openapi check {document}`"))?;
     }
     Ok(())
 }
 
 /// Prints what is wrong with a service on stderr.
-fn report_problems(info: &OpenApiInfo) {
+fn report_problems(printer: Printer, info: &OpenApiInfo) {
     if let Some(error) = &info.error {
-        output::print_error(&format!("[openapi.{}]: {error}", info.name));
+        printer.error(&format!("[openapi.{}]: {error}", info.name));
     }
     for warning in &info.warnings {
-        output::print_warning(&format!("[openapi.{}]: {warning}", info.name));
+        printer.warning(&format!("[openapi.{}]: {warning}", info.name));
     }
 }
 
-async fn check(args: &SetupArgs, document: &DocumentArgs, strict: bool, json: bool) -> Result<CommandStatus> {
+async fn check(args: &SetupArgs, document: &DocumentArgs, strict: bool) -> Result<CommandStatus> {
     let file = PolicyFile::find(args)?;
     let base = file.text.clone().unwrap_or_else(|| "version = 1\n".to_owned());
     // The secrets of the policy must exist; other services are irrelevant.
@@ -102,14 +94,14 @@ async fn check(args: &SetupArgs, document: &DocumentArgs, strict: bool, json: bo
     policy.remove("openapi");
     let planned = plan(args, &file, &policy.to_string(), CHECKED, document, true).await?;
     let ServicePlan { info, tools, .. } = planned;
-    if json {
+    if args.printer.is_json() {
         let mut report = json!(info);
         if let Some(members) = report.as_object_mut() {
             members.insert("not_checked".to_owned(), schema_losses::to_json(&tools));
         }
         output::print_json(&report)?;
     } else {
-        show(&info, &tools)?;
+        show(args.printer, &info, &tools)?;
     }
     let warns = !(info.warnings.is_empty() && info.problems.is_empty()) || schema_losses::has_refused(&tools);
     let fails = info.error.is_some() || info.tools.is_empty() || (strict && warns);
@@ -121,9 +113,9 @@ async fn add(
     name: &str,
     document: &DocumentArgs,
     pin: bool,
-    form: &DecisionForm,
+    decision: &DecisionArgs,
 ) -> Result<CommandStatus> {
-    super::check_decidable(&form.decision)?;
+    decision.check_decidable()?;
     let file = PolicyFile::find_or_new(args, true)?;
     let text = file.text_or_new();
     if file.parse(&text)?.openapi_service(name).is_some() {
@@ -133,35 +125,33 @@ async fn add(
     let ServicePlan { info, tools, section, text: with } =
         plan(args, &file, &text, name, document, pin).await?;
     let report = |added: bool| json!({"service": info, "lines": policy_lines(&section), "added": added});
-    if !form.json {
-        show(&info, &tools)?;
+    if !args.printer.is_json() {
+        show(args.printer, &info, &tools)?;
     }
     if info.error.is_some() || info.tools.is_empty() {
-        output::print_error("nothing would become a tool; nothing was changed");
-        return form.finish(&report(false), CommandStatus::Failed);
+        args.printer.error("nothing would become a tool; nothing was changed");
+        return finish(args.printer, &report(false), CommandStatus::Failed);
     }
-    if !form.json {
-        large_sources::report_tool_count(&format!("openapi.{name}"), info.tools.len());
+    if !args.printer.is_json() {
+        large_sources::report_tool_count(args.printer, &format!("openapi.{name}"), info.tools.len());
         writeln!(output::stdout())?;
         print_lines("added to", SUCCESS, &file, &policy_lines(&section))?;
     }
-    if let Some(status) = super::decline(&form.decision, "Write this into the policy?")? {
-        return form.finish(&report(false), status);
+    if let Some(status) = decision.decline(args.printer, "Write this into the policy?")? {
+        return finish(args.printer, &report(false), status);
     }
     let place = file.file.as_deref().context("no policy: give one with --config FILE")?;
-    policy_file::write(place, file.text.as_deref(), &with)?;
-    output::print_note(&format!("`{name}` is in the policy; see its tools with `toolbay list`"));
-    form.finish(&report(true), CommandStatus::Success)
+    policy_edit::write(place, file.text.as_deref(), &with)?;
+    args.printer.note(&format!("`{name}` is in the policy; see its tools with `toolbay list`"));
+    finish(args.printer, &report(true), CommandStatus::Success)
 }
 
-impl DecisionForm {
-    /// Prints the report if JSON is asked for.
-    fn finish(&self, report: &Value, status: CommandStatus) -> Result<CommandStatus> {
-        if self.json {
-            output::print_json(report)?;
-        }
-        Ok(status)
+/// Prints the report if JSON is asked for.
+fn finish(printer: Printer, report: &Value, status: CommandStatus) -> Result<CommandStatus> {
+    if printer.is_json() {
+        output::print_json(report)?;
     }
+    Ok(status)
 }
 
 /// Shows the lines that a decision adds or removes.
@@ -175,7 +165,7 @@ fn print_lines(what: &str, style: Style, file: &PolicyFile, lines: &[&str]) -> s
     out.flush()
 }
 
-fn remove(args: &SetupArgs, name: &str, form: &DecisionForm) -> Result<CommandStatus> {
+fn remove(args: &SetupArgs, name: &str, decision: &DecisionArgs) -> Result<CommandStatus> {
     let file = PolicyFile::find(args)?;
     let text = file.text.clone().unwrap_or_default();
     let (without, taken) = plan::without_service(&text, name)?;
@@ -184,23 +174,23 @@ fn remove(args: &SetupArgs, name: &str, form: &DecisionForm) -> Result<CommandSt
             .with_help("`toolbay openapi list` shows the services")
             .into());
     };
-    super::check_decidable(&form.decision)?;
+    decision.check_decidable()?;
     file.parse(&without)?;
     let lines = policy_lines(&taken);
     let report = |removed: bool| json!({"name": name, "lines": lines, "removed": removed});
-    if !form.json {
+    if !args.printer.is_json() {
         print_lines("removed from", FAILURE, &file, &lines)?;
     }
-    if let Some(status) = super::decline(&form.decision, "Remove this from the policy?")? {
-        return form.finish(&report(false), status);
+    if let Some(status) = decision.decline(args.printer, "Remove this from the policy?")? {
+        return finish(args.printer, &report(false), status);
     }
     if let Some(place) = &file.file {
-        policy_file::write(place, file.text.as_deref(), &without)?;
+        policy_edit::write(place, file.text.as_deref(), &without)?;
     }
-    form.finish(&report(true), CommandStatus::Success)
+    finish(args.printer, &report(true), CommandStatus::Success)
 }
 
-fn show(info: &OpenApiInfo, entries: &[Arc<ToolEntry>]) -> std::io::Result<()> {
+fn show(printer: Printer, info: &OpenApiInfo, entries: &[Arc<ToolEntry>]) -> std::io::Result<()> {
     let title = info.title.as_deref().unwrap_or("a service");
     let digest = info.digest.as_deref().map(format::short_digest);
     let digest = digest.map_or_else(String::new, |digest| format!(" (sha256 {digest})"));
@@ -218,7 +208,7 @@ fn show(info: &OpenApiInfo, entries: &[Arc<ToolEntry>]) -> std::io::Result<()> {
         let title = escape_hidden(title).replace(['\n', '\t'], " ");
         writeln!(out, "service\t{title}\t{}\t{}", info.digest.as_deref().unwrap_or("-"), counts.join(", "))?;
     }
-    report_problems(info);
+    report_problems(printer, info);
     let mut table = TextTable::new(["TOOL", "OPERATION", "STATUS"]).with_tag("tool");
     for (name, operation) in info.tools.iter().take(SHOWN) {
         let status = match info.unavailable.get(name) {
@@ -234,9 +224,9 @@ fn show(info: &OpenApiInfo, entries: &[Arc<ToolEntry>]) -> std::io::Result<()> {
     }
     table.print_section()?;
     schema_losses::table(entries).print_section()?;
-    schema_losses::report_refused(entries);
+    schema_losses::report_refused(printer, entries);
     if tools.max(problems) > SHOWN {
-        output::print_footer(&format!("the first {SHOWN} of each are shown; `--json` prints all"))?;
+        printer.footer(&format!("the first {SHOWN} of each are shown; `--json` prints all"))?;
     }
     Ok(())
 }

@@ -9,13 +9,9 @@ use toolbay_distribution::lock::LockedPlugin;
 use toolbay_distribution::registry::RegistryAccess;
 use toolbay_distribution::version::{NewerVersions, TaggedVersion};
 
-use crate::CommandStatus;
-use crate::command::args::{OutdatedArgs, SetupArgs};
-use crate::command::fetch::MAX_PARALLEL;
-use crate::command::locked::{self, LockPaths};
-use crate::command::setup;
-use crate::output::table::{Cell, TextTable};
-use crate::output::{self, DIM, FAILURE, NAME, SUCCESS};
+use crate::output::{self, Cell, CommandStatus, DIM, FAILURE, NAME, Printer, SUCCESS, TextTable};
+use crate::setup::locked::{self, LockPaths, MAX_PARALLEL};
+use crate::setup::{self, SetupArgs};
 
 /// Days after which a signature is called old: a registry can hide newer versions, and nothing proves that it does.
 const MAX_DAYS: i64 = 180;
@@ -62,7 +58,7 @@ fn old_signature_days(plugin: &LockedPlugin, now: DateTime<Utc>) -> Option<i64> 
 
 type OutdatedRow = (PluginId, LockedPlugin, VersionStatus);
 
-pub(crate) async fn run(args: &SetupArgs, asked: &OutdatedArgs) -> Result<CommandStatus> {
+pub(crate) async fn run(args: &SetupArgs) -> Result<CommandStatus> {
     let (paths, policy) = (LockPaths::find(args)?, setup::policy(args)?);
     let policy = &policy;
     let compare = |(id, plugin): (PluginId, LockedPlugin)| async move {
@@ -71,7 +67,7 @@ pub(crate) async fn run(args: &SetupArgs, asked: &OutdatedArgs) -> Result<Comman
     };
     let rows: Vec<OutdatedRow> =
         stream::iter(paths.read()?).map(compare).buffered(MAX_PARALLEL).try_collect().await?;
-    if asked.json {
+    if args.printer.is_json() {
         let tag = |version: Option<&TaggedVersion>| version.map(|version| version.tag.clone());
         let rows = rows.iter().map(|(id, plugin, status)| {
             let newer = status.newer();
@@ -87,14 +83,14 @@ pub(crate) async fn run(args: &SetupArgs, asked: &OutdatedArgs) -> Result<Comman
         });
         output::print_json(&rows.collect::<Vec<_>>())?;
     } else {
-        print(&rows, &paths)?;
+        print(args.printer, &rows, &paths)?;
     }
     let is_good = |status: &VersionStatus| matches!(status.word(), "current" | "unversioned");
     let all_good = rows.iter().all(|(.., status)| is_good(status));
     Ok(if all_good { CommandStatus::Success } else { CommandStatus::Failed })
 }
 
-fn print(rows: &[OutdatedRow], paths: &LockPaths) -> Result<()> {
+fn print(printer: Printer, rows: &[OutdatedRow], paths: &LockPaths) -> Result<()> {
     let mut table = TextTable::new(["PLUGIN", "STATUS", "LOCKED", "COMPATIBLE", "NEWEST"]);
     for (id, plugin, status) in rows {
         let style = match status {
@@ -114,23 +110,18 @@ fn print(rows: &[OutdatedRow], paths: &LockPaths) -> Result<()> {
             tag(newer.and_then(|newer| newer.newest.as_ref())).into(),
         ]);
     }
-    table.print()?;
-    for (id, _, status) in rows {
-        status.error().iter().for_each(|error| output::print_error(&format!("`{id}`: {error}")));
-    }
+    let errors = rows.iter().map(|(id, _, status)| (id, status.error()));
+    locked::print_table(printer, &table, errors, paths)?;
     for (id, plugin, status) in rows {
         let days = old_signature_days(plugin, Utc::now()).filter(|_| status.word() == "current");
         if let Some(days) = days {
-            output::print_warning(&format!(
+            printer.warning(&format!(
                 "the newest version of `{id}` was signed {days} days ago; a registry that hides newer versions looks the same"
             ));
         }
     }
-    if rows.is_empty() {
-        output::print_note(&format!("`{}` names no plugins; `toolbay add` adds one", paths.lock.display()));
-    }
     if rows.iter().any(|(.., status)| status.word() == "outdated") {
-        output::print_help("take the compatible ones with `toolbay update`");
+        printer.help("take the compatible ones with `toolbay update`");
     }
     Ok(())
 }

@@ -10,12 +10,9 @@ use toolbay::policy::excerpt::one_line;
 use toolbay::policy::hidden_chars::escape_hidden;
 use toolbay::{FileOutputStore, Session};
 
-use crate::command::args::{OutputArgs, SetupArgs};
-use crate::command::setup;
-use crate::output::NAME;
-use crate::output::error::CommandError;
-use crate::output::table::{Cell, TextTable};
-use crate::{CommandStatus, output};
+use crate::args::OutputArgs;
+use crate::output::{self, Cell, CommandError, CommandStatus, NAME, Printer, TextTable};
+use crate::setup::{self, SetupArgs};
 
 /// Longest name that a message repeats, in characters.
 const MAX_NAME: usize = 100;
@@ -32,8 +29,7 @@ pub(crate) async fn run(args: &SetupArgs, which: &OutputArgs) -> Result<CommandS
             let help = "a call with `--session NAME` saves what is too long, for a day by default";
             return Err(CommandError::new("unknown_session", text).with_help(help).into());
         }
-        list(&saved, which.json)?;
-        return Ok(CommandStatus::Success);
+        return Ok(list(args.printer, &saved)?);
     };
     let query = parse_query(which).map_err(Error::msg)?;
     let saved = match OutputId::parse(id) {
@@ -52,7 +48,7 @@ pub(crate) async fn run(args: &SetupArgs, which: &OutputArgs) -> Result<CommandS
     };
     let part = query.map(|query| query::answer(&saved.text, &query, usize::MAX));
     let text = part.as_deref().unwrap_or(&saved.text);
-    if which.json {
+    if args.printer.is_json() {
         output::print_json(&json!({"id": id, "tool": &*saved.tool, "text": text}))?;
     } else {
         print(text)?;
@@ -74,8 +70,8 @@ fn print(text: &str) -> std::io::Result<()> {
     out.flush()
 }
 
-fn list(kept: &[SavedOutput], json: bool) -> std::io::Result<()> {
-    if json {
+fn list(printer: Printer, kept: &[SavedOutput]) -> std::io::Result<CommandStatus> {
+    if printer.is_json() {
         let rows: Vec<_> = kept
             .iter()
             .map(|kept| json!({"id": kept.id.as_str(), "tool": &*kept.tool, "bytes": kept.bytes}))
@@ -86,7 +82,8 @@ fn list(kept: &[SavedOutput], json: bool) -> std::io::Result<()> {
     for SavedOutput { id, tool, bytes } in kept {
         table.push([Cell::styled(NAME, id.to_string()), (&**tool).into(), bytes.to_string().into()]);
     }
-    table.print()
+    table.print()?;
+    Ok(CommandStatus::Success)
 }
 
 /// Parses the query of the command line; `None`: the whole text.

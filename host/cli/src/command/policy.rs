@@ -8,17 +8,16 @@ use anyhow::Result;
 use serde_json::json;
 use toolbay_policy::{Policy, PolicyCheck, Severity};
 
-use crate::CommandStatus;
-use crate::command::args::{PolicyCommand, SetupArgs};
-use crate::command::locked::LockPaths;
-use crate::command::setup::{self, HostPurpose, PolicyFile};
-use crate::output;
+use crate::args::PolicyCommand;
 use crate::output::findings::{self, FileFindings, read_policy};
+use crate::output::{self, CommandStatus};
+use crate::setup::locked::{self, LockPaths};
+use crate::setup::{self, HostPurpose, PolicyFile, SetupArgs};
 
 pub(crate) async fn run(args: &SetupArgs, command: PolicyCommand) -> Result<CommandStatus> {
     match command {
-        PolicyCommand::Check { file, strict, json } => check(args, file, strict, json).await,
-        PolicyCommand::Schema { .. } => schema(),
+        PolicyCommand::Check { file, strict } => check(args, file, strict).await,
+        PolicyCommand::Schema => schema(),
     }
 }
 
@@ -51,13 +50,13 @@ impl CheckResult {
     fn status(&self, strict: bool) -> CommandStatus {
         let mut all = self.files.iter().flat_map(|one| &one.findings);
         match all.any(|finding| strict || finding.severity == Severity::Error) {
-            true => CommandStatus::InvalidFile,
+            true => CommandStatus::Invalid,
             false => CommandStatus::Success,
         }
     }
 }
 
-async fn check(args: &SetupArgs, file: Option<PathBuf>, strict: bool, json: bool) -> Result<CommandStatus> {
+async fn check(args: &SetupArgs, file: Option<PathBuf>, strict: bool) -> Result<CommandStatus> {
     let file = match file {
         Some(file) => file,
         None => PolicyFile::locate(args)?,
@@ -67,7 +66,7 @@ async fn check(args: &SetupArgs, file: Option<PathBuf>, strict: bool, json: bool
         Ok(text) => check_all(args, file.clone(), text).await?,
     };
     let CheckResult { files, not_compared } = &result;
-    if json {
+    if args.printer.is_json() {
         let all: Vec<_> = files.iter().flat_map(FileFindings::json).collect();
         let unknown: Vec<String> =
             not_compared.iter().map(|NotCompared { names, reason }| format!("{names}: {reason}")).collect();
@@ -80,7 +79,7 @@ async fn check(args: &SetupArgs, file: Option<PathBuf>, strict: bool, json: bool
         }
         writeln!(out, "{}", findings::summary(files))?;
         for NotCompared { names, reason } in not_compared {
-            output::print_note(&format!("{names} were not compared: {reason}"));
+            args.printer.note(&format!("{names} were not compared: {reason}"));
         }
     }
     Ok(result.status(strict))
@@ -124,7 +123,7 @@ async fn load_names(args: &SetupArgs, host: &toolbay::Host) -> Vec<NotCompared> 
         return vec![NotCompared::all_names(format!("{why}; name the plugin directory with --plugins DIR"))];
     }
     let Some(lock) = lock else { return Vec::new() };
-    match super::locked::load(&lock, host).await {
+    match locked::load(&lock, host).await {
         Ok(_) => Vec::new(),
         Err(error) => {
             vec![NotCompared { names: "the plugins of the lock".to_owned(), reason: format!("{error:#}") }]

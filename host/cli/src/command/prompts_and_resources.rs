@@ -6,11 +6,8 @@ use toolbay::View;
 use toolbay_core::tool::prompts_and_resources::{DocumentArgument, Prompt, Resource, ResourceTemplate};
 use toolbay_policy::excerpt::first_sentence;
 
-use crate::CommandStatus;
-use crate::command::args::SetupArgs;
-use crate::command::setup::{self, HostPurpose, ReportLevel};
-use crate::output::table::{Cell, TextTable};
-use crate::output::{self, DIM, NAME};
+use crate::output::{self, Cell, CommandStatus, DIM, NAME, Printer, TextTable};
+use crate::setup::{self, HostPurpose, ReportLevel, SetupArgs, servers};
 
 /// One line of a list.
 struct CatalogRow<'a> {
@@ -22,17 +19,17 @@ struct CatalogRow<'a> {
     value: Value,
 }
 
-pub(crate) async fn prompts(args: &SetupArgs, json: bool) -> Result<CommandStatus> {
+pub(crate) async fn prompts(args: &SetupArgs) -> Result<CommandStatus> {
     let view = view(args).await?;
     let all = view.prompts_and_resources().into_iter().flat_map(|offers| &offers.prompts);
     print(
+        args.printer,
         ["PROMPT", "ARGUMENTS", "DESCRIPTION"],
         all.map(|(name, prompt)| prompt_row(name, prompt)).collect(),
-        json,
     )
 }
 
-pub(crate) async fn resources(args: &SetupArgs, json: bool) -> Result<CommandStatus> {
+pub(crate) async fn resources(args: &SetupArgs) -> Result<CommandStatus> {
     let view = view(args).await?;
     let offers = view.prompts_and_resources();
     let resources = offers.iter().flat_map(|offers| &offers.resources);
@@ -40,13 +37,13 @@ pub(crate) async fn resources(args: &SetupArgs, json: bool) -> Result<CommandSta
     let rows = resources
         .map(|(uri, resource)| resource_row(uri, resource))
         .chain(templates.map(|(uri, (_, template))| template_row(uri, template)));
-    print(["RESOURCE", "TYPE", "DESCRIPTION"], rows.collect(), json)
+    print(args.printer, ["RESOURCE", "TYPE", "DESCRIPTION"], rows.collect())
 }
 
 /// What a client sees under the profile of the command line: prompts and resources of plugins with a callable tool.
 async fn view(args: &SetupArgs) -> Result<View> {
     let host = setup::load_host(args, ReportLevel::Warnings, HostPurpose::Inspect).await?;
-    super::view(args, &host)
+    servers::view(args, &host)
 }
 
 fn prompt_row<'a>(name: &'a str, prompt: &'a Prompt) -> CatalogRow<'a> {
@@ -107,15 +104,18 @@ fn template_row<'a>(uri: &'a str, template: &'a ResourceTemplate) -> CatalogRow<
     }
 }
 
-fn print(header: [&'static str; 3], mut rows: Vec<CatalogRow<'_>>, json: bool) -> Result<CommandStatus> {
+fn print(
+    printer: Printer,
+    header: [&'static str; 3],
+    mut rows: Vec<CatalogRow<'_>>,
+) -> Result<CommandStatus> {
     rows.sort_by_key(|row| row.name);
-    if json {
+    if printer.is_json() {
         let values: Vec<Value> = rows.into_iter().map(|row| row.value).collect();
-        output::print_json(&values)?;
-        return Ok(CommandStatus::Success);
+        return Ok(output::print_json(&values)?);
     }
     if rows.is_empty() {
-        output::print_note(&format!("no plugin with a callable tool has a {}", header[0].to_lowercase()));
+        printer.note(&format!("no plugin with a callable tool has a {}", header[0].to_lowercase()));
     }
     let mut table = TextTable::new(header);
     for row in rows {

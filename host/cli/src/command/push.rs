@@ -16,15 +16,10 @@ use toolbay_distribution::registry::{PushOutcome, RegistryAccess, RegistryClient
 use toolbay_distribution::signature::key::PrivateKey;
 use toolbay_distribution::signature::{self, AcceptedSigners, MAX_BUNDLE};
 
-use crate::CommandStatus;
+use crate::args::PushArgs;
 use crate::author::component::ComponentParts;
-use crate::command::args::{PushArgs, SetupArgs};
-use crate::command::locked;
-use crate::command::setup;
-use crate::host_failure;
-use crate::output;
-use crate::output::error::CommandError;
-use crate::output::format;
+use crate::output::{self, CommandError, CommandStatus, format, host_failure};
+use crate::setup::{self, SetupArgs, locked};
 
 pub(crate) async fn run(args: &SetupArgs, asked: &PushArgs) -> Result<CommandStatus> {
     let reference: Reference = asked.reference.parse().map_err(anyhow::Error::msg)?;
@@ -69,17 +64,16 @@ pub(crate) async fn run(args: &SetupArgs, asked: &PushArgs) -> Result<CommandSta
         Some(PushOutcome::Pushed) => "pushed",
         Some(PushOutcome::Unchanged) => "unchanged",
     };
-    if asked.json {
+    if args.printer.is_json() {
         let digest = &artifact.digest;
-        output::print_json(
+        return Ok(output::print_json(
             &json!({"reference": reference.to_string(), "manifest": digest, "bytes": size, "status": status,
                 "signer": signer}),
-        )?;
-        return Ok(CommandStatus::Success);
+        )?);
     }
-    output::print_note(&format!("{status}: {}", format::size(size)));
+    args.printer.note(&format!("{status}: {}", format::size(size)));
     if let Some(signer) = signer.filter(|_| !asked.dry_run) {
-        output::print_note(&format!("signed by {signer}"));
+        args.printer.note(&format!("signed by {signer}"));
     }
     writeln!(output::stdout(), "{reference}@{}", artifact.digest)?;
     Ok(CommandStatus::Success)

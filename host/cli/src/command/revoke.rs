@@ -10,22 +10,19 @@ use toolbay_core::audit::{GrantEvent, GrantRecord};
 use toolbay_policy::consent::{Authority, Consent, ConsentChange, ConsentStore};
 use toolbay_policy::hidden_chars::escape_hidden;
 
-use crate::command::args::{PluginDecisionArgs, SetupArgs};
-use crate::command::policy_file;
-use crate::command::setup::{self, PolicyFile};
-use crate::command::{control, known_plugins};
-use crate::output::format;
-use crate::output::{self, FAILURE, HEADING};
-use crate::{CommandStatus, host_failure};
+use crate::args::PluginDecisionArgs;
+use crate::output::{self, CommandStatus, FAILURE, HEADING, format, host_failure};
+use crate::policy_edit;
+use crate::setup::{self, PolicyFile, SetupArgs, known_plugins, running_servers};
 
 pub(crate) async fn run(args: &SetupArgs, plugin: &str, asked: &PluginDecisionArgs) -> Result<CommandStatus> {
-    let PluginDecisionArgs { decision, only, json } = asked;
-    let json = *json;
-    super::check_lists(only)?;
+    let PluginDecisionArgs { decision, only } = asked;
+    let json = args.printer.is_json();
+    asked.check_lists()?;
     let id = PluginId::new(plugin)?;
     let file = PolicyFile::find(args)?;
     let text = file.text.clone().unwrap_or_default();
-    let (without, taken) = policy_file::without_grant(&text, &id, only)?;
+    let (without, taken) = policy_edit::without_grant(&text, &id, only)?;
     if !taken.is_empty() {
         file.parse(&without)?;
     }
@@ -35,26 +32,28 @@ pub(crate) async fn run(args: &SetupArgs, plugin: &str, asked: &PluginDecisionAr
     if taken.is_empty() && matches!(known, Ok(None)) {
         known_plugins::require(args, &id, [])?;
     }
-    super::check_decidable(decision)?;
+    decision.check_decidable()?;
     if !json {
         print_preview(&id, &taken, known.as_ref().ok().and_then(Option::as_ref), &file)?;
     }
     let decided = if taken.is_empty() && matches!(known, Ok(None)) {
-        output::print_note(&format!("nothing is granted to `{id}`"));
+        args.printer.note(&format!("nothing is granted to `{id}`"));
         Some(CommandStatus::Success)
     } else {
-        super::decline(decision, "Revoke?")?
+        decision.decline(args.printer, "Revoke?")?
     };
-    let print_json = |revoked: bool| match json {
-        true => output::print_json(&json!({"plugin": id.as_str(), "lines": taken, "revoked": revoked})),
-        false => Ok(()),
+    let print_json = |revoked: bool| -> std::io::Result<()> {
+        if json {
+            output::print_json(&json!({"plugin": id.as_str(), "lines": taken, "revoked": revoked}))?;
+        }
+        Ok(())
     };
     if let Some(status) = decided {
         print_json(false)?;
         return Ok(status);
     }
     if let (Some(place), false) = (&file.file, taken.is_empty()) {
-        policy_file::write(place, file.text.as_deref(), &without)?;
+        policy_edit::write(place, file.text.as_deref(), &without)?;
     }
     let mut left = Authority::default();
     let mut forget = |known: Option<&Consent>| match known {
@@ -79,12 +78,12 @@ pub(crate) async fn run(args: &SetupArgs, plugin: &str, asked: &PluginDecisionAr
             granted: left,
             refused: BTreeMap::new(),
             held: Vec::new(),
-            by: Some(super::operator()),
+            by: Some(setup::operator()),
         });
     }
-    control::apply_decision(args, true).await?;
+    running_servers::apply_decision(args, true).await?;
     print_json(true)?;
-    output::print_note(&format!("revoked from `{id}` from its next load on; see `toolbay list --all`"));
+    args.printer.note(&format!("revoked from `{id}` from its next load on; see `toolbay list --all`"));
     Ok(CommandStatus::Success)
 }
 

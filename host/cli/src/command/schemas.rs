@@ -9,18 +9,18 @@ use toolbay_core::registry::{Catalog, TagSelector, ToolEntry, UnknownNameError};
 use toolbay_policy::excerpt::one_line;
 use toolbay_vendor::{Definitions, Vendor, definitions};
 
-use crate::command::args::{SchemasArgs, SetupArgs};
-use crate::command::call_error;
-use crate::command::setup::ReportLevel;
+use crate::args::SchemasArgs;
 use crate::command::switch;
-use crate::{CommandStatus, output};
+use crate::output::{self, CommandStatus, Printer};
+use crate::report::{self, call_error};
+use crate::setup::{ReportLevel, SetupArgs, servers};
 
 pub(crate) async fn run(args: &SetupArgs, asked: &SchemasArgs) -> Result<CommandStatus> {
     let vendor = asked.format;
     if asked.strict && matches!(vendor, Vendor::Gemini | Vendor::Mcp) {
         bail!("--strict: the format {} has no strict mode", vendor.as_str());
     }
-    let (host, view) = super::load_view_with_servers(args, ReportLevel::Warnings).await?;
+    let (host, view) = servers::load_view_with_servers(args, ReportLevel::Warnings).await?;
     check_tags(asked, &host.registry().snapshot())?;
     let Some(mut tools) = select_tools(args, &host, &view, &asked.tools) else {
         return Ok(CommandStatus::Failed);
@@ -32,7 +32,7 @@ pub(crate) async fn run(args: &SetupArgs, asked: &SchemasArgs) -> Result<Command
         output::print_json(&report)?;
     } else {
         output::print_json(&made.tools)?;
-        report_losses(&made);
+        report_losses(args.printer, &made);
     }
     Ok(CommandStatus::Success)
 }
@@ -65,14 +65,14 @@ fn select_tools(args: &SetupArgs, host: &Host, view: &View, names: &[String]) ->
     let find = |name: &String| match view.find(name) {
         Ok(entry) => Some(Arc::clone(entry)),
         Err(_) if view.get(name).is_none() => {
-            super::unknown_tool(view, name).print();
+            report::unknown_tool(view, name).print(args.printer);
             None
         }
         Err(error) => {
-            output::print_error(&error.message);
+            args.printer.error(&error.message);
             call_error::help_texts(error.hint.as_slice(), None, name, host, args)
                 .iter()
-                .for_each(|help| output::print_help(help));
+                .for_each(|help| args.printer.help(help));
             None
         }
     };
@@ -81,12 +81,12 @@ fn select_tools(args: &SetupArgs, host: &Host, view: &View, names: &[String]) ->
     found.into_iter().collect()
 }
 
-fn report_losses(made: &Definitions) {
+fn report_losses(printer: Printer, made: &Definitions) {
     for loss in &made.lost {
         let (pointer, what) = (one_line(&loss.pointer, 120), &loss.what);
-        output::print_note(&format!("{}: `{pointer}`: {what}", loss.tool));
+        printer.note(&format!("{}: `{pointer}`: {what}", loss.tool));
     }
     for tool in &made.non_strict {
-        output::print_note(&format!("{tool}: not strict, because strict mode cannot express its schema"));
+        printer.note(&format!("{tool}: not strict, because strict mode cannot express its schema"));
     }
 }

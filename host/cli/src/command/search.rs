@@ -4,23 +4,20 @@ use anyhow::{Error, Result};
 use toolbay_policy::excerpt::first_sentence;
 use toolbay_policy::excerpt::one_line;
 
-use crate::CommandStatus;
-use crate::command::args::SetupArgs;
-use crate::command::setup::ReportLevel;
-use crate::output::table::{Cell, TextTable};
-use crate::output::{self, DIM, NAME};
+use crate::output::{self, Cell, CommandStatus, DIM, NAME, TextTable};
+use crate::setup::{ReportLevel, SetupArgs, servers};
 
 /// Fails without a match, as `grep` does.
-pub(crate) async fn run(args: &SetupArgs, query: &str, limit: usize, json: bool) -> Result<CommandStatus> {
-    let (_host, view) = super::load_view_with_servers(args, ReportLevel::Problems).await?;
+pub(crate) async fn run(args: &SetupArgs, query: &str, limit: usize) -> Result<CommandStatus> {
+    let (_host, view) = servers::load_view_with_servers(args, ReportLevel::Problems).await?;
     let hits = toolbay_discovery::search(&view, query, limit).map_err(Error::msg)?;
-    if json {
+    if args.printer.is_json() {
         output::print_json(&toolbay_discovery::format_hits(&hits))?;
     } else {
         show(&hits)?;
     }
     if hits.is_empty() {
-        output::print_note(&format!("no tool matches `{}`", one_line(query, 100)));
+        args.printer.note(&format!("no tool matches `{}`", one_line(query, 100)));
     }
     Ok(if hits.is_empty() { CommandStatus::Failed } else { CommandStatus::Success })
 }

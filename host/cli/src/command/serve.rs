@@ -25,14 +25,10 @@ use toolbay_mcp::http::ShutdownSignals;
 use toolbay_mcp::{Bridge, Options, Server};
 use toolbay_telemetry::OtlpExporter;
 
-use crate::command::args::SetupArgs;
-use crate::command::large_sources::LargeSourceReporter;
-use crate::command::load_report::ReportedWarnings;
-use crate::command::services;
-use crate::command::setup::{self, ReportLevel, ServerHost};
-use crate::output;
-use crate::output::stderr;
-use crate::{CommandStatus, host_failure};
+use crate::output::{CommandStatus, Printer, host_failure};
+use crate::report::large_sources::LargeSourceReporter;
+use crate::setup::load_report::ReportedWarnings;
+use crate::setup::{self, ReportLevel, ServerHost, SetupArgs, services};
 use operators::OperatorAccess;
 use probe::ReadinessProbe;
 use replica::SharedServer;
@@ -58,7 +54,6 @@ pub(crate) async fn run(
     hangup: Option<Signal>,
 ) -> Result<CommandStatus> {
     let ServeOptions { lazy, places, replica } = options;
-    stderr::use_server_format();
     let _heap = HeapTrimmer::start();
     let mut shared = replica::join(&mut args, replica).await?;
     let args = &args;
@@ -69,7 +64,7 @@ pub(crate) async fn run(
         None => builder,
     })?;
     shared.iter_mut().for_each(|shared| shared.attach(&host));
-    let http_handle = http::HttpHandle::default();
+    let http_handle = http::HttpHandle::new(args.printer);
     // The server answers `initialize` at once. Requests about tools wait until plugins are loaded.
     let loaded = CancellationToken::new();
     let filter = Filter { lazy, ..Filter::for_profile(setup::profile(args, &host.policy())?) };
@@ -78,12 +73,12 @@ pub(crate) async fn run(
     host.protect_sources(&setup::plugin_folder(args)?);
     let bridge = Arc::new(host.mcp_bridge().with_saved_lists());
     bridge.apply(&host.policy());
-    let (probe, _probes) = ReadinessProbe::start(&host);
+    let (probe, _probes) = ReadinessProbe::start(args.printer, &host);
     let server = mcp_server(&host, filter)
         .with_loaded_signal(loaded.clone())
         .with_probe(probe.results())
         .with_bridge(&bridge);
-    let server = with_request_state_key(server, &host.policy(), shared.is_some())?;
+    let server = with_request_state_key(args.printer, server, &host.policy(), shared.is_some())?;
     let reloaded = Arc::new(Notify::new());
     let warnings = Arc::new(ReportedWarnings::default());
     let newest = host.clone();
@@ -100,7 +95,7 @@ pub(crate) async fn run(
         policy,
     };
     follow_events(&server, http_handle.clone(), &host, Arc::clone(&reloaded), reporter);
-    let _documents = load_documents(host.clone());
+    let _documents = load_documents(args.printer, host.clone());
     let loading = async {
         // The server is not ready before the first probe.
         let load = setup::load_plugins(args, &host, ReportLevel::Warnings);
@@ -113,7 +108,7 @@ pub(crate) async fn run(
         }
         watched.extend(setup::watch_documents(&host));
         loaded.cancel();
-        large_sources.report(&host);
+        large_sources.report(args.printer, &host);
         let options = WatchOptions { files: watched, ..WatchOptions::default() };
         anyhow::Ok(host.watch(&setup::plugin_folder(args)?, options).await)
     };
@@ -126,7 +121,7 @@ pub(crate) async fn run(
         leave(shared).await;
         served?.map_err(host_failure)?;
     } else {
-        let listening = http::listen(&places, &host, server, &http_handle).await?;
+        let listening = http::listen(args.printer, &places, &host, server, &http_handle).await?;
         let transport = ServerTransport::Http(listening.endpoints());
         let access = OperatorAccess::open(args, &host, transport, admin).await?;
         listening.announce();
@@ -142,9 +137,9 @@ pub(crate) async fn run(
 
 /// Loads the documents of the policy beside everything else. The first step is done at once, so that lists know which
 /// sources are to come.
-fn load_documents(host: Host) -> Option<AbortOnDropHandle<()>> {
+fn load_documents(printer: Printer, host: Host) -> Option<AbortOnDropHandle<()>> {
     let mut load = Box::pin(async move {
-        services::report(&host.load_openapi().await, ReportLevel::Warnings);
+        services::report(printer, &host.load_openapi().await, ReportLevel::Warnings);
     });
     match load.as_mut().now_or_never() {
         Some(()) => None,
@@ -167,10 +162,15 @@ fn mcp_server(host: &Host, filter: Filter) -> Server {
 }
 
 /// Gives the server the key of `requestState` that the policy names.
-fn with_request_state_key(server: Server, policy: &Policy, is_shared: bool) -> Result<Server> {
+fn with_request_state_key(
+    printer: Printer,
+    server: Server,
+    policy: &Policy,
+    is_shared: bool,
+) -> Result<Server> {
     let Some(file) = &policy.serve().request_state_key else {
         if is_shared {
-            output::print_warning(
+            printer.warning(
                 "a client that is asked for input must come back to this server: give all servers one key with \
                  `request_state_key` of [serve]",
             );
@@ -260,6 +260,7 @@ impl ChangeReporter {
         if !self.loaded.is_cancelled() {
             return;
         }
+        let printer = self.args.printer;
         let mut before = self.policy.lock();
         let is_another = !Arc::ptr_eq(&before, &host.policy());
         match event {
@@ -268,21 +269,21 @@ impl ChangeReporter {
             HostEvent::PolicyReloaded { .. } => {
                 let old = std::mem::replace(&mut *before, host.policy());
                 if old.admin() != before.admin() {
-                    output::print_warning("[admin] applies after a restart");
+                    printer.warning("[admin] applies after a restart");
                 }
                 if old.telemetry() != before.telemetry() {
-                    output::print_warning("[telemetry] applies after a restart");
+                    printer.warning("[telemetry] applies after a restart");
                 }
                 if old.serve().request_state_key != before.serve().request_state_key {
-                    output::print_warning("`request_state_key` of [serve] applies after a restart");
+                    printer.warning("`request_state_key` of [serve] applies after a restart");
                 }
             }
             _ => {}
         }
         drop(before);
-        report_event(event);
+        report_event(printer, event);
         if matches!(event, HostEvent::Registered { .. } | HostEvent::Replaced { .. }) {
-            self.large_sources.report(host);
+            self.large_sources.report(printer, host);
         }
         if matches!(event, HostEvent::PolicyReloaded { .. }) {
             self.warnings.report_policy(&self.args, host);
@@ -315,30 +316,30 @@ fn follow_events(
 }
 
 /// Reports one change on stderr.
-fn report_event(event: &HostEvent) {
+fn report_event(printer: Printer, event: &HostEvent) {
     match event {
         HostEvent::NotLoaded { file, problem, kept } => {
-            output::print_warning(&format!("{file}: {problem}{}", kept_clause(*kept)));
+            printer.warning(&format!("{file}: {problem}{}", kept_clause(*kept)));
         }
         HostEvent::ConsentRequired { reason, kept, .. } => {
-            output::print_warning(&format!("{reason}{}", kept_clause(*kept)));
+            printer.warning(&format!("{reason}{}", kept_clause(*kept)));
         }
         HostEvent::PolicyRefused { problem } => {
-            output::print_error(&format!("the previous policy stays in force: {problem}"));
+            printer.error(&format!("the previous policy stays in force: {problem}"));
         }
         HostEvent::PolicyReloaded { restart } => {
-            output::print_note("the policy was read again");
+            printer.note("the policy was read again");
             if !restart.is_empty() {
                 let keys = restart.join("`, `");
-                output::print_warning(&format!("`{keys}` of [host] apply after a restart"));
+                printer.warning(&format!("`{keys}` of [host] apply after a restart"));
             }
         }
-        HostEvent::Registered { source, .. } => output::print_note(&format!("{source} was added")),
+        HostEvent::Registered { source, .. } => printer.note(&format!("{source} was added")),
         HostEvent::Replaced { source, diff, .. } => {
-            output::print_note(&format!("{source} was replaced"));
-            diff.changes().iter().for_each(|change| output::print_note(&format!("tool {change}")));
+            printer.note(&format!("{source} was replaced"));
+            diff.changes().iter().for_each(|change| printer.note(&format!("tool {change}")));
         }
-        HostEvent::Unregistered { source, .. } => output::print_note(&format!("{source} was removed")),
+        HostEvent::Unregistered { source, .. } => printer.note(&format!("{source} was removed")),
         _ => {}
     }
 }

@@ -1,145 +1,46 @@
-//! State that servers share: `--shared`, and `toolbay shared`.
+//! `toolbay shared`, and what each command does with the shared state.
 
-mod audit;
-mod folder;
 mod publish;
-mod seen;
 mod status;
 
 use std::io::Write as _;
-use std::sync::Arc;
 
-use anyhow::{Result, anyhow};
-use tempfile::TempDir;
-use toolbay_policy::Policy;
-use toolbay_policy::name::PluginId;
-use toolbay_shared::nats::{
-    AuditLimits, Connection, ConnectionError, Credentials, Durability, EntriesLimits, OutputLimits,
-    Permissions, Role, SharedAddress, StoragePlan,
-};
-use toolbay_shared::publication::{NewEpoch, Publication, PublicationError, PublishedEpoch};
+use anyhow::Result;
+use toolbay_shared::nats::{Permissions, Role};
 
-use crate::command::args::{Command, SetupArgs, SharedCommand};
-use crate::command::setup;
-use crate::output;
-use crate::output::error::CommandError;
-use crate::{CommandStatus, host_failure};
-pub(crate) use folder::SharedFolder;
-use seen::SeenEpochs;
+use crate::args::{Command, SharedCommand};
+use crate::output::{self, CommandStatus};
+use crate::setup::shared::{SharedUse, address, storing_plugins};
+use crate::setup::{self, SetupArgs};
 
 /// Runs `toolbay shared`.
 pub(crate) async fn run(args: &SetupArgs, command: SharedCommand) -> Result<CommandStatus> {
     match command {
-        SharedCommand::Publish { json } => publish::run(args, json).await,
-        SharedCommand::Status { json } => status::run(args, json).await,
-        SharedCommand::Permissions { operator, json } => {
+        SharedCommand::Publish => publish::run(args).await,
+        SharedCommand::Status => status::run(args).await,
+        SharedCommand::Permissions { operator } => {
             let (address, policy) = (address(args)?, setup::policy(args)?);
             let role = if operator { Role::Operator } else { Role::Replica };
             let permissions = Permissions::new(address.prefix(), role, storing_plugins(&policy));
-            match json {
-                true => output::print_json(&permissions.publish())?,
-                false => writeln!(output::stdout(), "{permissions}")?,
+            if args.printer.is_json() {
+                return Ok(output::print_json(&permissions.publish())?);
             }
+            writeln!(output::stdout(), "{permissions}")?;
             Ok(CommandStatus::Success)
         }
     }
 }
 
-/// The plugins that may store entries.
-fn storing_plugins(policy: &Policy) -> impl Iterator<Item = &PluginId> {
-    policy.plugins().map(|(plugin, _)| plugin).filter(|plugin| policy.grants_kv(plugin))
-}
-
-/// The address on the command line.
-pub(crate) fn address(args: &SetupArgs) -> Result<SharedAddress> {
-    let Some(text) = &args.shared.shared else {
-        return Err(anyhow!("name the shared state: `--shared nats://HOST:PORT`"));
-    };
-    SharedAddress::parse(text).map_err(|error| anyhow!("--shared: {error}"))
-}
-
-/// Connects to the shared state under a name that the tools of NATS show.
-pub(crate) async fn connect(args: &SetupArgs, name: &str) -> Result<Connection> {
-    let shared = &args.shared;
-    let certificate = shared.shared_cert.clone().zip(shared.shared_key.clone());
-    let credentials = Credentials {
-        credentials: shared.shared_credentials.clone(),
-        nkey: shared.shared_nkey.clone(),
-        authorities: shared.shared_ca.clone(),
-        certificate,
-    };
-    Connection::open(address(args)?, &credentials, name).await.map_err(connection_error)
-}
-
-/// A missing publication is a mistake of the operator; other failures are those of the host.
-pub(crate) fn connection_error(error: ConnectionError) -> anyhow::Error {
-    match error {
-        ConnectionError::Unpublished { .. } | ConnectionError::File { .. } => anyhow!(error),
-        _ => host_failure(error),
-    }
-}
-
-pub(crate) fn publication_error(error: PublicationError) -> anyhow::Error {
-    match error {
-        PublicationError::Conflict => CommandError::new("conflict", error.to_string()).into(),
-        _ => host_failure(error),
-    }
-}
-
-/// How the policy wants the store to keep what it acknowledged.
-fn durability(policy: &Policy) -> Durability {
-    Durability { replicas: policy.shared().replicas }
-}
-
-/// What the policy stores besides the buckets.
-fn storage_plan(policy: &Policy) -> StoragePlan {
-    let of_plugin = |plugin: &PluginId| {
-        let limits = policy.limits(plugin, None);
-        (plugin.clone(), EntriesLimits { keys: limits.kv_keys, bytes: limits.kv_bytes })
-    };
-    let (host, audit) = (policy.host(), policy.audit());
-    StoragePlan {
-        entries: storing_plugins(policy).map(of_plugin).collect(),
-        outputs: OutputLimits { bytes: host.saved_output_bytes, age: host.saved_output_age },
-        audit: AuditLimits { bytes: audit.bytes, age: audit.age },
-    }
-}
-
-/// The settings of the store that endanger a promise.
-pub(crate) async fn warnings(connection: &Connection, policy: &Policy) -> Result<Vec<String>> {
-    connection.check(&storage_plan(policy), durability(policy)).await.map_err(connection_error)
-}
-
-/// What is published now.
-pub(crate) async fn current(publication: &Publication) -> Result<PublishedEpoch> {
-    let current = publication.current().await.map_err(publication_error)?;
-    current.ok_or_else(|| anyhow!("nothing is published: run `toolbay shared publish` first"))
-}
-
 /// What a command does with the shared state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum SharedUse {
-    /// The command opens the shared state on its own, or does not need it.
-    Own,
-    /// The command reads the published files.
-    Read,
-    /// The command changes the published files.
-    Edit,
-    /// The command reads the audit of all replicas.
-    Audit,
-    /// The command works on this machine only.
-    Never,
-}
-
-fn shared_use(command: &Command) -> SharedUse {
+pub(super) fn shared_use(command: &Command) -> SharedUse {
     match command {
         Command::Serve { .. }
         | Command::Shared { .. }
         | Command::Man { .. }
         | Command::Completions { .. } => SharedUse::Own,
         Command::List { .. }
-        | Command::Prompts { .. }
-        | Command::Resources { .. }
+        | Command::Prompts
+        | Command::Resources
         | Command::Inspect { .. }
         | Command::Explain { .. }
         | Command::Search { .. }
@@ -148,73 +49,9 @@ fn shared_use(command: &Command) -> SharedUse {
         | Command::Disable { .. }
         | Command::Grant { .. }
         | Command::Revoke { .. }
-        | Command::Stop(_)
-        | Command::Resume { .. } => SharedUse::Edit,
+        | Command::Stop { .. }
+        | Command::Resume => SharedUse::Edit,
         Command::Log(which) if !which.follow => SharedUse::Audit,
         _ => SharedUse::Never,
-    }
-}
-
-/// The published files that a command edits.
-#[derive(Debug)]
-pub(crate) struct PulledEpoch {
-    publication: Publication,
-    current: PublishedEpoch,
-    folder: SharedFolder,
-    seen: SeenEpochs,
-}
-
-/// Takes the published files for a command that uses them into a folder of their own, which goes with the returned
-/// value, and lets its arguments name them. `None`: it uses those of this machine.
-pub(crate) async fn pull(args: &mut SetupArgs, command: &Command) -> Result<Option<TempDir>> {
-    if args.shared.shared.is_none() {
-        return Ok(None);
-    }
-    let is_edit = match shared_use(command) {
-        SharedUse::Own => return Ok(None),
-        SharedUse::Audit => {
-            let temporary = tempfile::tempdir().map_err(host_failure)?;
-            let file = temporary.path().join("audit.jsonl");
-            audit::download(&connect(args, "operator").await?, &file).await?;
-            args.audit = Some(file);
-            return Ok(Some(temporary));
-        }
-        SharedUse::Read => false,
-        SharedUse::Edit => true,
-        SharedUse::Never => {
-            return Err(anyhow!("--shared: this command works on the files of this machine only"));
-        }
-    };
-    let connection = connect(args, "operator").await?;
-    let publication = Publication::open(&connection).await.map_err(connection_error)?;
-    let current = current(&publication).await?;
-    let temporary = tempfile::tempdir().map_err(host_failure)?;
-    let folder = SharedFolder::new(temporary.path());
-    folder.write(&current.bundle, &publication).await?;
-    folder.name_in(args);
-    if is_edit {
-        let seen = SeenEpochs::new(args, connection.address())?;
-        args.pulled = Some(Arc::new(PulledEpoch { publication, current, folder, seen }));
-    }
-    Ok(Some(temporary))
-}
-
-impl PulledEpoch {
-    /// Publishes what the command changed.
-    ///
-    /// # Errors
-    /// Somebody else published meanwhile, or the store does not take it. Nothing was changed.
-    pub(crate) async fn publish(&self) -> Result<()> {
-        let Self { publication, current, folder, seen } = self;
-        let bundle = folder.read()?.with_plugins(current.bundle.plugins().clone()).map_err(host_failure)?;
-        if bundle == current.bundle {
-            return Ok(());
-        }
-        let published = publication.publish(Some(current), &bundle, seen.highest()).await;
-        let NewEpoch { epoch, gap } = published.map_err(publication_error)?;
-        seen.record(epoch.number);
-        seen::report_gap(gap);
-        output::print_note(&format!("published as epoch {}", epoch.number));
-        Ok(())
     }
 }

@@ -14,28 +14,23 @@ use toolbay_policy::excerpt::one_line;
 use toolbay_policy::name::{self, ToolName};
 use toolbay_policy::quantity;
 
-use crate::CommandStatus;
-use crate::command::args::SetupArgs;
-use crate::command::control;
 use crate::command::list::ReadinessCounts;
-use crate::command::locked::LockPaths;
-use crate::command::servers;
-use crate::command::setup::{self, PolicyFile, ReportLevel};
-use crate::output::format::{self, count_noun, short_digest};
-use crate::output::table::{Cell, TextTable};
-use crate::output::{self, DIM, FAILURE, NAME};
+use crate::output::format::{self, short_digest};
+use crate::output::{self, Cell, CommandStatus, DIM, FAILURE, NAME, TextTable, count_noun};
+use crate::setup::locked::LockPaths;
+use crate::setup::{self, PolicyFile, ReportLevel, SetupArgs, running_servers, servers};
 
 /// Longest reason that a line shows, in characters.
 const MAX_REASON: usize = 500;
 
-pub(crate) async fn run(args: &SetupArgs, tools: bool, json: bool) -> Result<CommandStatus> {
+pub(crate) async fn run(args: &SetupArgs, tools: bool) -> Result<CommandStatus> {
     let (host, servers) = servers::load_host_and_connect(args, ReportLevel::Quiet).await?;
     let (catalog, states) = (host.registry().snapshot(), servers.status());
     servers.close().await;
     let profile = setup::profile(args, &host.policy())?;
     let profile = profile.as_ref().map(|profile| &**profile.name());
     let all: Vec<ToolStatus> = catalog.tools().map(|entry| entry.status(profile)).collect();
-    if json {
+    if args.printer.is_json() {
         output::print_json(&all)?;
     } else if tools {
         tool_table(&all).print()?;
@@ -106,7 +101,7 @@ impl StatusLines {
             let error = one_line(&problem.error.to_string(), MAX_REASON);
             self.add_styled("failed", FAILURE, format!("{file}: {error}{kept}"));
         }
-        let counts = ReadinessCounts::of(host, &super::view(args, host)?);
+        let counts = ReadinessCounts::of(host, &servers::view(args, host)?);
         let disabled = tools.iter().filter(|tool| tool.disabled_reason.is_some()).count();
         self.add("tools", format!("{}, {disabled} disabled", counts.summary()));
         for plugin in host.plugins() {
@@ -127,7 +122,7 @@ impl StatusLines {
                 format!("stopped: {}; `toolbay resume`", one_line(&reason, MAX_REASON)),
             );
         }
-        for server in control::servers(args).await? {
+        for server in running_servers::find(args).await? {
             let pid = server.pid;
             match server.info().await {
                 Ok(info) => {

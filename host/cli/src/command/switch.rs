@@ -10,23 +10,16 @@ use toolbay::{FileSwitches, Host};
 use toolbay_core::registry::{Catalog, Registry, TagSelector, UnknownNameError};
 use toolbay_policy::name::NAME_SEPARATOR;
 
-use crate::command::args::{SetupArgs, SwitchArgs};
-use crate::command::control;
-use crate::command::servers::{self, ServerConnections};
-use crate::command::setup::{self, HostPurpose, ReportLevel};
-use crate::output::error::CommandError;
+use crate::args::SwitchArgs;
 use crate::output::findings::FileFindings;
-use crate::{CommandStatus, output};
+use crate::output::{self, CommandError, CommandStatus, Printer};
+use crate::setup::servers::{self, ServerConnections};
+use crate::setup::{self, HostPurpose, ReportLevel, SetupArgs, running_servers};
 
 /// Disables tools.
-pub(crate) async fn disable(
-    args: &SetupArgs,
-    which: &SwitchArgs,
-    reason: &str,
-    json: bool,
-) -> Result<CommandStatus> {
+pub(crate) async fn disable(args: &SetupArgs, which: &SwitchArgs, reason: &str) -> Result<CommandStatus> {
     let host = load_for_disable(args, which).await?;
-    change(args, &host, which, json, |host| {
+    change(args, &host, which, |host| {
         let registry = host.registry();
         for tool in &which.tools {
             registry.disable(tool, reason)?;
@@ -43,9 +36,9 @@ pub(crate) async fn disable(
 }
 
 /// Enables tools.
-pub(crate) async fn enable(args: &SetupArgs, which: &SwitchArgs, json: bool) -> Result<CommandStatus> {
+pub(crate) async fn enable(args: &SetupArgs, which: &SwitchArgs) -> Result<CommandStatus> {
     let host = setup::load_host(args, ReportLevel::Problems, HostPurpose::Inspect).await?;
-    change(args, &host, which, json, |host| {
+    change(args, &host, which, |host| {
         let registry = host.registry();
         for namespace in &which.namespace {
             registry.enable_namespace(namespace)?;
@@ -55,7 +48,7 @@ pub(crate) async fn enable(args: &SetupArgs, which: &SwitchArgs, json: bool) -> 
         }
         for tool in &which.tools {
             if let Some(reason) = registry.enable(tool)? {
-                output::print_note(&format!("`{tool}` is still disabled with its namespace: {reason}"));
+                args.printer.note(&format!("`{tool}` is still disabled with its namespace: {reason}"));
             }
         }
         Ok(())
@@ -71,7 +64,7 @@ async fn load_for_disable(args: &SetupArgs, which: &SwitchArgs) -> Result<Host> 
             return Err(error);
         }
         let invalid = error.downcast::<FileFindings>()?;
-        output::print_warning(&format!(
+        args.printer.warning(&format!(
             "only the tools of plugins are known, because the policy is invalid: {invalid}"
         ));
         setup::plugin_names(args)
@@ -90,7 +83,6 @@ async fn change(
     args: &SetupArgs,
     host: &Host,
     which: &SwitchArgs,
-    json: bool,
     edit: impl FnOnce(&Host) -> Result<(), UnknownNameError>,
 ) -> Result<CommandStatus> {
     let servers = connect(args, host, which).await;
@@ -98,11 +90,11 @@ async fn change(
     servers.close().await;
     let (before, after) = edited?;
     let changes = changed_tools(&before, &after);
-    control::apply_decision(args, !changes.is_empty()).await?;
-    if json {
+    running_servers::apply_decision(args, !changes.is_empty()).await?;
+    if args.printer.is_json() {
         output::print_json(&json!({ "changed": changes }))?;
     } else {
-        report_changes(&changes);
+        report_changes(args.printer, &changes);
     }
     Ok(CommandStatus::Success)
 }
@@ -223,14 +215,14 @@ fn changed_tools(before: &Catalog, after: &Catalog) -> Vec<ChangedTool> {
     changed.collect()
 }
 
-fn report_changes(changes: &[ChangedTool]) {
+fn report_changes(printer: Printer, changes: &[ChangedTool]) {
     for ChangedTool { tool, disabled_reason } in changes {
         match disabled_reason {
-            Some(reason) => output::print_note(&format!("disabled `{tool}`: {reason}")),
-            None => output::print_note(&format!("enabled `{tool}`")),
+            Some(reason) => printer.note(&format!("disabled `{tool}`: {reason}")),
+            None => printer.note(&format!("enabled `{tool}`")),
         }
     }
     if changes.is_empty() {
-        output::print_note("nothing changed");
+        printer.note("nothing changed");
     }
 }

@@ -10,14 +10,12 @@ use toolbay_distribution::reference::Reference;
 use toolbay_distribution::registry::{RegistryAccess, RegistryError};
 use toolbay_distribution::version::{NewerVersions, TaggedVersion};
 
-use crate::CommandStatus;
-use crate::command::args::{AddPluginArgs, SetupArgs, UpdateArgs};
-use crate::command::install::{self, InstallRefusal};
-use crate::command::locked::{self, LockPaths};
-use crate::command::setup;
-use crate::command::trust::TrustDecision;
-use crate::output::table::{Cell, TextTable};
-use crate::output::{self, DIM, FAILURE, NAME, SUCCESS};
+use crate::args::{AddPluginArgs, UpdateArgs};
+use crate::installation::install::{self, InstallRefusal};
+use crate::installation::trust::TrustDecision;
+use crate::output::{self, Cell, CommandStatus, DIM, FAILURE, NAME, Printer, SUCCESS, TextTable};
+use crate::setup::locked::{self, LockPaths};
+use crate::setup::{self, SetupArgs};
 
 /// What became of a plugin.
 enum UpdateStatus {
@@ -71,14 +69,14 @@ pub(crate) async fn run(args: &SetupArgs, asked: &UpdateArgs) -> Result<CommandS
         let status = update(args, asked, &policy, (&id, &plugin)).await?;
         rows.push((id, plugin, status));
     }
-    if asked.json {
+    if args.printer.is_json() {
         let rows = rows.iter().map(|(id, plugin, status)| {
             let (word, tag) = (status.word(), status.tag());
             json!({"plugin": id.as_str(), "before": plugin, "status": word, "tag": tag, "error": status.error()})
         });
         output::print_json(&rows.collect::<Vec<_>>())?;
     } else {
-        print(&rows, &paths)?;
+        print(args.printer, &rows, &paths)?;
     }
     let is_good = |status: &UpdateStatus| matches!(status, UpdateStatus::Current | UpdateStatus::Updated(_));
     let is_preview = |status: &UpdateStatus| asked.dry_run && matches!(status, UpdateStatus::Available(_));
@@ -86,7 +84,7 @@ pub(crate) async fn run(args: &SetupArgs, asked: &UpdateArgs) -> Result<CommandS
     Ok(if all_good { CommandStatus::Success } else { CommandStatus::Failed })
 }
 
-fn print(rows: &[UpdateRow], paths: &LockPaths) -> Result<()> {
+fn print(printer: Printer, rows: &[UpdateRow], paths: &LockPaths) -> Result<()> {
     let mut table = TextTable::new(["PLUGIN", "STATUS", "LOCKED", "NEW"]);
     for (id, plugin, status) in rows {
         let style = match status {
@@ -101,16 +99,11 @@ fn print(rows: &[UpdateRow], paths: &LockPaths) -> Result<()> {
             status.tag().unwrap_or("-").into(),
         ]);
     }
-    table.print()?;
-    for (id, _, status) in rows {
-        status.error().iter().for_each(|error| output::print_error(&format!("`{id}`: {error}")));
-    }
-    if rows.is_empty() {
-        output::print_note(&format!("`{}` names no plugins; `toolbay add` adds one", paths.lock.display()));
-    }
+    let errors = rows.iter().map(|(id, _, status)| (id, status.error()));
+    locked::print_table(printer, &table, errors, paths)?;
     for (id, _, status) in rows {
         if matches!(status, UpdateStatus::Held { .. }) {
-            output::print_help(&format!("review and accept the changes with `toolbay grant {id}`"));
+            printer.help(&format!("review and accept the changes with `toolbay grant {id}`"));
         }
     }
     Ok(())
@@ -138,7 +131,6 @@ async fn update(
         replace: true,
         downgrade: false,
         dry_run: asked.dry_run,
-        json: asked.json,
     };
     match install::install(args, &request).await {
         Ok(_) if asked.dry_run => Ok(UpdateStatus::Available(newer)),

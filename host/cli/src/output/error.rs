@@ -1,40 +1,84 @@
 //! Why a command ended without a result: `error:` and `help:` lines on stderr, or one JSON object on stdout.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::io;
+use std::process::ExitCode;
 
+use anyhow::Error;
 use serde_json::{Value, json};
 use toolbay_policy::excerpt::one_line;
 use toolbay_policy::similar::{TypedName, did_you_mean};
 
 use crate::output::findings::FileFindings;
-use crate::output::{print_error, print_findings, print_help, print_json};
+use crate::output::{Printer, print_json};
 
 /// Longest name that a message repeats, in characters.
 const MAX_NAME: usize = 100;
 
-/// Whether `--json` stands on the command line. Read before the arguments are parsed, because it also covers their
-/// errors.
-static JSON: AtomicBool = AtomicBool::new(false);
-
-/// Whether stdout already has a JSON value. An error after it goes to stderr, so that stdout stays one value.
-static PRINTED: AtomicBool = AtomicBool::new(false);
-
-/// Notes that a JSON value is printed.
-pub(crate) fn record_json_output() {
-    PRINTED.store(true, Ordering::Relaxed);
+/// How a command ended that printed its own result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CommandStatus {
+    /// Exit code 0.
+    Success,
+    /// Exit code 1.
+    Failed,
+    /// Exit code 2: the file that the command checked, or the command line, is wrong.
+    Invalid,
+    /// Exit code 3.
+    HostFailed,
+    /// Exit code 130, as shells report an interrupted command.
+    Interrupted,
 }
 
-/// Chooses the form of errors by the words of the command line.
-pub(crate) fn set_form(mut words: impl Iterator<Item = std::ffi::OsString>) {
-    // What follows `--` belongs to another program.
-    let is_json = words.by_ref().take_while(|word| word != "--").any(|word| word == "--json");
-    JSON.store(is_json, Ordering::Relaxed);
+impl From<CommandStatus> for ExitCode {
+    fn from(status: CommandStatus) -> Self {
+        Self::from(match status {
+            CommandStatus::Success => 0,
+            CommandStatus::Failed => 1,
+            CommandStatus::Invalid => 2,
+            CommandStatus::HostFailed => 3,
+            CommandStatus::Interrupted => 130,
+        })
+    }
 }
 
-/// Whether errors are printed as JSON.
-pub(crate) fn is_json() -> bool {
-    JSON.load(Ordering::Relaxed) && !PRINTED.load(Ordering::Relaxed)
+/// Marks a failure of the host as the outermost context of an error: exit code 3. Without it, the command line, a file
+/// it names or the policy is wrong.
+#[derive(Debug)]
+pub(crate) struct HostFailure;
+
+impl fmt::Display for HostFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the host failed")
+    }
+}
+
+pub(crate) fn host_failure(error: impl Into<Error>) -> Error {
+    error.into().context(HostFailure)
+}
+
+/// Prints why a command ended without a result. Returns the status.
+pub(crate) fn report_error(printer: Printer, error: Error) -> CommandStatus {
+    // An I/O error without a context comes from the standard streams.
+    let is_bare = error.chain().next().is_some_and(|first| first.is::<io::Error>());
+    let error = if is_bare { host_failure(error) } else { error };
+    if error.is::<HostFailure>() {
+        // The reader closed the pipe; that is not an error.
+        if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
+            return CommandStatus::Success;
+        }
+        print_other_error(printer, "host_failed", &format!("{error:#}"));
+        return CommandStatus::HostFailed;
+    }
+    if let Some(failed) = error.downcast_ref::<CommandError>() {
+        failed.print(printer);
+        return CommandStatus::Failed;
+    }
+    match error.downcast_ref::<FileFindings>() {
+        Some(of_file) => print_file_error(printer, of_file),
+        None => print_other_error(printer, "usage", &format!("{error:#}")),
+    }
+    CommandStatus::Invalid
 }
 
 /// The named thing does not exist, or the request cannot be done: exit code 1.
@@ -95,12 +139,13 @@ impl CommandError {
     }
 
     /// Prints the error.
-    pub(crate) fn print(&self) {
-        if is_json() {
-            return print_json_error(&json!({"code": self.code, "message": self.message, "help": self.help}));
+    pub(crate) fn print(&self, printer: Printer) {
+        let error = || json!({"code": self.code, "message": self.message, "help": self.help});
+        if printer.is_json() && print_json_error(&error()) {
+            return;
         }
-        print_error(&self.message);
-        self.help.iter().for_each(|help| print_help(help));
+        printer.error(&self.message);
+        self.help.iter().for_each(|help| printer.help(help));
     }
 }
 
@@ -113,39 +158,23 @@ impl fmt::Display for CommandError {
 impl std::error::Error for CommandError {}
 
 /// Prints the mistakes of a file.
-pub(crate) fn print_file_error(of_file: &FileFindings) {
-    if is_json() {
+fn print_file_error(printer: Printer, of_file: &FileFindings) {
+    let error = || {
         let findings: Vec<Value> = of_file.json().collect();
-        return print_json_error(
-            &json!({"code": "invalid_file", "message": of_file.to_string(), "findings": findings}),
-        );
+        json!({"code": "invalid_file", "message": of_file.to_string(), "findings": findings})
+    };
+    if !(printer.is_json() && print_json_error(&error())) {
+        printer.findings(of_file);
     }
-    print_findings(of_file);
 }
 
 /// Prints an error of the command line, its files or the host.
-pub(crate) fn print_other_error(code: &'static str, message: &str) {
-    CommandError::new(code, message).print();
+pub(crate) fn print_other_error(printer: Printer, code: &'static str, message: &str) {
+    CommandError::new(code, message).print(printer);
 }
 
-fn print_json_error(error: &Value) {
-    // A reader that closed the pipe is not an error.
-    print_json(&json!({ "error": error })).ok();
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_the_own_words_choose_the_form() {
-        for (words, expected) in [
-            (&["list", "--json"][..], true),
-            (&["list"], false),
-            (&["mcp", "add", "x", "--", "p", "--json"], false),
-        ] {
-            set_form(words.iter().map(std::ffi::OsString::from));
-            assert_eq!(is_json(), expected, "{words:?}");
-        }
-    }
+/// Prints an error on stdout. Returns whether that was possible: stdout may be a file on a full disk. A reader that closed the
+/// pipe is not an error.
+fn print_json_error(error: &Value) -> bool {
+    !print_json(&json!({ "error": error })).is_err_and(|error| error.kind() != io::ErrorKind::BrokenPipe)
 }

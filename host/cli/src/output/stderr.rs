@@ -5,11 +5,10 @@
 //! are dropped and counted. The count is written once there is room.
 //!
 //! A command waits until each message is written, so that stdout and stderr keep their order on a terminal. A server
-//! ([`use_server_format`]) does not wait. A wait ends when nothing was written for [`PATIENCE`].
+//! ([`write_message`]) does not wait. A wait ends when nothing was written for [`PATIENCE`].
 
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -17,6 +16,8 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use serde_json::json;
 use toolbay_core::audit::timestamp;
 use tracing_subscriber::fmt::MakeWriter;
+
+use crate::output::LogFormat;
 
 /// Most bytes in the queue: a second of heavy logging, and little compared with the host's other memory.
 const MAX_BYTES: usize = 1 << 20;
@@ -32,10 +33,6 @@ const RETRY: Duration = Duration::from_millis(20);
 const PAUSE: Duration = Duration::from_secs(1);
 
 static STDERR: OnceLock<Arc<StderrQueue>> = OnceLock::new();
-static SERVING: AtomicBool = AtomicBool::new(false);
-static JSON_LINES: AtomicBool = AtomicBool::new(false);
-/// Whether the last line of the terminal shows progress.
-static PROGRESS: AtomicBool = AtomicBool::new(false);
 /// Moves to the start of the line and clears it.
 const CLEAR_LINE: &str = "\r\x1b[K";
 
@@ -50,27 +47,8 @@ pub(crate) fn start() {
     queue();
 }
 
-/// Writes messages and the log as JSON lines from now on.
-pub(crate) fn use_json_format() {
-    JSON_LINES.store(true, Ordering::Relaxed);
-}
-
-/// Whether messages are JSON lines.
-pub(crate) fn is_json() -> bool {
-    JSON_LINES.load(Ordering::Relaxed)
-}
-
-/// Writes a message as a JSON line with the keys of the log's lines. `kind` is `error`, `warning`, or another.
-pub(crate) fn write_json(kind: &str, text: &str) {
-    let mut line = json_line(kind, text);
-    line.push('\n');
-    queue().push(line.as_bytes(), MAX_BYTES);
-    if !SERVING.load(Ordering::Relaxed) {
-        queue().flush();
-    }
-}
-
-fn json_line(kind: &str, text: &str) -> String {
+/// A message as a JSON line with the keys of the log's lines. `kind` is `error`, `warning`, or another.
+pub(super) fn json_line(kind: &str, text: &str) -> String {
     let level = match kind {
         "error" => "ERROR",
         "warning" => "WARN",
@@ -79,30 +57,28 @@ fn json_line(kind: &str, text: &str) -> String {
     json!({ "timestamp": now(), "level": level, "message": text, "target": "toolbay" }).to_string()
 }
 
-/// Adds the time to messages from now on, and stops waiting until they are written.
-pub(crate) fn use_server_format() {
-    SERVING.store(true, Ordering::Relaxed);
-}
-
-/// Writes a message of one or more lines.
-pub(crate) fn write_message(text: &str) {
-    if SERVING.load(Ordering::Relaxed) {
-        queue().push(format!("{} {text}\n", now()).as_bytes(), MAX_BYTES);
-    } else {
-        let clear = if PROGRESS.swap(false, Ordering::Relaxed) { CLEAR_LINE } else { "" };
-        write_prompt(&format!("{clear}{text}\n"));
+/// Writes a message of one or more lines. A server adds the time, unless the message has it, and does not wait until it is
+/// written.
+pub(super) fn write_message(text: &str, format: LogFormat, is_server: bool) {
+    let time = match format {
+        LogFormat::Text if is_server => format!("{} ", now()),
+        LogFormat::Text | LogFormat::Json => String::new(),
+    };
+    queue().push_message(&format!("{time}{text}\n"), format);
+    if !is_server {
+        queue().flush();
     }
 }
 
 /// Shows a line of progress on the terminal, in place of the one before.
 pub(crate) fn write_progress(line: &str) {
-    PROGRESS.store(true, Ordering::Relaxed);
     queue().push(format!("{CLEAR_LINE}{line}").as_bytes(), MAX_BYTES);
+    queue().lock().has_progress = true;
 }
 
 /// Removes the line of progress.
 pub(crate) fn clear_progress() {
-    if PROGRESS.swap(false, Ordering::Relaxed) {
+    if std::mem::take(&mut queue().lock().has_progress) {
         write_prompt(CLEAR_LINE);
     }
 }
@@ -114,14 +90,14 @@ pub(crate) fn write_prompt(text: &str) {
 }
 
 /// The writer of the log.
-pub(crate) fn log_writer() -> impl for<'a> MakeWriter<'a> + Send + Sync + 'static {
-    || LogWriter
+pub(crate) fn log_writer(format: LogFormat) -> impl for<'a> MakeWriter<'a> + Send + Sync + 'static {
+    move || LogWriter(format)
 }
 
 /// Writes panics through the queue, with a backtrace if the environment asks for one. The log reports those of the key-value
 /// store.
-pub(crate) fn report_panics() {
-    std::panic::set_hook(Box::new(|panic| {
+pub(super) fn report_panics(format: LogFormat) {
+    std::panic::set_hook(Box::new(move |panic| {
         if toolbay::is_store_panic() {
             return;
         }
@@ -131,7 +107,10 @@ pub(crate) fn report_panics() {
         if trace.status() == std::backtrace::BacktraceStatus::Captured {
             text = format!("{text}\n{trace}");
         }
-        let line = if is_json() { json_line("error", &text) } else { text };
+        let line = match format {
+            LogFormat::Json => json_line("error", &text),
+            LogFormat::Text => text,
+        };
         queue().push(format!("{line}\n").as_bytes(), MAX_BYTES);
     }));
 }
@@ -156,10 +135,11 @@ fn now() -> String {
 
 /// Writes one line of the log: the subscriber formats a line completely and writes it once.
 #[derive(Debug)]
-struct LogWriter;
+struct LogWriter(LogFormat);
 
 impl Write for LogWriter {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        queue().lock().format = self.0;
         queue().push(line, MAX_LOG_BYTES);
         Ok(line.len())
     }
@@ -183,8 +163,12 @@ struct StderrQueue {
 struct QueueState {
     /// Whole lines, one after the other.
     waiting: Vec<u8>,
+    /// Whether the last line of the terminal shows progress.
+    has_progress: bool,
     /// Lines that were dropped and not reported yet.
     dropped: u64,
+    /// The form of the last line, which the report has, too.
+    format: LogFormat,
     /// All bytes that were ever queued, and those that were written or lost.
     bytes_queued: u64,
     bytes_done: u64,
@@ -217,6 +201,15 @@ impl StderrQueue {
         self.state.lock()
     }
 
+    /// Queues a message in place of a line of progress.
+    fn push_message(&self, message: &str, format: LogFormat) {
+        let mut state = self.lock();
+        state.format = format;
+        let clear = if std::mem::take(&mut state.has_progress) { CLEAR_LINE } else { "" };
+        drop(state);
+        self.push(format!("{clear}{message}").as_bytes(), MAX_BYTES);
+    }
+
     /// Queues a line if at most `room` bytes wait afterwards. An empty queue takes a line of any length.
     fn push(&self, line: &[u8], room: usize) {
         let mut state = self.lock();
@@ -247,10 +240,9 @@ impl StderrQueue {
             let dropped = state.dropped;
             if dropped > 0 {
                 let text = format!("{dropped} lines were dropped: stderr was full");
-                let line = if is_json() {
-                    json_line("warning", &text)
-                } else {
-                    format!("{} toolbay: {text}", now())
+                let line = match state.format {
+                    LogFormat::Json => json_line("warning", &text),
+                    LogFormat::Text => format!("{} toolbay: {text}", now()),
                 };
                 state.queue(format!("{line}\n").as_bytes());
             }

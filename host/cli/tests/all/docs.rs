@@ -19,7 +19,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-use toolbay_core::tool::fault::FaultKind;
 use toolbay_core::tool::content::ErrorCode;
 use toolbay_core::tool::fault::FaultKind;
 use toolbay_policy::limits::table::LimitTable as _;

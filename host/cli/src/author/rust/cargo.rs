@@ -12,7 +12,7 @@ use super::{flags, lock};
 use crate::author::language::BuildProfile;
 use crate::author::program;
 use crate::author::project::ProjectMetadata;
-use crate::{host_failure, output};
+use crate::output::{self, Printer, host_failure};
 
 /// The target of components.
 const TARGET: &str = "wasm32-wasip2";
@@ -99,7 +99,7 @@ impl Toolchain {
     }
 
     /// Installs the target for components if it is missing.
-    pub(super) fn ensure_target(&self) -> Result<()> {
+    pub(super) fn ensure_target(&self, printer: Printer) -> Result<()> {
         if self.has_target()? {
             return Ok(());
         }
@@ -109,7 +109,7 @@ impl Toolchain {
                  with what the toolchain came from, or use rustup (https://rustup.rs)"
             );
         };
-        output::print_note(&format!("adding the target {TARGET} to the Rust toolchain"));
+        printer.note(&format!("adding the target {TARGET} to the Rust toolchain"));
         let added = self.command(&rustup).args(["target", "add", TARGET]).stdout(Stdio::null()).status();
         if added.is_ok_and(|status| status.success()) && self.has_target()? {
             return Ok(());

@@ -12,10 +12,10 @@ use toolbay_policy::excerpt::first_sentence;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
-use crate::command::args::{ServerJsonArgs, SetupArgs};
-use crate::command::named_path::path_failure;
-use crate::command::setup::{self, HostPurpose, ReportLevel};
-use crate::{CommandStatus, host_failure, output};
+use crate::args::ServerJsonArgs;
+use crate::output::{self, CommandStatus, host_failure};
+use crate::setup::named_path::path_failure;
+use crate::setup::{self, HostPurpose, ReportLevel, SetupArgs};
 
 /// The server's description. The registry accepts at most 100 characters.
 const ABOUT: &str = "Runs tools from WebAssembly components in a sandbox, under a policy.";
@@ -56,13 +56,7 @@ pub(super) fn server_json(asked: &ServerJsonArgs) -> Result<Value> {
 }
 
 /// Creates a bundle atomically.
-pub(super) async fn make(
-    args: &SetupArgs,
-    out: &Path,
-    name: &str,
-    author: &str,
-    json: bool,
-) -> Result<CommandStatus> {
+pub(super) async fn make(args: &SetupArgs, out: &Path, name: &str, author: &str) -> Result<CommandStatus> {
     let host = setup::load_host(args, ReportLevel::Warnings, HostPurpose::Inspect).await?;
     let policy = setup::PolicyFile::find(args)?;
     let view = host.view(Filter::for_profile(setup::profile(args, &host.policy())?));
@@ -81,11 +75,10 @@ pub(super) async fn make(
     let out = out.to_path_buf();
     let written = tokio::task::spawn_blocking(move || parts.write(&out).map(|bytes| (out, bytes))).await;
     let (out, bytes) = written.map_err(|e| host_failure(anyhow!(e)))??;
-    if json {
-        output::print_json(&json!({"file": out, "bytes": bytes}))?;
-        return Ok(CommandStatus::Success);
+    if args.printer.is_json() {
+        return Ok(output::print_json(&json!({"file": out, "bytes": bytes}))?);
     }
-    output::print_note(&format!("created `{}`, {}", out.display(), output::format::size(bytes)));
+    args.printer.note(&format!("created `{}`, {}", out.display(), output::format::size(bytes)));
     Ok(CommandStatus::Success)
 }
 

@@ -19,11 +19,10 @@ use toml_edit::{Document, Item, TableLike};
 use toolbay::{PluginId, read_regular_text};
 use toolbay_policy::{GrantKey, PolicyFinding, ProposedLine, Severity};
 
-use super::proposal::{GrantEdit, policy_lines};
-use crate::command::setup::PolicyFile;
-use crate::host_failure;
-use crate::output;
+use crate::grants::proposal::{GrantEdit, policy_lines};
 use crate::output::findings::{FileFindings, MAX_POLICY_BYTES};
+use crate::output::{self, Printer, host_failure};
+use crate::setup::PolicyFile;
 
 /// The variables that name the editor, in order.
 const VARIABLES: [&str; 2] = ["VISUAL", "EDITOR"];
@@ -37,14 +36,15 @@ const VERSION: &str = "version = 1\n";
 /// Opens the lines of one plugin in an editor.
 #[derive(Debug)]
 pub(super) struct LineEditor<'a> {
+    printer: Printer,
     plugin: &'a PluginId,
     /// The text of the last edit, if it had mistakes.
     broken: Option<String>,
 }
 
 impl<'a> LineEditor<'a> {
-    pub(super) fn new(plugin: &'a PluginId) -> Self {
-        Self { plugin, broken: None }
+    pub(super) fn new(printer: Printer, plugin: &'a PluginId) -> Self {
+        Self { printer, plugin, broken: None }
     }
 
     /// Lets the operator change the lines of `edit`. `None`: they stay, and the reason is printed.
@@ -53,7 +53,9 @@ impl<'a> LineEditor<'a> {
     /// The temporary file cannot be written or read.
     pub(super) fn edit(&mut self, file: &PolicyFile, edit: &GrantEdit) -> Result<Option<GrantEdit>> {
         let lines = policy_lines(&edit.proposals).iter().map(|line| format!("{line}\n")).collect::<String>();
-        let Some(text) = run_editor(&self.broken.take().unwrap_or(lines))? else { return Ok(None) };
+        let Some(text) = run_editor(self.printer, &self.broken.take().unwrap_or(lines))? else {
+            return Ok(None);
+        };
         let error = match parse(&text, self.plugin, file) {
             Ok(proposals) => match GrantEdit::from_lines(file, proposals) {
                 Ok(edit) => return Ok(Some(edit)),
@@ -62,8 +64,8 @@ impl<'a> LineEditor<'a> {
             Err(findings) => findings.into(),
         };
         match error.downcast_ref::<FileFindings>() {
-            Some(findings) => output::print_findings(findings),
-            None => output::print_error(&format!("{error:#}")),
+            Some(findings) => self.printer.findings(findings),
+            None => self.printer.error(&format!("{error:#}")),
         }
         self.broken = Some(text);
         Ok(None)
@@ -72,7 +74,7 @@ impl<'a> LineEditor<'a> {
 
 /// Opens a text in the editor and returns what the operator saved; `None`: the editor failed, and the reason is
 /// printed.
-fn run_editor(text: &str) -> Result<Option<String>> {
+fn run_editor(printer: Printer, text: &str) -> Result<Option<String>> {
     let opened = || -> std::io::Result<_> {
         // Readable by this user only, and removed when dropped.
         let mut file = tempfile::Builder::new().prefix("toolbay-grant-").suffix(".toml").tempfile()?;
@@ -89,14 +91,14 @@ fn run_editor(text: &str) -> Result<Option<String>> {
         Err(error) => Some(format!("the editor `{shown}` cannot be run: {error}")),
     };
     if let Some(problem) = problem {
-        output::print_error(&problem);
-        output::print_help("name an editor with `EDITOR=nano`");
+        printer.error(&problem);
+        printer.help("name an editor with `EDITOR=nano`");
         return Ok(None);
     }
     match read_regular_text(&path, MAX_POLICY_BYTES) {
         Ok(text) => Ok(Some(text)),
         Err(error) => {
-            output::print_error(&format!("the edited lines cannot be read: {error}"));
+            printer.error(&format!("the edited lines cannot be read: {error}"));
             Ok(None)
         }
     }

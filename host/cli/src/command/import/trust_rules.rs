@@ -11,12 +11,10 @@ use toolbay_distribution::signature::key::PublicKey;
 use toolbay_distribution::signature::keyless::TrustRoot;
 use toolbay_policy::excerpt::one_line;
 
-use crate::command::args::SetupArgs;
-use crate::command::named_path::path_failure;
-use crate::command::policy_file;
-use crate::command::setup::PolicyFile;
-use crate::output;
-use crate::output::error::CommandError;
+use crate::output::CommandError;
+use crate::policy_edit;
+use crate::setup::named_path::path_failure;
+use crate::setup::{PolicyFile, SetupArgs};
 
 /// Longest text of an archive in a message, in characters.
 const MAX_SHOWN: usize = 300;
@@ -33,7 +31,7 @@ struct NewRule {
 
 /// Adds the rules whose scopes the policy does not have, and says whom it trusts now. Nothing is written unless the policy
 /// with all of them is a good one.
-pub(super) fn add(args: &SetupArgs, rules: &[ArchivedRule], quiet: bool) -> Result<()> {
+pub(super) fn add(args: &SetupArgs, rules: &[ArchivedRule]) -> Result<()> {
     let file = PolicyFile::find_or_new(args, true)?;
     let policy = file.policy()?;
     let path = file.file.as_deref().context("there is no policy file: name one with --config FILE")?;
@@ -44,16 +42,16 @@ pub(super) fn add(args: &SetupArgs, rules: &[ArchivedRule], quiet: bool) -> Resu
         return Ok(());
     }
     let tables = added.iter().map(|rule| rule.table.clone());
-    let text = policy_file::with_trust_rules(file.text.as_deref().unwrap_or("version = 1\n"), tables)?;
+    let text = policy_edit::with_trust_rules(file.text.as_deref().unwrap_or("version = 1\n"), tables)?;
     let parsed = Policy::parse(&text, folder, None);
     parsed.map_err(|error| refused(format!("with them, the policy would be wrong: {error}")))?;
     for (path, content) in added.iter().flat_map(|rule| &rule.files) {
         write_new(path, content)?;
     }
-    policy_file::write(path, file.text.as_deref(), &text)?;
-    for rule in added.iter().filter(|_| !quiet) {
+    policy_edit::write(path, file.text.as_deref(), &text)?;
+    for rule in added.iter().filter(|_| !args.printer.is_json()) {
         let scope = rule.table.get("scope").and_then(toml_edit::Item::as_str).unwrap_or_default();
-        output::print_note(&format!("the policy trusts {} for `{scope}`", rule.signers.join(", ")));
+        args.printer.note(&format!("the policy trusts {} for `{scope}`", rule.signers.join(", ")));
     }
     Ok(())
 }
@@ -64,7 +62,7 @@ pub(super) fn show_new(args: &SetupArgs, rules: &[ArchivedRule]) -> Result<()> {
     for rule in rules.iter().filter(|rule| is_new(&policy, rule)) {
         let new = NewRule::new(Path::new(""), rule)?;
         let (signers, scope) = (new.signers.join(", "), one_line(&rule.scope, MAX_SHOWN));
-        output::print_note(&format!("`--trust` would let the policy trust {signers} for `{scope}`"));
+        args.printer.note(&format!("`--trust` would let the policy trust {signers} for `{scope}`"));
     }
     Ok(())
 }

@@ -11,10 +11,8 @@ use toolbay_policy::consent::GrantLines;
 use toolbay_policy::excerpt::one_line;
 
 use super::UNFINISHED;
-use crate::command::args::StatsGroup;
-use crate::output::format::{self, count_noun};
-use crate::output::table::{Cell, TextTable};
-use crate::output::{self, DIM, FAILURE, NAME, SUCCESS};
+use crate::args::StatsGroup;
+use crate::output::{self, Cell, DIM, FAILURE, NAME, SUCCESS, TextTable, count_noun, format};
 
 /// Longest text that is shown, in characters.
 const MAX: usize = 200;
@@ -260,9 +258,8 @@ impl CallStats {
             StatsGroup::Client => ("client", "CLIENT"),
         };
         if json {
-            return output::print_json(
-                &self.groups.iter().map(|(name, stats)| stats.json(group, name)).collect::<Vec<_>>(),
-            );
+            let all: Vec<_> = self.groups.iter().map(|(name, stats)| stats.json(group, name)).collect();
+            return output::print_json(&all).map(drop);
         }
         let header = [title, "CALLS", "MEDIAN", "95 %", "FUEL A CALL", "OUTCOMES"];
         let mut table = TextTable::new(header).with_numbers_in(&[1, 2, 3, 4]);

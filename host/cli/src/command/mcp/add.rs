@@ -8,13 +8,11 @@ use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, Value};
 use toolbay_policy::excerpt::one_line;
 use toolbay_policy::name::PluginId;
 
-use crate::CommandStatus;
-use crate::command::args::{AddArgs, SetupArgs};
-use crate::command::new_secrets::{NewSecrets, SecretReceiver};
-use crate::command::policy_file;
-use crate::command::setup::PolicyFile;
-use crate::output;
-use crate::output::error::CommandError;
+use crate::args::AddArgs;
+use crate::output::{self, CommandError, CommandStatus};
+use crate::policy_edit;
+use crate::policy_edit::new_secrets::{NewSecrets, SecretReceiver};
+use crate::setup::{PolicyFile, SetupArgs};
 
 pub(super) async fn run(args: &SetupArgs, new: &AddArgs) -> Result<CommandStatus> {
     let file = PolicyFile::find_or_new(args, true)?;
@@ -24,32 +22,31 @@ pub(super) async fn run(args: &SetupArgs, new: &AddArgs) -> Result<CommandStatus
     let text = file.text_or_new();
     let (after, lines) = add_server(&text, new)?;
     file.parse_edit(&after)?;
-    if new.json {
+    if args.printer.is_json() {
         if !new.dry_run {
-            policy_file::write(path, file.text.as_deref(), &after)?;
+            policy_edit::write(path, file.text.as_deref(), &after)?;
         }
         let lines: Vec<&str> = lines.lines().collect();
         let report = json!({"server": new.name, "file": path, "lines": lines, "written": !new.dry_run});
-        output::print_json(&report)?;
-        return Ok(CommandStatus::Success);
+        return Ok(output::print_json(&report)?);
     }
     for line in lines.lines() {
-        output::print_note(line);
+        args.printer.note(line);
     }
     if new.dry_run {
-        output::print_note(&format!("nothing was written to `{}`", path.display()));
+        args.printer.note(&format!("nothing was written to `{}`", path.display()));
         return Ok(CommandStatus::Success);
     }
-    policy_file::write(path, file.text.as_deref(), &after)?;
+    policy_edit::write(path, file.text.as_deref(), &after)?;
     let open = new.url.is_some() && new.bearer.is_none() && new.header.is_empty();
     let required = if open { super::login::is_required(args, &new.name).await } else { Ok(false) };
     let login = required.unwrap_or_else(|error| {
-        output::print_warning(&format!("the server was not reached: {error}"));
+        args.printer.warning(&format!("the server was not reached: {error}"));
         false
     });
     let next = if login { "the server requires a login: " } else { "try it with " };
     let verb = if login { "login" } else { "check" };
-    output::print_note(&format!("written to `{}`; {next}`toolbay mcp {verb} {}`", path.display(), new.name));
+    args.printer.note(&format!("written to `{}`; {next}`toolbay mcp {verb} {}`", path.display(), new.name));
     Ok(CommandStatus::Success)
 }
 
@@ -65,7 +62,7 @@ fn add_server(text: &str, new: &AddArgs) -> Result<(String, String)> {
         None => by_command(new, &mut secrets)?,
     };
     let before = document.to_string();
-    let servers = policy_file::sections(&mut document, "mcp")?;
+    let servers = policy_edit::sections(&mut document, "mcp")?;
     if servers.contains_key(name.as_str()) && !new.replace {
         let text = format!("the policy has a server `{name}` already");
         return Err(CommandError::new("exists", text)
@@ -158,7 +155,7 @@ fn by_url(new: &AddArgs, url: &str, secrets: &mut NewSecrets) -> Result<Table> {
         }
         section.insert("headers", Item::Value(headers.into()));
     }
-    policy_file::put_route(&mut section, new.ca.as_deref(), new.proxy.as_deref())?;
+    policy_edit::put_route(&mut section, new.ca.as_deref(), new.proxy.as_deref())?;
     put_common(&mut section, new);
     Ok(section)
 }

@@ -11,10 +11,8 @@ use toolbay_mcp::client::{self, AuthorizationHandler, TokenRevocation};
 use toolbay_policy::excerpt::one_line;
 use toolbay_policy::mcp_server::McpServer;
 
-use crate::command::args::SetupArgs;
-use crate::command::setup::{self, HostPurpose};
-use crate::output::error::CommandError;
-use crate::{CommandStatus, output};
+use crate::output::{self, CommandError, CommandStatus, Printer};
+use crate::setup::{self, HostPurpose, SetupArgs};
 
 /// How long the program that opens the browser may take.
 const OPENER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -25,15 +23,15 @@ const OPENERS: &[&str] = if cfg!(target_os = "macos") { &["/usr/bin/open"] } els
 #[derive(Debug)]
 struct TerminalUser {
     browser: bool,
+    printer: Printer,
 }
 
 impl AuthorizationHandler for TerminalUser {
     fn open<'a>(&'a self, server: &'a str, url: &'a str) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(async move {
-            output::print_note(&format!(
-                "to log in to `{server}`, open this address in a browser on this machine:"
-            ));
-            output::print_note(url);
+            self.printer
+                .note(&format!("to log in to `{server}`, open this address in a browser on this machine:"));
+            self.printer.note(url);
             if self.browser {
                 let url = url.to_owned();
                 let opened = tokio::task::spawn_blocking(move || open_browser(&url));
@@ -64,10 +62,10 @@ fn find_server(host: &toolbay::Host, name: &str) -> Result<Arc<McpServer>> {
     })
 }
 
-pub(super) async fn login(args: &SetupArgs, name: &str, browser: bool, json: bool) -> Result<CommandStatus> {
+pub(super) async fn login(args: &SetupArgs, name: &str, browser: bool) -> Result<CommandStatus> {
     let host = setup::host(args, HostPurpose::Inspect)?;
     let server = find_server(&host, name)?;
-    let user = Arc::new(TerminalUser { browser });
+    let user = Arc::new(TerminalUser { browser, printer: args.printer });
     let done = match client::login(&server, host.server_connector(), user).await {
         Ok(done) => done,
         Err(error) => {
@@ -75,28 +73,26 @@ pub(super) async fn login(args: &SetupArgs, name: &str, browser: bool, json: boo
             return Err(CommandError::new("login_failed", text).into());
         }
     };
-    if json {
-        output::print_json(&json!({
+    if args.printer.is_json() {
+        return Ok(output::print_json(&json!({
             "server": name,
             "issuer": done.issuer,
             "scopes": done.scopes,
             "renewable": done.renewable,
-        }))?;
-        return Ok(CommandStatus::Success);
+        }))?);
     }
     let scopes =
         if done.scopes.is_empty() { String::new() } else { format!(" with {}", done.scopes.join(" ")) };
-    output::print_note(&format!("logged in to `{name}` at `{}`{scopes}", one_line(&done.issuer, 300)));
+    args.printer.note(&format!("logged in to `{name}` at `{}`{scopes}", one_line(&done.issuer, 300)));
     if !done.renewable {
-        output::print_note(
-            "the authorization server gave no refresh token: log in again when the token expires",
-        );
+        args.printer
+            .note("the authorization server gave no refresh token: log in again when the token expires");
     }
-    output::print_note(&format!("try it with `toolbay mcp check {name}`"));
+    args.printer.note(&format!("try it with `toolbay mcp check {name}`"));
     Ok(CommandStatus::Success)
 }
 
-pub(super) async fn logout(args: &SetupArgs, name: &str, json: bool) -> Result<CommandStatus> {
+pub(super) async fn logout(args: &SetupArgs, name: &str) -> Result<CommandStatus> {
     let host = setup::host(args, HostPurpose::Inspect)?;
     // The section may be gone, and its credentials still there.
     let id = toolbay_policy::name::PluginId::new(name).map_err(|e| anyhow!("{e}"))?;
@@ -108,34 +104,33 @@ pub(super) async fn logout(args: &SetupArgs, name: &str, json: bool) -> Result<C
             super::unknown_server(name, policy.mcp_servers().map(|server| server.name.as_str())).into()
         );
     }
-    if json {
+    if args.printer.is_json() {
         let (revoked, reason) = match &done.revocation {
             TokenRevocation::Revoked(_) => (true, None),
             TokenRevocation::Failed(error) => (false, Some(error.to_string())),
             TokenRevocation::NoTokens | TokenRevocation::Unsupported(_) => (false, None),
         };
         let report = json!({"server": name, "removed": done.removed, "revoked": revoked, "reason": reason});
-        output::print_json(&report)?;
-        return Ok(CommandStatus::Success);
+        return Ok(output::print_json(&report)?);
     }
     if !done.removed {
-        output::print_note(&format!("there are no credentials of `{name}`"));
+        args.printer.note(&format!("there are no credentials of `{name}`"));
         return Ok(CommandStatus::Success);
     }
     let shown = |issuer: &str| one_line(issuer, 300);
     match &done.revocation {
-        TokenRevocation::NoTokens => output::print_note(&format!("removed the credentials of `{name}`")),
-        TokenRevocation::Revoked(issuer) => output::print_note(&format!(
+        TokenRevocation::NoTokens => args.printer.note(&format!("removed the credentials of `{name}`")),
+        TokenRevocation::Revoked(issuer) => args.printer.note(&format!(
             "removed the credentials of `{name}`, and `{}` withdrew its tokens",
             shown(issuer)
         )),
-        TokenRevocation::Unsupported(issuer) => output::print_note(&format!(
+        TokenRevocation::Unsupported(issuer) => args.printer.note(&format!(
             "removed the credentials of `{name}`; `{}` withdraws no tokens, so they are valid until they expire",
             shown(issuer)
         )),
         TokenRevocation::Failed(error) => {
-            output::print_note(&format!("removed the credentials of `{name}`"));
-            output::print_warning(&format!(
+            args.printer.note(&format!("removed the credentials of `{name}`"));
+            args.printer.warning(&format!(
                 "its tokens are valid until they expire, because they were not withdrawn: {error}"
             ));
         }

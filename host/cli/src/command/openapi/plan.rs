@@ -12,11 +12,11 @@ use toolbay_policy::hint::{Hint, LineValue};
 use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_policy::{DocumentLocation, OpenApiService};
 
-use crate::command::args::{DocumentArgs, SetupArgs};
-use crate::command::new_secrets::{self, NewSecrets, SecretReceiver};
-use crate::command::policy_file;
-use crate::command::setup::{self, HostPurpose, PolicyFile};
-use crate::host_failure;
+use crate::args::DocumentArgs;
+use crate::output::host_failure;
+use crate::policy_edit;
+use crate::policy_edit::new_secrets::{self, NewSecrets, SecretReceiver};
+use crate::setup::{self, HostPurpose, PolicyFile, SetupArgs};
 
 use super::CHECKED;
 
@@ -122,7 +122,7 @@ fn service_table(place: &str, document: &DocumentArgs) -> Result<Table> {
     for (key, lines) in lists.into_iter().filter(|(_, lines)| !lines.is_empty()) {
         table.insert(key, value(lines.iter().collect::<Array>()));
     }
-    policy_file::put_route(&mut table, document.ca.as_deref(), document.proxy.as_deref())?;
+    policy_edit::put_route(&mut table, document.ca.as_deref(), document.proxy.as_deref())?;
     let mut secrets = InlineTable::new();
     for line in &document.secret {
         let Some((scheme, secret)) = line.split_once('=') else {
@@ -194,7 +194,7 @@ pub(super) fn policy_lines(section: &str) -> Vec<&str> {
 
 /// Removes a service and the secrets that `add` wrote. Returns the text and what was removed, if there was a service.
 pub(super) fn without_service(text: &str, name: &str) -> Result<(String, Option<String>)> {
-    let (without, taken) = policy_file::without_section(text, KIND, name)?;
+    let (without, taken) = policy_edit::without_section(text, KIND, name)?;
     let Some(mut taken) = taken else { return Ok((without, None)) };
     let mut document: DocumentMut = without.parse().context("the policy is no TOML")?;
     for secret in new_secrets::remove(&mut document, KIND, name) {
@@ -204,7 +204,7 @@ pub(super) fn without_service(text: &str, name: &str) -> Result<(String, Option<
 }
 
 fn with_section(text: &str, name: &str, section: Table) -> Result<String> {
-    policy_file::with_section(text, KIND, name, section)
+    policy_edit::with_section(text, KIND, name, section)
 }
 
 #[cfg(test)]

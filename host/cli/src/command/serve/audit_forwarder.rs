@@ -15,8 +15,8 @@ use tokio::task::JoinHandle;
 use toolbay::{AuditReader, read_regular_text};
 use toolbay_shared::audit::{AuditStream, AuditTail};
 
-use crate::command::shared::SharedFolder;
-use crate::{host_failure, output};
+use crate::output::{Printer, host_failure};
+use crate::setup::shared_folder::SharedFolder;
 
 /// How often new lines are looked for, and the pause after the store took none.
 const LOOK: Duration = Duration::from_millis(500);
@@ -39,6 +39,7 @@ struct ForwardedPosition {
 /// Forwards audit lines until it is closed.
 #[derive(Debug)]
 pub(super) struct AuditForwarder {
+    printer: Printer,
     /// Lets the reader end after the lines that are there.
     is_ending: Arc<AtomicBool>,
     task: JoinHandle<()>,
@@ -49,33 +50,38 @@ impl AuditForwarder {
     ///
     /// # Errors
     /// There is no thread for the reader.
-    pub(super) fn start(stream: AuditStream, audit: PathBuf, folder: SharedFolder) -> io::Result<Self> {
+    pub(super) fn start(
+        printer: Printer,
+        stream: AuditStream,
+        audit: PathBuf,
+        folder: SharedFolder,
+    ) -> io::Result<Self> {
         let position = folder.audit_position().and_then(|file| read_position(&file));
         let (lines, waiting) = mpsc::channel(MAX_LINES);
         let is_ending = Arc::<AtomicBool>::default();
         let after =
             position.as_ref().map(|position| position.sha256.clone()).filter(|digest| !digest.is_empty());
-        let reader = LineReader { audit, after, lines, is_ending: Arc::clone(&is_ending) };
+        let reader = LineReader { printer, audit, after, lines, is_ending: Arc::clone(&is_ending) };
         // Ends with `close`, or with the process.
         std::thread::Builder::new().name("audit-reader".to_owned()).spawn(move || reader.run())?;
-        let worker = Worker { stream, folder, position, tail: None };
+        let worker = Worker { printer, stream, folder, position, tail: None };
         // Ends with the reader.
-        Ok(Self { is_ending, task: tokio::spawn(worker.run(waiting)) })
+        Ok(Self { printer, is_ending, task: tokio::spawn(worker.run(waiting)) })
     }
 
     /// Forwards the last lines.
     pub(super) async fn close(self) {
         self.is_ending.store(true, Ordering::Release);
         if tokio::time::timeout(LAST, self.task).await.is_err() {
-            output::print_warning(
-                "the last audit lines are in the file of this server only, until it starts again",
-            );
+            self.printer
+                .warning("the last audit lines are in the file of this server only, until it starts again");
         }
     }
 }
 
 /// Reads the lines that are not forwarded.
 struct LineReader {
+    printer: Printer,
     audit: PathBuf,
     /// The digest of the last line that was forwarded before.
     after: Option<String>,
@@ -89,7 +95,7 @@ impl LineReader {
             // Nobody waits for lines any more.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
             Err(error) => {
-                output::print_error(&format!("the audit is not forwarded: it cannot be read: {error}"));
+                self.printer.error(&format!("the audit is not forwarded: it cannot be read: {error}"));
             }
             Ok(()) => {}
         }
@@ -133,6 +139,7 @@ impl LineReader {
 }
 
 struct Worker {
+    printer: Printer,
     stream: AuditStream,
     folder: SharedFolder,
     /// `None` until the number of the first line is known.
@@ -153,7 +160,7 @@ impl Worker {
                 match stored {
                     Ok(stored) => drop(waiting.drain(..stored.min(waiting.len()))),
                     Err(error) => {
-                        return output::print_error(&format!("the audit is not forwarded: {error:#}"));
+                        return self.printer.error(&format!("the audit is not forwarded: {error:#}"));
                     }
                 }
             }

@@ -12,7 +12,7 @@ use toolbay::policy::serve::ServePolicy;
 use toolbay_mcp::http::{self, McpHttpServer, ShutdownSignals};
 use toolbay_mcp::{KeyFetcher, Server};
 
-use crate::{host_failure, output};
+use crate::output::{Printer, host_failure};
 
 /// The address that means the sockets of systemd.
 const SYSTEMD: &str = "systemd";
@@ -21,44 +21,54 @@ const SYSTEMD: &str = "systemd";
 #[derive(Debug)]
 pub(super) struct HttpListeners {
     http: McpHttpServer,
+    printer: Printer,
     listeners: Vec<TcpListener>,
     endpoints: Vec<String>,
     ends: ShutdownSignals,
 }
 
 /// The HTTP server once it exists, for reloads from other tasks.
-#[derive(Debug, Clone, Default)]
-pub(super) struct HttpHandle(Arc<OnceLock<McpHttpServer>>);
+#[derive(Debug, Clone)]
+pub(super) struct HttpHandle {
+    printer: Printer,
+    server: Arc<OnceLock<McpHttpServer>>,
+}
 
 impl HttpHandle {
+    pub(super) fn new(printer: Printer) -> Self {
+        Self { printer, server: Arc::default() }
+    }
+
     /// Reloads the files of `[serve]` in the background.
     pub(super) fn reload_files(&self) {
-        let Some(http) = self.0.get().cloned() else { return };
+        let Some(http) = self.server.get().cloned() else { return };
         // The caller does not wait: the files are small and the result is reported.
-        drop(tokio::task::spawn_blocking(move || report_reload(http.reload_files())));
+        let printer = self.printer;
+        drop(tokio::task::spawn_blocking(move || report_reload(printer, http.reload_files())));
     }
 
     /// Applies `[serve]` of a reloaded policy.
     pub(super) fn reload_policy(&self, event: &HostEvent, host: &Host) {
-        let (HostEvent::PolicyReloaded { .. }, Some(http)) = (event, self.0.get()) else { return };
+        let (HostEvent::PolicyReloaded { .. }, Some(http)) = (event, self.server.get()) else { return };
         if let Err(problem) = http.reload(host.policy().serve().clone()) {
-            report_reload(Err(problem));
+            report_reload(self.printer, Err(problem));
         }
     }
 }
 
 /// Reports whether the files of `[serve]` were reloaded.
-fn report_reload(result: Result<(), String>) {
+fn report_reload(printer: Printer, result: Result<(), String>) {
     match result {
-        Ok(()) => output::print_note("the files of [serve] were read again"),
+        Ok(()) => printer.note("the files of [serve] were read again"),
         Err(problem) => {
-            output::print_error(&format!("[serve] stays as before until this is corrected: {problem}"));
+            printer.error(&format!("[serve] stays as before until this is corrected: {problem}"));
         }
     }
 }
 
 /// Binds the listeners. They accept connections once [`HttpListeners::run`] is polled.
 pub(super) async fn listen(
+    printer: Printer,
     places: &[String],
     host: &Host,
     server: Server,
@@ -82,16 +92,16 @@ pub(super) async fn listen(
     });
     let http =
         McpHttpServer::new(server, serve, addresses.clone(), fetch, ends.clone()).map_err(Error::msg)?;
-    drop(handle.0.set(http.clone()));
+    drop(handle.server.set(http.clone()));
     if let Some(most) = http.connection_cap() {
         let wanted = host.policy().serve().limits.connections;
-        output::print_note(&format!(
+        printer.note(&format!(
             "at most {most} connections are held at once, not {wanted} (`connections` of [serve.limits]): half of the \
              descriptors that this process may have. To allow more, raise its limit (`ulimit -n`)"
         ));
     }
     let endpoints: Vec<String> = addresses.iter().map(|address| format!("http://{address}/mcp")).collect();
-    Ok(HttpListeners { http, listeners, endpoints, ends })
+    Ok(HttpListeners { printer, http, listeners, endpoints, ends })
 }
 
 impl HttpListeners {
@@ -102,7 +112,7 @@ impl HttpListeners {
 
     /// Says where the server listens, once nothing more can refuse its start.
     pub(super) fn announce(&self) {
-        self.endpoints.iter().for_each(|endpoint| output::print_note(&format!("listening on {endpoint}")));
+        self.endpoints.iter().for_each(|endpoint| self.printer.note(&format!("listening on {endpoint}")));
     }
 
     /// The tokens that end the server.
@@ -112,9 +122,10 @@ impl HttpListeners {
 
     /// Serves until the server ends.
     pub(super) async fn run(self) {
+        let printer = self.printer;
         tokio::select! {
             () = self.http.run(self.listeners) => {}
-            () = self.http.follow_files(report_reload) => {}
+            () = self.http.follow_files(move |result| report_reload(printer, result)) => {}
         }
     }
 }

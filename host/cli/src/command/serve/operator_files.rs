@@ -5,9 +5,9 @@ use toolbay::Host;
 use toolbay_admin::files::{GrantError, HeldPlugin, OperatorFiles};
 use toolbay_policy::excerpt::one_line;
 
-use crate::command::args::SetupArgs;
-use crate::command::grant::pending::{WaitingPlugin, waiting_plugins};
-use crate::command::{setup, switch};
+use crate::command::switch;
+use crate::grants::pending::{WaitingPlugin, waiting_plugins};
+use crate::setup::{self, SetupArgs};
 
 /// Longest id in a message, in characters.
 const MAX_ID: usize = 100;

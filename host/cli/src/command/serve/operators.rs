@@ -12,9 +12,8 @@ use toolbay_admin::socket::ControlSocket;
 use toolbay_admin::{AdminState, ServerControl, ServerTransport};
 
 use super::operator_files::ServerFiles;
-use crate::command::args::SetupArgs;
-use crate::command::setup;
-use crate::{host_failure, output};
+use crate::output::{Printer, host_failure};
+use crate::setup::{self, SetupArgs};
 
 /// The open ways to a server. Dropping it closes them.
 #[derive(Debug)]
@@ -35,10 +34,10 @@ impl OperatorAccess {
         let is_stdio = transport == ServerTransport::Stdio;
         let files = Arc::new(ServerFiles::new(args.clone(), host.clone()));
         let control = ServerControl::new(host.clone(), setup::stop_order(args)?, transport, files, state);
-        let admin = match open_admin(host, &control).await {
+        let admin = match open_admin(args.printer, host, &control).await {
             // Several clients start servers under one policy; the first one has the listener.
             Err(error) if is_stdio => {
-                output::print_warning(&format!("{error:#}"));
+                args.printer.warning(&format!("{error:#}"));
                 None
             }
             // The place cannot be listened on.
@@ -50,12 +49,12 @@ impl OperatorAccess {
         if let Err(error) = ServerClient::find_all(&state_dir).await {
             tracing::debug!(%error, "the sockets of other servers cannot be listed");
         }
-        let socket = open_socket(&state_dir, &control);
+        let socket = open_socket(args.printer, &state_dir, &control);
         Ok(Self { control, _socket: socket, _admin: admin })
     }
 }
 
-async fn open_admin(host: &Host, control: &ServerControl) -> Result<Option<AdminServer>> {
+async fn open_admin(printer: Printer, host: &Host, control: &ServerControl) -> Result<Option<AdminServer>> {
     let policy = host.policy();
     let Some(admin) = policy.admin() else { return Ok(None) };
     let shown = admin.tokens.display();
@@ -63,16 +62,16 @@ async fn open_admin(host: &Host, control: &ServerControl) -> Result<Option<Admin
     checked.with_context(|| format!("[admin] `tokens`: `{shown}`"))?;
     let opened = AdminServer::listen(admin, control.clone()).await;
     let server = opened.with_context(|| format!("[admin] `listen`: `{}`", admin.listen))?;
-    output::print_note(&format!("operators reach it on {}", server.place()));
+    printer.note(&format!("operators reach it on {}", server.place()));
     Ok(Some(server))
 }
 
 /// Opens the control socket. A server works without one.
-fn open_socket(state_dir: &Path, control: &ServerControl) -> Option<ControlSocket> {
+fn open_socket(printer: Printer, state_dir: &Path, control: &ServerControl) -> Option<ControlSocket> {
     let opened = ControlSocket::listen(state_dir, control.clone());
     opened
         .inspect_err(|error| {
-            output::print_warning(&format!(
+            printer.warning(&format!(
                 "`toolbay ps`, `cancel` and `stop` do not reach this server: no control socket in `{}`: {error}",
                 state_dir.display()
             ));

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 use toolbay::Host;
 
-use crate::output;
+use crate::output::Printer;
 
 /// The pause between two probes.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -20,13 +20,14 @@ type Problem = Option<Arc<str>>;
 /// The probes of a server.
 #[derive(Debug)]
 pub(super) struct ReadinessProbe {
+    printer: Printer,
     problem: watch::Sender<Problem>,
 }
 
 impl ReadinessProbe {
     /// Probes again and again, until the handle is dropped.
-    pub(super) fn start(host: &Host) -> (Arc<Self>, AbortOnDropHandle<()>) {
-        let probe = Arc::new(Self { problem: watch::Sender::new(None) });
+    pub(super) fn start(printer: Printer, host: &Host) -> (Arc<Self>, AbortOnDropHandle<()>) {
+        let probe = Arc::new(Self { printer, problem: watch::Sender::new(None) });
         // Ends with the handle.
         let probes = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&probe).follow(host.clone())));
         (probe, probes)
@@ -43,8 +44,8 @@ impl ReadinessProbe {
         match (&*self.problem.borrow(), &found) {
             // Only the first reason is reported: each probe may name another temporary file.
             (Some(_), Some(_)) | (None, None) => {}
-            (None, Some(problem)) => output::print_error(&format!("no call can run: {problem}")),
-            (Some(_), None) => output::print_note("calls can run again"),
+            (None, Some(problem)) => self.printer.error(&format!("no call can run: {problem}")),
+            (Some(_), None) => self.printer.note("calls can run again"),
         }
         self.problem.send_replace(found);
     }

@@ -18,10 +18,9 @@ use toolbay_shared::replica::{ContactObserver, Replica, ReplicaSettings};
 use toolbay_shared::storage::NatsOutputStore;
 
 use super::audit_forwarder::AuditForwarder;
-use crate::command::args::SetupArgs;
-use crate::command::setup;
-use crate::command::shared::{self, SharedFolder};
-use crate::{host_failure, output};
+use crate::output::{Printer, host_failure};
+use crate::setup::shared_folder::SharedFolder;
+use crate::setup::{self, SetupArgs, shared};
 
 /// The folder of the published files, in the state directory.
 const FOLDER: &str = "shared";
@@ -66,12 +65,12 @@ pub(super) async fn join(args: &mut SetupArgs, name: Option<String>) -> Result<O
         approval_life: policy.serve().limits.session_idle,
     };
     for warning in shared::warnings(&connection, &policy).await? {
-        output::print_warning(&warning);
+        args.printer.warning(&warning);
     }
     let host = Arc::new(Mutex::new(None));
     let waiting = Arc::clone(&host).lock_owned().await;
     let (bundles, newest) = watch::channel(None);
-    let follow = follow_plugins(folder.clone(), publication.clone(), Arc::clone(&host), newest);
+    let follow = follow_plugins(args.printer, folder.clone(), publication.clone(), Arc::clone(&host), newest);
     let of_audit = folder.clone();
     let observer = EpochFollower { args: args.clone(), folder, publication, host, bundles };
     let replica = Replica::start(connection, settings, Arc::new(observer)).await;
@@ -82,7 +81,7 @@ pub(super) async fn join(args: &mut SetupArgs, name: Option<String>) -> Result<O
         true => None,
         false => {
             let stream = replica.audit_stream().await.map_err(shared::connection_error)?;
-            let audit = AuditForwarder::start(stream, setup::audit_file(args)?, of_audit);
+            let audit = AuditForwarder::start(args.printer, stream, setup::audit_file(args)?, of_audit);
             Some(audit.context("no thread reads the audit").map_err(host_failure)?)
         }
     };
@@ -155,11 +154,11 @@ impl EpochFollower {
         let restart =
             SharedPolicy { rerun_idempotent: policy.shared().rerun_idempotent, ..*in_force.shared() };
         if *policy.shared() != restart {
-            output::print_warning("[shared] applies after a restart");
+            self.args.printer.warning("[shared] applies after a restart");
         }
         host.swap_policy(policy).await.map_err(host_failure)?;
         self.folder.set_epoch(&epoch)?;
-        output::print_note(&format!("epoch {} applies", epoch.number));
+        self.args.printer.note(&format!("epoch {} applies", epoch.number));
         self.bundles.send_replace(Some(bundle));
         Ok(())
     }
@@ -186,6 +185,7 @@ impl ContactObserver for EpochFollower {
 
 /// Fetches the plugins of the newest epoch, and loads them.
 async fn follow_plugins(
+    printer: Printer,
     folder: SharedFolder,
     publication: Publication,
     host: Arc<Mutex<Option<Host>>>,
@@ -195,7 +195,7 @@ async fn follow_plugins(
         let Some(bundle) = newest.borrow_and_update().clone() else { continue };
         let Some(host) = host.lock().await.clone() else { continue };
         while let Err(error) = folder.write_plugins(&bundle, &publication).await {
-            output::print_error(&format!("the published plugins are not complete: {error:#}"));
+            printer.error(&format!("the published plugins are not complete: {error:#}"));
             tokio::time::sleep(PAUSE).await;
             if newest.has_changed().unwrap_or(true) {
                 break;

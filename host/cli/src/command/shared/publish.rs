@@ -11,19 +11,19 @@ use toolbay_shared::bundle::{Bundle, FILES, MAX_BUNDLE_BYTES};
 use toolbay_shared::publication::{NewEpoch, Publication, PublishedEpoch};
 use toolbay_state::digest::Digest;
 
-use super::folder::POLICY;
-use super::seen::{SeenEpochs, report_gap};
-use super::{connect, connection_error, durability, publication_error, storage_plan};
-use crate::command::args::SetupArgs;
-use crate::command::locked::LockPaths;
-use crate::command::setup::{self, PolicyFile};
-use crate::output::format::count_noun;
-use crate::{CommandStatus, host_failure, output};
+use crate::output::{self, CommandStatus, count_noun, host_failure};
+use crate::setup::locked::LockPaths;
+use crate::setup::seen_epochs::{SeenEpochs, report_gap};
+use crate::setup::shared::{
+    connect, connection_error, durability, publication_error, storage_plan, warnings,
+};
+use crate::setup::shared_folder::POLICY;
+use crate::setup::{self, PolicyFile, SetupArgs};
 
 /// The files that come from this machine at each publication. The others are decisions, and stay.
 const SOURCES: [&str; 2] = [POLICY, lock::FILE_NAME];
 
-pub(crate) async fn run(args: &SetupArgs, json: bool) -> Result<CommandStatus> {
+pub(crate) async fn run(args: &SetupArgs) -> Result<CommandStatus> {
     let source = PolicyFile::find(args)?;
     let Some(text) = source.text.clone() else {
         return Err(anyhow!("there is no policy to publish: name one with `--config FILE`"));
@@ -57,17 +57,16 @@ pub(crate) async fn run(args: &SetupArgs, json: bool) -> Result<CommandStatus> {
         }
     };
     seen.record(epoch.number);
-    report_gap(gap);
-    for warning in super::warnings(&connection, &policy).await? {
-        output::print_warning(&warning);
+    report_gap(args.printer, gap);
+    for warning in warnings(&connection, &policy).await? {
+        args.printer.warning(&warning);
     }
-    if json {
-        output::print_json(&json!({ "epoch": epoch.number, "digest": epoch.digest }))?;
-        return Ok(CommandStatus::Success);
+    if args.printer.is_json() {
+        return Ok(output::print_json(&json!({ "epoch": epoch.number, "digest": epoch.digest }))?);
     }
     let count = count_noun(bundle.plugins().len(), "plugin", "plugins");
-    output::print_note(&format!("epoch {} is published, with {count} of the directory", epoch.number));
-    output::print_help(&format!(
+    args.printer.note(&format!("epoch {} is published, with {count} of the directory", epoch.number));
+    args.printer.help(&format!(
         "start servers with `toolbay serve --shared {} --replica NAME --http ADDR`",
         connection.address()
     ));

@@ -12,13 +12,11 @@ use toolbay_shared::protocol::liveness::Beat;
 use toolbay_shared::publication::{EpochGap, Publication, PublishedEpoch};
 use toolbay_shared::replica::{LentBudget, held_queues, lent_budgets};
 
-use super::folder::POLICY;
-use super::seen::SeenEpochs;
-use super::{connect, connection_error, current, warnings};
-use crate::command::args::SetupArgs;
-use crate::output::table::{Cell, TextTable};
-use crate::output::{self, DIM, NAME};
-use crate::{CommandStatus, host_failure};
+use crate::output::{self, Cell, CommandStatus, DIM, NAME, Printer, TextTable, host_failure};
+use crate::setup::SetupArgs;
+use crate::setup::seen_epochs::SeenEpochs;
+use crate::setup::shared::{connect, connection_error, current, warnings};
+use crate::setup::shared_folder::POLICY;
 
 /// Longest name of a server or a queue that is shown, in characters.
 const MAX_NAME: usize = 60;
@@ -49,7 +47,7 @@ struct SharedStatus {
     warnings: Vec<String>,
 }
 
-pub(crate) async fn run(args: &SetupArgs, json: bool) -> Result<CommandStatus> {
+pub(crate) async fn run(args: &SetupArgs) -> Result<CommandStatus> {
     let connection = connect(args, "operator").await?;
     let publication = Publication::open(&connection).await.map_err(connection_error)?;
     let published = current(&publication).await?;
@@ -78,10 +76,10 @@ pub(crate) async fn run(args: &SetupArgs, json: bool) -> Result<CommandStatus> {
         budgets: lent_budgets(&connection).await.map_err(Error::new).map_err(host_failure)?,
         warnings: found,
     };
-    match json {
-        true => output::print_json(&status)?,
-        false => print(&status)?,
+    if args.printer.is_json() {
+        return Ok(output::print_json(&status)?);
     }
+    print(args.printer, &status)?;
     Ok(CommandStatus::Success)
 }
 
@@ -109,7 +107,7 @@ fn describe(name: &str, beat: &Record<Beat>, before: Option<&Record<Beat>>, epoc
     ListedServer { name: name.to_owned(), state, epoch: beat.value.epoch, behind }
 }
 
-fn print(status: &SharedStatus) -> Result<()> {
+fn print(printer: Printer, status: &SharedStatus) -> Result<()> {
     let mut table = TextTable::new(["SERVER", "STATE", "EPOCH", "BEHIND"]).with_numbers_in(&[2, 3]);
     for server in &status.servers {
         table.push([
@@ -142,8 +140,8 @@ fn print(status: &SharedStatus) -> Result<()> {
         table.print_section()?;
     }
     for warning in &status.warnings {
-        output::print_warning(warning);
+        printer.warning(warning);
     }
-    output::print_footer(&format!("epoch {} (sha256 {})", status.epoch, status.digest))?;
+    printer.footer(&format!("epoch {} (sha256 {})", status.epoch, status.digest))?;
     Ok(())
 }

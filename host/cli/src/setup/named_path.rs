@@ -1,0 +1,93 @@
+//! Paths that the command line names: what a command reads as a whole, and where it writes.
+//!
+//! A path that is not there, or that cannot be written, is the operator's to change: exit code 1. Any other I/O error is a
+//! failure of the host.
+
+use std::io::{self, ErrorKind};
+use std::path::Path;
+
+use anyhow::{Context as _, Error, Result};
+
+use crate::output::{CommandError, host_failure};
+
+/// The error of a command for a path that its command line names.
+pub(crate) fn path_failure(error: impl Into<Error>) -> Error {
+    let error = error.into();
+    if error.is::<CommandError>() {
+        return error;
+    }
+    let is_of_path = error.chain().filter_map(|one| one.downcast_ref::<io::Error>()).any(is_of_path);
+    if is_of_path {
+        CommandError::new("unusable_path", format!("{error:#}")).into()
+    } else {
+        host_failure(error)
+    }
+}
+
+/// Whether another path, or another owner or mode of it, would help.
+fn is_of_path(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::NotFound
+            | ErrorKind::PermissionDenied
+            | ErrorKind::AlreadyExists
+            | ErrorKind::NotADirectory
+            | ErrorKind::IsADirectory
+            | ErrorKind::ReadOnlyFilesystem
+            | ErrorKind::InvalidFilename
+            | ErrorKind::InvalidInput
+    )
+}
+
+/// Creates a folder for files, and checks that files can be created in it.
+pub(crate) fn create_folder(dir: &Path) -> Result<()> {
+    let created = std::fs::create_dir_all(dir).and_then(|()| check_writable(dir));
+    created.with_context(|| cannot_be_written(dir)).map_err(path_failure)
+}
+
+/// Checks that a file can be created in the folder of a new file.
+pub(crate) fn check_folder_of(file: &Path) -> Result<()> {
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    check_writable(folder).with_context(|| cannot_be_written(file)).map_err(path_failure)
+}
+
+fn check_writable(folder: &Path) -> io::Result<()> {
+    tempfile::tempfile_in(folder).map(drop)
+}
+
+fn cannot_be_written(path: &Path) -> String {
+    format!("`{}` cannot be written", path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::error::HostFailure;
+
+    #[test]
+    fn only_errors_of_the_path_are_the_operators() {
+        for (kind, is_of_host) in [
+            (ErrorKind::NotFound, false),
+            (ErrorKind::PermissionDenied, false),
+            (ErrorKind::NotADirectory, false),
+            (ErrorKind::StorageFull, true),
+            (ErrorKind::Other, true),
+        ] {
+            let failed = path_failure(Error::from(io::Error::from(kind)).context("`a` cannot be written"));
+            assert_eq!(failed.is::<HostFailure>(), is_of_host, "{kind}");
+            assert_eq!(failed.is::<CommandError>(), !is_of_host, "{kind}");
+        }
+    }
+
+    #[test]
+    fn a_place_is_checked_before_it_is_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        create_folder(&dir.path().join("a/b")).unwrap();
+        check_folder_of(&dir.path().join("new")).unwrap();
+        for bad in [create_folder(&file), create_folder(&file.join("a")), check_folder_of(&file.join("a"))] {
+            assert!(bad.unwrap_err().is::<CommandError>());
+        }
+    }
+}
