@@ -10,7 +10,7 @@ use wasmtime::component::Linker;
 use wasmtime_wasi::WasiCtxBuilder;
 
 use crate::state::GuestState;
-use crate::{CallTimes, Capabilities, Grantee};
+use crate::{CallTimes, Grantee};
 
 /// One thing that a guest can reach, through one or several interfaces.
 pub trait Capability {

@@ -34,7 +34,7 @@ impl Capability for WasiEnvironment {
 
     type State = ();
 
-    fn begin(_: &CallLimits) -> () {}
+    fn begin(_: &CallLimits) {}
 
     fn link(linker: &mut Linker<GuestState>, async_support: AsyncSupport) -> wasmtime::Result<()> {
         if async_support == AsyncSupport::On {

@@ -43,7 +43,7 @@ impl Capability for Kv {
 
     type State = ();
 
-    fn begin(_: &CallLimits) -> () {}
+    fn begin(_: &CallLimits) {}
 
     fn link(linker: &mut Linker<GuestState>, _: AsyncSupport) -> wasmtime::Result<()> {
         contract::add_to_linker::<_, HasCapabilities>(linker, capabilities_of)?;
