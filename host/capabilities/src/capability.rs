@@ -103,7 +103,20 @@ capabilities! {
 
 #[cfg(test)]
 mod tests {
+    use toolbay_sandbox::engine::{Engine, EngineKind, Metering};
+
     use super::*;
+
+    #[test]
+    fn every_interface_is_linked_once_in_each_kind_of_engine() {
+        for async_support in [AsyncSupport::Off, AsyncSupport::On] {
+            let engine =
+                Engine::for_compiling(EngineKind { metering: Metering::Fuel, async_support }).unwrap();
+            let mut linker = Linker::new(&engine.wasmtime);
+            crate::link_all(&mut linker, async_support).unwrap();
+            assert!(crate::link_all(&mut linker, async_support).is_err(), "an interface is linked once");
+        }
+    }
 
     #[test]
     fn each_key_of_the_policy_grants_one_capability() {
