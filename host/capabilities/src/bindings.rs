@@ -45,7 +45,7 @@ pub(crate) mod wasi_keyvalue {
         path: "wit/keyvalue.wit",
         world: "wasi:keyvalue/imports",
         imports: { default: async | trappable },
-        with: { "wasi:keyvalue/store.bucket": crate::open_bucket::OpenBucket },
+        with: { "wasi:keyvalue/store.bucket": crate::kv::open_bucket::OpenBucket },
     });
 }
 

@@ -1,31 +1,28 @@
-//! The host side of the plugin contract. Each interface has one file, implemented on [`Capabilities`], which holds
-//! the grants of one guest entry and nothing else.
+//! What guests can import. Each capability is a folder with every interface through which guests reach it, its service and
+//! its state; `capability` lists them. The interfaces are implemented on [`Capabilities`], which holds the grants of one
+//! guest entry and nothing else.
 //!
 //! Every interface is always linked, because components built from JavaScript or Python import all of them. A call
 //! without a grant returns `denied` with the reason.
 
 pub mod bindings;
-mod open_bucket;
-pub mod state;
-pub(crate) mod wasi_files;
-pub(crate) mod wasi_keyvalue;
-
-pub(crate) mod attachments;
-pub mod clock;
-mod config;
-pub(crate) mod context;
-pub(crate) mod environment;
+mod capability;
 mod event_quota;
+mod grantee;
+mod silent_refusal;
+pub mod state;
+
+mod attachments;
+mod config;
+mod context;
+pub mod environment;
 pub mod files;
-pub(crate) mod grantee;
 pub mod http;
 pub mod invoke;
 pub mod kv;
-pub(crate) mod log;
+mod log;
 pub mod process;
 pub mod secrets;
-pub(crate) mod silent_refusal;
-pub(crate) mod sockets;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -45,11 +42,9 @@ use toolbay_sandbox::blocking::GuestThreads;
 use toolbay_sandbox::engine::AsyncSupport;
 use wasmtime::component::{HasData, Linker};
 
-use crate::bindings::callers::toolbay::plugin as callers;
-use crate::bindings::imports::Imports;
-use crate::bindings::wasi_config::wasi::config::store;
+use crate::bindings::types;
 use crate::state::GuestState;
-use event_quota::EventQuota;
+pub use capability::Capabilities;
 use files::FileGrants;
 pub use grantee::Grantee;
 
@@ -72,7 +67,7 @@ pub struct Services {
     /// The threads for file operations of guests.
     pub(crate) file_threads: GuestThreads,
     /// The clock and the random source that the embedder set in place of the system's.
-    pub environment_overrides: clock::EnvironmentOverrides,
+    pub environment_overrides: environment::clock::EnvironmentOverrides,
     /// Redacts the values of all secrets, earlier ones included, from everything that leaves the host.
     pub redactor: Redactor,
 }
@@ -93,7 +88,7 @@ impl Services {
             earlier_secrets: Vec::new(),
             kv: Arc::new(kv::RedbStore::new(state_dir, state_wait)),
             file_threads: GuestThreads::default(),
-            environment_overrides: clock::EnvironmentOverrides::default(),
+            environment_overrides: environment::clock::EnvironmentOverrides::default(),
             policy,
         })
     }
@@ -208,30 +203,6 @@ impl GrantsByProfile {
     }
 }
 
-/// The grants of one guest entry.
-#[derive(Debug)]
-pub struct Capabilities {
-    pub(crate) grantee: Grantee,
-    /// The start and the deadline of the running call; `None` for sealed entries.
-    pub times: Option<CallTimes>,
-    /// The file grants; `None` without any.
-    pub files: Option<FileGrants>,
-    /// The operator's settings for the plugin.
-    pub config: Arc<BTreeMap<String, String>>,
-    /// The quota of log lines. The host logs the number of dropped lines when the entry ends.
-    pub(crate) log: EventQuota,
-    /// The quota of progress events.
-    pub(crate) progress: EventQuota,
-    /// The network use so far.
-    pub(crate) network_usage: http::NetworkUsage,
-    pub(crate) programs_started: u32,
-    pub(crate) attachment_usage: attachments::AttachmentUsage,
-    /// Access to other tools, if the tool was granted any.
-    pub nested_calls: Option<invoke::NestedCallAccess>,
-    /// The secret placeholders that the guest received.
-    pub(crate) placeholders: secrets::SecretPlaceholders,
-}
-
 /// The start and the deadline of a call.
 #[derive(Debug, Clone, Copy)]
 pub struct CallTimes {
@@ -245,35 +216,6 @@ impl Capabilities {
     /// Creates a sealed entry: one without grants and without a call.
     pub fn sealed(plugin: PluginId, limits: Arc<CallLimits>) -> Self {
         Self::new(Grantee { plugin, granted: None, limits, ctx: None, hint: None })
-    }
-
-    /// Creates an entry with unused quotas, without files, settings and access to other tools.
-    pub fn new(who: Grantee) -> Self {
-        let limits = &who.limits;
-        Self {
-            log: EventQuota::new(limits.log_lines, limits.log_rate),
-            progress: EventQuota::new(limits.progress_events, limits.progress_rate),
-            grantee: who,
-            times: None,
-            files: None,
-            config: Arc::default(),
-            network_usage: http::NetworkUsage::default(),
-            programs_started: 0,
-            attachment_usage: attachments::AttachmentUsage::default(),
-            nested_calls: None,
-            placeholders: secrets::SecretPlaceholders::default(),
-        }
-    }
-
-    /// Logs how many log lines of the guest were dropped.
-    fn report_dropped_lines(&self) {
-        if self.log.dropped > 0 {
-            let (plugin, dropped) = (&self.grantee.plugin, self.log.dropped);
-            tracing::warn!(
-                target: "toolbay::guest", %plugin, dropped,
-                "dropped log lines beyond `log_lines` and `log_rate`"
-            );
-        }
     }
 
     /// Redacts secrets from a guest's text, for the log and everything that leaves the host. A sealed entry cannot
@@ -315,26 +257,17 @@ impl Capabilities {
     }
 }
 
-impl crate::bindings::host::types::Host for Capabilities {}
+impl types::Host for Capabilities {}
 
-/// Links every interface that guests can import: those of WASI, and those of the contract.
+/// Links every interface that guests can import: what WASI has beside capabilities, the types of the contract, and each
+/// capability.
 pub fn link_all(linker: &mut Linker<GuestState>, async_support: AsyncSupport) -> wasmtime::Result<()> {
     wasmtime_wasi::p2::add_to_linker_async(linker)?;
-    wasmtime_wasi_http::p2::add_only_http_to_linker_async(linker)?;
-    wasi_files::shadow_filesystem(linker)?;
-    sockets::link(linker, |state| &mut state.capabilities)?;
-    wasi_keyvalue::link(linker, GuestState::keyvalue)?;
-    link(linker, |state| &mut state.capabilities)?;
     if async_support == AsyncSupport::On {
         wasmtime_wasi::p3::cli::add_to_linker(linker)?;
-        wasmtime_wasi::p3::clocks::add_to_linker(linker)?;
-        wasmtime_wasi::p3::random::add_to_linker(linker)?;
-        wasmtime_wasi::p3::sockets::add_to_linker(linker)?;
-        wasmtime_wasi_http::p3::add_to_linker(linker)?;
-        sockets::link_async(linker, |state| &mut state.capabilities)?;
-        wasi_files::link_async(linker)?;
     }
-    Ok(())
+    types::add_to_linker::<_, HasCapabilities>(linker, state::capabilities_of)?;
+    capability::link_each(linker, async_support)
 }
 
 /// Maps the store's data to [`Capabilities`] for the linker.
@@ -342,17 +275,4 @@ pub(crate) struct HasCapabilities;
 
 impl HasData for HasCapabilities {
     type Data<'a> = &'a mut Capabilities;
-}
-
-/// Links every interface of the contract, and `wasi:config`.
-fn link<T: Send + 'static>(
-    linker: &mut Linker<T>,
-    project: fn(&mut T) -> &mut Capabilities,
-) -> wasmtime::Result<()> {
-    Imports::add_to_linker::<T, HasCapabilities>(linker, project)?;
-    store::add_to_linker::<T, HasCapabilities>(linker, project)?;
-    // `tool-invoke` is an unstable feature of this version of the contract.
-    let mut options = callers::tool_invoke::LinkOptions::default();
-    options.tool_invoke(true);
-    callers::tool_invoke::add_to_linker::<T, HasCapabilities>(linker, &options, project)
 }

@@ -7,7 +7,6 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::os::fd::{AsFd, AsRawFd};
 use std::time::Instant;
 
 use toolbay_core::call::CallContext;
@@ -18,12 +17,10 @@ use toolbay_sandbox::guest_data::GuestData;
 use toolbay_sandbox::resource_limiter::GuestResourceLimiter;
 use toolbay_sandbox::stdio::OutputSink;
 use wasmtime_wasi::p2::pipe::MemoryInputPipe;
-use wasmtime_wasi::{FsPerms, ResourceTable, WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
+use wasmtime_wasi::{ResourceTable, WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
-use crate::files::FileAccess;
-use crate::wasi_keyvalue::KeyValueView;
-use crate::{Capabilities, environment, http, sockets};
+use crate::{Capabilities, files, http};
 
 /// Maximum number of random bytes per request.
 const MAX_RANDOM: u64 = 64 << 10;
@@ -39,7 +36,6 @@ pub struct GuestState {
     wasi: Option<Box<WasiContext>>,
     http: WasiHttpCtx,
     table: ResourceTable,
-    isolated: bool,
     stdio_bytes: u64,
     /// The limiter of the store.
     pub limiter: GuestResourceLimiter,
@@ -70,8 +66,8 @@ pub enum WasiAccess<'a> {
         /// The command line of a program; `None` for a function.
         program: Option<&'a CommandLine>,
     },
-    /// Metadata queries and reductions: the clock is frozen and randomness is fixed, so the result is a function of the
-    /// component and its input.
+    /// Metadata queries and reductions, which are sealed: the clock is frozen and randomness is fixed, so the result is a
+    /// function of the component and its input.
     Isolated,
 }
 
@@ -79,6 +75,11 @@ impl fmt::Debug for GuestState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GuestState").finish_non_exhaustive()
     }
+}
+
+/// The capabilities of a store, for the linker.
+pub(crate) fn capabilities_of(state: &mut GuestState) -> &mut Capabilities {
+    &mut state.capabilities
 }
 
 impl GuestState {
@@ -98,7 +99,6 @@ impl GuestState {
             wasi: None,
             http: http::wasi::context(),
             table,
-            isolated: matches!(access, WasiAccess::Isolated),
             stdio_bytes: limits.stdio_bytes,
             limiter: GuestResourceLimiter::new(limits),
             capabilities,
@@ -119,9 +119,9 @@ impl GuestState {
             }
             // Done here because opening folders can fail, and a WASI call of the guest cannot report that.
             if folders {
-                // `wasi_files` runs every operation on a thread that may block.
+                // `files::wasi` runs every operation on a thread that may block.
                 context.builder.allow_blocking_current_thread(true);
-                preopen_folders(&mut context.builder, &state.capabilities)?;
+                files::wasi::preopen_folders(&mut context.builder, &state.capabilities)?;
             }
             state.wasi = Some(Box::new(context.build()));
         }
@@ -146,18 +146,13 @@ impl GuestState {
         let (stdout, stderr) = (OutputSink::new(self.stdio_bytes), OutputSink::new(self.stdio_bytes));
         let mut builder = WasiCtxBuilder::new();
         builder.stdout(stdout.clone()).stderr(stderr.clone()).max_random_size(MAX_RANDOM);
-        if self.isolated {
-            environment::configure_sealed(&mut builder);
-        } else if let Some(granted) = &self.capabilities.grantee.granted {
-            granted.environment.configure(&mut builder, &self.capabilities);
-        }
-        sockets::allow_sockets(&mut builder, &self.capabilities);
+        self.capabilities.configure(&mut builder);
         WasiContextBuilder { builder, stdout, stderr }
     }
 
-    /// The buckets of `wasi:keyvalue`.
-    pub(crate) fn keyvalue(&mut self) -> KeyValueView<'_> {
-        KeyValueView { capabilities: &mut self.capabilities, table: &mut self.table }
+    /// The grants of the entry, and the table with its handles.
+    pub(crate) fn parts(&mut self) -> (&mut Capabilities, &mut ResourceTable) {
+        (&mut self.capabilities, &mut self.table)
     }
 
     /// The stdout of a program, and the number of bytes past the limit.
@@ -197,24 +192,6 @@ fn set_command_line(wasi: &mut WasiCtxBuilder, line: &CommandLine, capabilities:
     }
 }
 
-/// Preopens the granted folders. wasmtime-wasi takes a path, so it gets a path that cannot be swapped: that of the
-/// handle that the host has held since the plugin was loaded. Only Linux has such paths.
-fn preopen_folders(wasi: &mut WasiCtxBuilder, capabilities: &Capabilities) -> wasmtime::Result<()> {
-    if !cfg!(target_os = "linux") {
-        return Ok(());
-    }
-    let Some(files) = &capabilities.files else { return Ok(()) };
-    for (root, access) in files.preopens() {
-        let handle = format!("/proc/self/fd/{}/.", root.dir.as_fd().as_raw_fd());
-        let perms = match access {
-            FileAccess::Read => FsPerms::ReadOnly,
-            FileAccess::Write => FsPerms::ReadWrite,
-        };
-        wasi.preopened_dir(handle, files.guest_path(root), perms)?;
-    }
-    Ok(())
-}
-
 impl GuestData for GuestState {
     fn limiter(&self) -> &GuestResourceLimiter {
         &self.limiter
@@ -245,7 +222,7 @@ impl GuestData for GuestState {
     }
 
     fn end(&self) {
-        self.capabilities.report_dropped_lines();
+        self.capabilities.end();
     }
 }
 

@@ -93,7 +93,7 @@ pub use storage::held_updates::{HeldUpdate, HeldUpdates};
 pub use storage::output_store::FileOutputStore;
 pub use storage::stop_order::{FileStopOrder, StopOrder};
 pub use tokio_util::sync::CancellationToken;
-pub use toolbay_capabilities::clock::Clock;
+pub use toolbay_capabilities::environment::clock::Clock;
 pub use toolbay_capabilities::http::recorded::{RecordedHttp, RecordedRequest, RecordedResponse};
 pub use toolbay_capabilities::http::registry::{RegistryClientError, RegistryHttp, registry_secret};
 pub use toolbay_capabilities::kv::{EntryInfo, KvUsage, RedbStore, is_store_panic};

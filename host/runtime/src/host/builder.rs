@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use toolbay_capabilities::clock::{Clock, EnvironmentOverrides, SeededRandom};
+use toolbay_capabilities::environment::clock::{Clock, EnvironmentOverrides, SeededRandom};
 use toolbay_capabilities::files::{FolderHandles, ReadLog};
 use toolbay_capabilities::http::recorded::RecordedHttp;
 use toolbay_capabilities::process::guard::ProgramGuard;

@@ -15,10 +15,8 @@ use toolbay_state::digest::Digest;
 use toolbay_state::regular::read_regular;
 use wasmtime::CacheStore;
 
-use crate::compile;
-use crate::compile::CompileError;
-use crate::compile::MAX_COMPONENT_BYTES;
 use crate::compile::cache::Cache;
+use crate::compile::{self, CompileError, MAX_COMPONENT_BYTES};
 use crate::engine::{Engine, EngineKind};
 
 /// The length of a key, a SHA-256, and of the size that follows it, in bytes.

@@ -17,6 +17,7 @@ mod operations;
 mod protected;
 mod quota;
 mod reads;
+pub(crate) mod wasi;
 
 pub(crate) use beneath::open_inside;
 pub use grants::{FileAccess, FileGrants, FolderHandles};
@@ -29,14 +30,43 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
-use toolbay_policy::Advice;
 use toolbay_policy::capability::path_rule;
+use toolbay_policy::limits::CallLimits;
 use toolbay_policy::refusal::not_permitted_notice;
+use toolbay_policy::{Advice, GrantKey};
+use toolbay_sandbox::engine::AsyncSupport;
+use wasmtime::component::Linker;
 
 use super::Capabilities;
-use crate::bindings::host::files::{DirEntry, FileData, FileError, FileStat, Host};
+use crate::HasCapabilities;
+use crate::bindings::host::files::{self as contract, DirEntry, FileData, FileError, FileStat, Host};
+use crate::capability::Capability;
+use crate::state::{GuestState, capabilities_of};
 use grants::{PathScope, ResolveError, full_path};
 use operations::FileOperation;
+
+/// Files below the granted folders.
+#[derive(Debug)]
+pub struct Files;
+
+impl Capability for Files {
+    const KEYS: &'static [GrantKey] = &[GrantKey::FsRead, GrantKey::FsWrite];
+
+    type State = Option<FileGrants>;
+
+    fn begin(_: &CallLimits) -> Option<FileGrants> {
+        None
+    }
+
+    fn link(linker: &mut Linker<GuestState>, async_support: AsyncSupport) -> wasmtime::Result<()> {
+        contract::add_to_linker::<_, HasCapabilities>(linker, capabilities_of)?;
+        wasi::shadow_filesystem(linker)?;
+        match async_support {
+            AsyncSupport::Off => Ok(()),
+            AsyncSupport::On => wasi::link_async(linker),
+        }
+    }
+}
 
 /// The largest product of pattern parts and path bytes that is compared on an async thread, in about 0.1 ms.
 const MAX_INLINE_COMPARISON: usize = 64 << 10;

@@ -1,6 +1,6 @@
 //! `http-client`: requests through the host's HTTP client, under the policy of the tool.
 //!
-//! `wasi:http` uses the same client ([`wasi`]), `wasi:sockets` the same checks ([`super::sockets`]). Every hop of a
+//! `wasi:http` uses the same client ([`wasi`]), `wasi:sockets` the same checks ([`sockets`]). Every hop of a
 //! request passes the rules ([`call_network`]), the limits, secret injection ([`secret_injection`]), one name lookup
 //! ([`resolve`]) and the check of every address; then the client connects to a checked address ([`dispatch`],
 //! [`connect`]). Proxies are for requests to what the operator names, such as registries and MCP servers ([`proxy`]), and
@@ -24,6 +24,7 @@ pub mod registry;
 mod resolve;
 mod secret_injection;
 pub mod service;
+mod sockets;
 mod tls;
 mod trace;
 pub(crate) mod wasi;
@@ -36,11 +37,47 @@ pub(crate) use call_network::NetworkUsage;
 pub use host_request::OperatorNetworks;
 pub use tls::check_certificates;
 
+use toolbay_policy::limits::CallLimits;
 use toolbay_policy::{GrantKey, Policy};
+use toolbay_sandbox::engine::AsyncSupport;
 use url::Url;
+use wasmtime::component::Linker;
+use wasmtime_wasi::WasiCtxBuilder;
 
 use super::Capabilities;
-use crate::bindings::host::http_client::{Host, HttpError, HttpRequest, HttpResponse};
+use crate::HasCapabilities;
+use crate::bindings::host::http_client::{self as contract, Host, HttpError, HttpRequest, HttpResponse};
+use crate::capability::Capability;
+use crate::state::{GuestState, capabilities_of};
+
+/// Requests and connections to the granted hosts.
+pub(crate) struct Network;
+
+impl Capability for Network {
+    const KEYS: &'static [GrantKey] = &[GrantKey::Net, GrantKey::NetPrivate];
+
+    type State = NetworkUsage;
+
+    fn begin(_: &CallLimits) -> NetworkUsage {
+        NetworkUsage::default()
+    }
+
+    fn link(linker: &mut Linker<GuestState>, async_support: AsyncSupport) -> wasmtime::Result<()> {
+        contract::add_to_linker::<_, HasCapabilities>(linker, capabilities_of)?;
+        wasmtime_wasi_http::p2::add_only_http_to_linker_async(linker)?;
+        sockets::link(linker)?;
+        if async_support == AsyncSupport::On {
+            wasmtime_wasi_http::p3::add_to_linker(linker)?;
+            wasmtime_wasi::p3::sockets::add_to_linker(linker)?;
+            sockets::link_async(linker)?;
+        }
+        Ok(())
+    }
+
+    fn configure(wasi: &mut WasiCtxBuilder, of: &Capabilities) {
+        sockets::allow_sockets(wasi, of);
+    }
+}
 
 /// The HTTP client of a host.
 #[derive(Debug)]

@@ -6,10 +6,12 @@ mod backup;
 mod encoding;
 mod header;
 mod open;
+pub(crate) mod open_bucket;
 mod panic;
 mod read;
 mod store;
 mod tables;
+mod wasi;
 mod writer;
 
 pub use encoding::EntryInfo;
@@ -23,10 +25,31 @@ use toolbay_core::call::TurnContext;
 use toolbay_core::session::kv::{self, Bucket, KvStore, MAX_KEY_BYTES, MAX_LISTED, Quota};
 use toolbay_policy::GrantKey;
 use toolbay_policy::capability::kv as granted_kv;
-use toolbay_policy::limits::Limit;
+use toolbay_policy::limits::{CallLimits, Limit};
+use toolbay_sandbox::engine::AsyncSupport;
+use wasmtime::component::Linker;
 
 use super::Capabilities;
-use crate::bindings::host::kv::{Host, KvError, Scope};
+use crate::HasCapabilities;
+use crate::bindings::host::kv::{self as contract, Host, KvError, Scope};
+use crate::capability::Capability;
+use crate::state::{GuestState, capabilities_of};
+
+/// The key-value store, in the granted scopes.
+pub(crate) struct Kv;
+
+impl Capability for Kv {
+    const KEYS: &'static [GrantKey] = &[GrantKey::Kv];
+
+    type State = ();
+
+    fn begin(_: &CallLimits) {}
+
+    fn link(linker: &mut Linker<GuestState>, _: AsyncSupport) -> wasmtime::Result<()> {
+        contract::add_to_linker::<_, HasCapabilities>(linker, capabilities_of)?;
+        wasi::link(linker)
+    }
+}
 
 /// The bucket of a granted scope.
 struct GrantedBucket {

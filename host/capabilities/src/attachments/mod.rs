@@ -5,15 +5,37 @@
 
 use std::sync::Arc;
 
-use toolbay_core::session::attachment::{self, Attachments, check_name};
+use toolbay_core::session::attachment::{self, check_name};
 use toolbay_policy::GrantKey;
 use toolbay_policy::capability::attachment::{
     AttachmentAccess, AttachmentRule, UNKNOWN_MEDIA_TYPE, media_type,
 };
-use toolbay_policy::limits::Limit;
+use toolbay_policy::limits::{CallLimits, Limit};
+use toolbay_sandbox::engine::AsyncSupport;
+use wasmtime::component::Linker;
 
 use super::Capabilities;
-use crate::bindings::host::attachments::{Attachment, AttachmentError, Host};
+use crate::HasCapabilities;
+use crate::bindings::host::attachments::{self as contract, Attachment, AttachmentError, Host};
+use crate::capability::Capability;
+use crate::state::{GuestState, capabilities_of};
+
+/// The files of the conversation, and those that the call creates.
+pub(crate) struct Attachments;
+
+impl Capability for Attachments {
+    const KEYS: &'static [GrantKey] = &[GrantKey::Attachments];
+
+    type State = AttachmentUsage;
+
+    fn begin(_: &CallLimits) -> AttachmentUsage {
+        AttachmentUsage::default()
+    }
+
+    fn link(linker: &mut Linker<GuestState>, _: AsyncSupport) -> wasmtime::Result<()> {
+        contract::add_to_linker::<_, HasCapabilities>(linker, capabilities_of)
+    }
+}
 
 /// The attachments that one call created.
 #[derive(Debug, Default)]
@@ -23,7 +45,7 @@ pub(crate) struct AttachmentUsage {
 }
 
 impl Capabilities {
-    fn attachments(&self) -> Option<Arc<dyn Attachments>> {
+    fn attachments(&self) -> Option<Arc<dyn attachment::Attachments>> {
         self.grantee.ctx.as_ref()?.turn.attachments.clone()
     }
 

@@ -1,10 +1,35 @@
 //! `context`: progress, cancellation and the identity of the running call. Sealed entries have none of them.
 
 use toolbay_core::call::{Identity, ProgressAudience};
+use toolbay_policy::GrantKey;
 use toolbay_policy::capability::CapabilityKind;
+use toolbay_policy::limits::CallLimits;
+use toolbay_sandbox::engine::AsyncSupport;
+use wasmtime::component::Linker;
 
 use super::Capabilities;
+use crate::HasCapabilities;
 use crate::bindings::host::context;
+use crate::capability::Capability;
+use crate::event_quota::EventQuota;
+use crate::state::{GuestState, capabilities_of};
+
+/// The running call, as the guest sees it.
+pub(crate) struct Context;
+
+impl Capability for Context {
+    const KEYS: &'static [GrantKey] = &[];
+
+    type State = EventQuota;
+
+    fn begin(limits: &CallLimits) -> EventQuota {
+        EventQuota::new(limits.progress_events, limits.progress_rate)
+    }
+
+    fn link(linker: &mut Linker<GuestState>, _: AsyncSupport) -> wasmtime::Result<()> {
+        context::add_to_linker::<_, HasCapabilities>(linker, capabilities_of)
+    }
+}
 
 /// The attribute that lists which of the capabilities without a refusal are granted. WASI reads a clock and draws random
 /// bytes, but cannot say that they are not real.

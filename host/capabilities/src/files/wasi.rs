@@ -10,8 +10,9 @@ mod open;
 mod pipes;
 mod streams;
 
-pub(crate) use concurrent::link as link_async;
+pub(super) use concurrent::link as link_async;
 
+use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
@@ -25,10 +26,12 @@ use wasmtime_wasi::p2::bindings::filesystem::types::{
     OpenFlags, PathFlags,
 };
 use wasmtime_wasi::p2::{DynInputStream, DynOutputStream, FsResult};
+use wasmtime_wasi::{FsPerms, WasiCtxBuilder};
 
 use self::open::OpenAtRequest;
 use self::streams::{FileReadStream, FileWriteStream, WritePosition};
-use crate::files::FileUsage;
+use crate::Capabilities;
+use crate::files::{FileAccess, FileUsage};
 use crate::silent_refusal::{FILE_WRITES, FOLDER_LISTING, SilentRefusal};
 use crate::state::GuestState;
 
@@ -60,7 +63,7 @@ macro_rules! on_thread {
 }
 
 /// Shadows the functions of `wasi:filesystem` in the linker.
-pub(crate) fn shadow_filesystem(linker: &mut Linker<GuestState>) -> wasmtime::Result<()> {
+pub(super) fn shadow_filesystem(linker: &mut Linker<GuestState>) -> wasmtime::Result<()> {
     linker.allow_shadowing(true);
     linker.instance(PREOPENS)?.func_wrap("get-directories", |mut store: GuestStore<'_>, (): ()| {
         Ok((preopened_folders(&mut store)?,))
@@ -90,6 +93,27 @@ pub(crate) fn shadow_filesystem(linker: &mut Linker<GuestState>) -> wasmtime::Re
         "metadata-hash-at" metadata_hash_at(at: PathFlags, path: String);
     }
     linker.allow_shadowing(false);
+    Ok(())
+}
+
+/// Preopens the granted folders. wasmtime-wasi takes a path, so it gets a path that cannot be swapped: that of the
+/// handle that the host has held since the plugin was loaded. Only Linux has such paths.
+pub(crate) fn preopen_folders(
+    wasi: &mut WasiCtxBuilder,
+    capabilities: &Capabilities,
+) -> wasmtime::Result<()> {
+    if !cfg!(target_os = "linux") {
+        return Ok(());
+    }
+    let Some(files) = &capabilities.files else { return Ok(()) };
+    for (root, access) in files.preopens() {
+        let handle = format!("/proc/self/fd/{}/.", root.dir.as_fd().as_raw_fd());
+        let perms = match access {
+            FileAccess::Read => FsPerms::ReadOnly,
+            FileAccess::Write => FsPerms::ReadWrite,
+        };
+        wasi.preopened_dir(handle, files.guest_path(root), perms)?;
+    }
     Ok(())
 }
 

@@ -5,19 +5,52 @@
 //! same bytes. Both keep working, because the standard libraries of most languages use them before the author's code
 //! runs. The output of such a tool is a function of its arguments. The monotonic clock of a call is real: time-outs,
 //! sleeping and waiting for files and requests need it. An embedder can replace the clocks and the random source
-//! ([`super::clock`]).
+//! ([`clock`]).
+
+pub mod clock;
 
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rand_core::TryRng;
-use toolbay_policy::Grants;
+use toolbay_policy::limits::CallLimits;
+use toolbay_policy::{GrantKey, Grants};
+use toolbay_sandbox::engine::AsyncSupport;
+use wasmtime::component::Linker;
 use wasmtime_wasi::{HostMonotonicClock, HostWallClock, WasiCtxBuilder};
 
 use super::Capabilities;
-use super::clock::{EnvironmentOverrides, SeededRandom, WasiClock};
-use super::silent_refusal::{CLOCK_READS, RANDOM_BYTES, SilentRefusal};
+use crate::capability::Capability;
+use crate::silent_refusal::{CLOCK_READS, RANDOM_BYTES, SilentRefusal};
+use crate::state::GuestState;
+use clock::{EnvironmentOverrides, SeededRandom, WasiClock};
+
+/// Environment variables, clocks and randomness.
+pub(crate) struct WasiEnvironment;
+
+impl Capability for WasiEnvironment {
+    const KEYS: &'static [GrantKey] = &[GrantKey::Env, GrantKey::Clock, GrantKey::Random];
+
+    type State = ();
+
+    fn begin(_: &CallLimits) {}
+
+    fn link(linker: &mut Linker<GuestState>, async_support: AsyncSupport) -> wasmtime::Result<()> {
+        if async_support == AsyncSupport::On {
+            wasmtime_wasi::p3::clocks::add_to_linker(linker)?;
+            wasmtime_wasi::p3::random::add_to_linker(linker)?;
+        }
+        Ok(())
+    }
+
+    fn configure(wasi: &mut WasiCtxBuilder, of: &Capabilities) {
+        match &of.grantee.granted {
+            Some(granted) => granted.environment.configure(wasi, of),
+            None => configure_sealed(wasi),
+        }
+    }
+}
 
 /// 2025-01-01T00:00:00Z. Some code treats 1970 as a broken clock.
 const FROZEN_TIME: Duration = Duration::from_secs(1_735_689_600);
@@ -64,7 +97,7 @@ impl Environment {
     }
 
     /// Configures the WASI context of a call.
-    pub(crate) fn configure(&self, wasi: &mut WasiCtxBuilder, of: &Capabilities) {
+    fn configure(&self, wasi: &mut WasiCtxBuilder, of: &Capabilities) {
         wasi.envs(&self.variables);
         if let Some(clock) = &self.overrides.clock {
             wasi.wall_clock(WasiClock(Arc::clone(clock))).monotonic_clock(WasiClock(Arc::clone(clock)));
@@ -81,7 +114,7 @@ impl Environment {
 }
 
 /// Configures the WASI context of a sealed entry: no variables, frozen clocks and fixed random bytes.
-pub(crate) fn configure_sealed(wasi: &mut WasiCtxBuilder) {
+fn configure_sealed(wasi: &mut WasiCtxBuilder) {
     wasi.wall_clock(FrozenClock(None)).monotonic_clock(FrozenClock(None));
     fix_randomness(wasi, None);
 }

@@ -11,14 +11,40 @@ use toolbay_core::call::invoke::nested::{InvokeGrant, MAX_DEPTH, NestedBatch, Ne
 use toolbay_core::tool::content::{ErrorCode, ToolError};
 use toolbay_policy::GrantKey;
 use toolbay_policy::capability::path_rule;
-use toolbay_policy::limits::Limit;
+use toolbay_policy::limits::{CallLimits, Limit};
 use toolbay_policy::name::PluginId;
 use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_sandbox::admission::LentPermit;
+use toolbay_sandbox::engine::AsyncSupport;
+use wasmtime::component::Linker;
 
 use super::{CallTimes, Capabilities};
-use crate::bindings::callers::toolbay::plugin::tool_invoke::{Callable, Host, Invocation, Invoked};
+use crate::HasCapabilities;
+use crate::bindings::callers::toolbay::plugin::tool_invoke::{self, Callable, Host, Invocation, Invoked};
 use crate::bindings::types;
+use crate::capability::Capability;
+use crate::state::{GuestState, capabilities_of};
+
+/// Calls to the granted tools.
+#[derive(Debug)]
+pub struct ToolInvoke;
+
+impl Capability for ToolInvoke {
+    const KEYS: &'static [GrantKey] = &[GrantKey::Invoke];
+
+    type State = Option<NestedCallAccess>;
+
+    fn begin(_: &CallLimits) -> Option<NestedCallAccess> {
+        None
+    }
+
+    fn link(linker: &mut Linker<GuestState>, _: AsyncSupport) -> wasmtime::Result<()> {
+        // `tool-invoke` is an unstable feature of this version of the contract.
+        let mut options = tool_invoke::LinkOptions::default();
+        options.tool_invoke(true);
+        tool_invoke::add_to_linker::<_, HasCapabilities>(linker, &options, capabilities_of)
+    }
+}
 
 /// Access to other tools for one guest entry.
 #[derive(Debug, Clone)]

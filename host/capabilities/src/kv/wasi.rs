@@ -1,19 +1,20 @@
 //! `wasi:keyvalue` on the scopes of the `kv` grant: the name of a bucket is a scope, and `default` or nothing is the
 //! scope `plugin`. Each operation is one of [`super::kv`], with its checks, quotas and records.
 
+use toolbay_core::session::kv::MAX_LISTED;
 use wasmtime::component::{HasData, Linker, Resource, ResourceTable};
 
-use super::Capabilities;
+use super::open_bucket::OpenBucket;
+use crate::Capabilities;
 use crate::bindings::host::kv::{Host as _, KvError, Scope};
 use crate::bindings::wasi_keyvalue::wasi::keyvalue::store::{self, Error, KeyResponse};
 use crate::bindings::wasi_keyvalue::wasi::keyvalue::{atomics, batch};
-use crate::open_bucket::OpenBucket;
-use toolbay_core::session::kv::MAX_LISTED;
+use crate::state::GuestState;
 
 /// The grants of an entry, and the table with its buckets.
-pub(crate) struct KeyValueView<'a> {
-    pub(crate) capabilities: &'a mut Capabilities,
-    pub(crate) table: &'a mut ResourceTable,
+struct KeyValueView<'a> {
+    capabilities: &'a mut Capabilities,
+    table: &'a mut ResourceTable,
 }
 
 struct HasKeyValue;
@@ -23,13 +24,15 @@ impl HasData for HasKeyValue {
 }
 
 /// Links the interfaces.
-pub(crate) fn link<T: Send + 'static>(
-    linker: &mut Linker<T>,
-    view: fn(&mut T) -> KeyValueView<'_>,
-) -> wasmtime::Result<()> {
-    store::add_to_linker::<T, HasKeyValue>(linker, view)?;
-    atomics::add_to_linker::<T, HasKeyValue>(linker, view)?;
-    batch::add_to_linker::<T, HasKeyValue>(linker, view)
+pub(super) fn link(linker: &mut Linker<GuestState>) -> wasmtime::Result<()> {
+    store::add_to_linker::<_, HasKeyValue>(linker, view)?;
+    atomics::add_to_linker::<_, HasKeyValue>(linker, view)?;
+    batch::add_to_linker::<_, HasKeyValue>(linker, view)
+}
+
+fn view(state: &mut GuestState) -> KeyValueView<'_> {
+    let (capabilities, table) = state.parts();
+    KeyValueView { capabilities, table }
 }
 
 type Bucket = Resource<OpenBucket>;

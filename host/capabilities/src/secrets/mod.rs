@@ -17,17 +17,40 @@ use toolbay_core::output::redact::{self, Redactor};
 use toolbay_policy::capability::CapabilityKind;
 use toolbay_policy::capability::net::NetTarget;
 use toolbay_policy::capability::secret::{self, SecretPosition, SecretRule};
+use toolbay_policy::limits::CallLimits;
 use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_policy::rule::GrantRule as _;
 use toolbay_policy::{GrantKey, Grants, Policy};
+use toolbay_sandbox::engine::AsyncSupport;
 use url::Url;
+use wasmtime::component::Linker;
 
 use super::Capabilities;
-use crate::bindings::host::secrets::{Host, Secret, SecretError};
+use crate::HasCapabilities;
+use crate::bindings::host::secrets::{self as contract, Host, Secret, SecretError};
+use crate::capability::Capability;
+use crate::state::{GuestState, capabilities_of};
 use key_ring::KeyRing;
 
 /// Maximum number of secrets of one policy.
 const MAX_SECRETS: usize = 256;
+
+/// Credentials of the operator, which guests name but do not see.
+pub(crate) struct Secrets;
+
+impl Capability for Secrets {
+    const KEYS: &'static [GrantKey] = &[GrantKey::Secrets];
+
+    type State = SecretPlaceholders;
+
+    fn begin(_: &CallLimits) -> SecretPlaceholders {
+        SecretPlaceholders::default()
+    }
+
+    fn link(linker: &mut Linker<GuestState>, _: AsyncSupport) -> wasmtime::Result<()> {
+        contract::add_to_linker::<_, HasCapabilities>(linker, capabilities_of)
+    }
+}
 
 /// The secrets of a policy with their values.
 #[derive(Debug)]

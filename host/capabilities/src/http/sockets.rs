@@ -16,11 +16,12 @@ use wasmtime_wasi::p3::bindings::sockets::{ip_name_lookup, types};
 use wasmtime_wasi::sockets::SocketAddrUse;
 use wasmtime_wasi::{WasiCtxBuilder, WasiView};
 
-use super::Capabilities;
-use super::http::call_network::{CallNetwork, NetError};
+use super::call_network::{CallNetwork, NetError};
+use crate::Capabilities;
+use crate::state::GuestState;
 
 /// Enables the sockets that a call was granted.
-pub(crate) fn allow_sockets(wasi: &mut WasiCtxBuilder, capabilities: &Capabilities) {
+pub(super) fn allow_sockets(wasi: &mut WasiCtxBuilder, capabilities: &Capabilities) {
     let Some(network) = capabilities.network() else { return };
     let (tcp, udp) = (network.has_raw_grant(Scheme::Tcp), network.has_raw_grant(Scheme::Udp));
     if !tcp && !udp {
@@ -54,10 +55,7 @@ impl Pollable for ResolveAddressStream {
 }
 
 /// Links the name lookup in place of wasmtime's.
-pub(crate) fn link<T: WasiView + 'static>(
-    linker: &mut Linker<T>,
-    project: fn(&mut T) -> &mut Capabilities,
-) -> wasmtime::Result<()> {
+pub(super) fn link(linker: &mut Linker<GuestState>) -> wasmtime::Result<()> {
     linker.allow_shadowing(true);
     let mut interface = linker.instance("wasi:sockets/ip-name-lookup@0.2.12")?;
     interface.resource(
@@ -70,8 +68,8 @@ pub(crate) fn link<T: WasiView + 'static>(
     )?;
     interface.func_wrap_async(
         "resolve-addresses",
-        move |mut store: StoreContextMut<'_, T>, (_, name): (Resource<Network>, String)| {
-            let network = project(store.data_mut()).network();
+        |mut store: StoreContextMut<'_, GuestState>, (_, name): (Resource<Network>, String)| {
+            let network = store.data_mut().capabilities.network();
             Box::new(async move {
                 let found = match network {
                     Some(network) => network.look_up(&name).await.map_err(|e| error_code(&e)),
@@ -89,14 +87,14 @@ pub(crate) fn link<T: WasiView + 'static>(
     )?;
     interface.func_wrap(
         "[method]resolve-address-stream.resolve-next-address",
-        |mut store: StoreContextMut<'_, T>, (answers,): (Resource<ResolveAddressStream>,)| {
+        |mut store: StoreContextMut<'_, GuestState>, (answers,): (Resource<ResolveAddressStream>,)| {
             let answers = store.data_mut().ctx().table.get_mut(&answers)?;
             Ok((Ok::<_, ErrorCode>(answers.0.next().map(IpAddress::from)),))
         },
     )?;
     interface.func_wrap(
         "[method]resolve-address-stream.subscribe",
-        |mut store: StoreContextMut<'_, T>,
+        |mut store: StoreContextMut<'_, GuestState>,
          (answers,): (Resource<ResolveAddressStream>,)|
          -> wasmtime::Result<(Resource<DynPollable>,)> {
             Ok((subscribe(store.data_mut().ctx().table, answers)?,))
@@ -107,15 +105,12 @@ pub(crate) fn link<T: WasiView + 'static>(
 }
 
 /// Links the name lookup of WASI 0.3 in place of wasmtime's.
-pub(crate) fn link_async<T: Send + 'static>(
-    linker: &mut Linker<T>,
-    project: fn(&mut T) -> &mut Capabilities,
-) -> wasmtime::Result<()> {
+pub(super) fn link_async(linker: &mut Linker<GuestState>) -> wasmtime::Result<()> {
     linker.allow_shadowing(true);
     let mut interface = linker.instance("wasi:sockets/ip-name-lookup@0.3.0")?;
-    interface.func_wrap_concurrent("resolve-addresses", move |accessor, (name,): (String,)| {
+    interface.func_wrap_concurrent("resolve-addresses", |accessor, (name,): (String,)| {
         Box::pin(async move {
-            let network = accessor.with(|mut store| project(store.data_mut()).network());
+            let network = accessor.with(|mut store| store.data_mut().capabilities.network());
             let found = match network {
                 Some(network) => network.look_up(&name).await.map_err(|e| error_code_0_3(&e)),
                 None => Err(ip_name_lookup::ErrorCode::AccessDenied),

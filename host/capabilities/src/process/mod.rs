@@ -21,18 +21,40 @@ use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 use toolbay_policy::capability::path_rule;
 use toolbay_policy::hint::{LineValue, PolicyLine, Remedy};
-use toolbay_policy::limits::Limit;
+use toolbay_policy::limits::{CallLimits, Limit};
 use toolbay_policy::name::PluginId;
 use toolbay_policy::{GrantKey, Policy, ProgramSection};
 use toolbay_sandbox::admission::{FairPermit, FairSemaphore};
+use toolbay_sandbox::engine::AsyncSupport;
+use wasmtime::component::Linker;
 
 use super::Capabilities;
 use super::files::SharedProtectedPaths;
-use crate::bindings::host::process::{Command, Completed, Host, ProcessError};
+use crate::HasCapabilities;
+use crate::bindings::host::process::{self as contract, Command, Completed, Host, ProcessError};
+use crate::capability::Capability;
+use crate::state::{GuestState, capabilities_of};
 use child::{RunningProgram, StartError};
 use guard::ProgramGuard;
 use programs::{ListedProgram, ProgramError, Programs};
 use request::{MatchedCommand, PrepareError, PreparedCommand, open_program_folders};
+
+/// Programs of the host, in a sandbox of the kernel.
+pub(crate) struct Process;
+
+impl Capability for Process {
+    const KEYS: &'static [GrantKey] = &[GrantKey::Process];
+
+    type State = u32;
+
+    fn begin(_: &CallLimits) -> u32 {
+        0
+    }
+
+    fn link(linker: &mut Linker<GuestState>, _: AsyncSupport) -> wasmtime::Result<()> {
+        contract::add_to_linker::<_, HasCapabilities>(linker, capabilities_of)
+    }
+}
 
 /// Starts the programs of all calls of a host.
 #[derive(Debug)]

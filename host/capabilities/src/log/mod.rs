@@ -1,8 +1,44 @@
 //! `log`: a guest's lines in the host's log, under the target `toolbay::guest`. Lines are counted, truncated and
 //! escaped.
 
+use toolbay_policy::GrantKey;
+use toolbay_policy::limits::CallLimits;
+use toolbay_sandbox::engine::AsyncSupport;
+use wasmtime::component::Linker;
+
 use super::Capabilities;
 use crate::bindings::host::log;
+use crate::capability::Capability;
+use crate::event_quota::EventQuota;
+use crate::state::{GuestState, capabilities_of};
+use crate::{Grantee, HasCapabilities};
+
+/// Lines in the host's log.
+pub(crate) struct Log;
+
+impl Capability for Log {
+    const KEYS: &'static [GrantKey] = &[];
+
+    type State = EventQuota;
+
+    fn begin(limits: &CallLimits) -> EventQuota {
+        EventQuota::new(limits.log_lines, limits.log_rate)
+    }
+
+    fn link(linker: &mut Linker<GuestState>, _: AsyncSupport) -> wasmtime::Result<()> {
+        log::add_to_linker::<_, HasCapabilities>(linker, capabilities_of)
+    }
+
+    fn end(quota: &EventQuota, of: &Grantee) {
+        if quota.dropped > 0 {
+            let (plugin, dropped) = (&of.plugin, quota.dropped);
+            tracing::warn!(
+                target: "toolbay::guest", %plugin, dropped,
+                "dropped log lines beyond `log_lines` and `log_rate`"
+            );
+        }
+    }
+}
 
 /// Maximum length of a message, in characters.
 const MAX_MESSAGE: usize = 4000;
