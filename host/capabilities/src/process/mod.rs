@@ -194,7 +194,8 @@ impl Capabilities {
                 let sandbox = LineValue::Text("best-effort".to_owned());
                 ProcessError::Denied(self.grantee.refuse_with(&text, || {
                     let line = PolicyLine::new(format!("[programs.{program}]"), "sandbox", sandbox);
-                    Remedy::Set { purpose: "run it without a complete sandbox".to_owned(), line }.into()
+                    let first = Some("It would run without a complete sandbox.".to_owned());
+                    Remedy::Allow { first, lines: vec![line] }.into()
                 }))
             }
         }
