@@ -40,7 +40,6 @@ pub(crate) const TEST: &[Step] = &[
     step("browser", BUILT, 10, |workspace| browser::run(workspace, false)),
     step("registries", BUILT, 10, registries::run),
     step("metrics", BUILT, 10, metrics::run),
-    step("bindings", BUILT, 10, |workspace| shell(cargo(workspace).args(["test", "--package", "bindings"]))),
     step("vendors", BUILT, 10, vendors::run),
 ];
 
