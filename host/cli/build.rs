@@ -10,7 +10,7 @@ use std::{env, fs, io};
 
 /// The name of the list, the folder in the workspace, and what is taken of it.
 const SDKS: &[(&str, &str, &[&str])] = &[
-    ("RUST", "sdk/rust", &["Cargo.toml", "src"]),
+    ("RUST", "sdk/rust", &["Cargo.toml", "src", "wit"]),
     ("RUST_MACROS", "sdk/rust-macros", &["Cargo.toml", "src"]),
     ("RUST_SYNTAX", "sdk/rust-syntax", &["Cargo.toml", "src"]),
     (

@@ -210,7 +210,7 @@ function hint(text) {
 function contract(names, { sealed, calls, draws }) {
   const path = join(folder, 'wit');
   const copies = join(path, 'deps/toolbay');
-  cpSync(join(SDK, 'wit'), copies, { recursive: true });
+  cpSync(join(SDK, 'wit'), copies, { recursive: true, dereference: true });
   if (calls) {
     // componentize-qjs enables no unstable features.
     for (const copy of readdirSync(copies).map((name) => join(copies, name))) {

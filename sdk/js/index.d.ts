@@ -1,5 +1,10 @@
 /** Write Toolbay plugins in JavaScript or TypeScript. */
 
+import type * as contract from './src/contract.js';
+import type { ErrorCode, Kinds, Traits } from './src/contract.js';
+
+export type { ErrorCode, Traits };
+
 /** A JSON value. Integers that a number cannot hold are BigInts. */
 export type Json = null | boolean | number | bigint | string | Json[] | { [key: string]: Json };
 
@@ -38,48 +43,12 @@ export type Args<I> = I extends { type: 'object' } ? any
       & { [K in keyof I as I[K] extends { optional: true } ? K : never]?: Value<I[K]> }
     : Record<string, never>;
 
-type Targets = string | readonly string[];
-
 /** The capabilities that a tool requests, with reasons. Each needs a grant of the operator. */
-export interface Needs {
+export interface Needs extends Kinds {
   /** The tool also works without it. */
   optional?: boolean;
   /** The reason, for the operator who decides. */
   reason?: string;
-  fsRead?: Targets;
-  fsWrite?: Targets;
-  /** `GET https://api.example.com`, `https://*.example.com` */
-  net?: Targets;
-  /** `git status *` */
-  process?: Targets;
-  secret?: Targets;
-  kv?: kv.Scope | readonly kv.Scope[];
-  env?: Targets;
-  attachments?: Targets;
-  clock?: true;
-  /** `Math.random`, `crypto.getRandomValues` and `crypto.randomUUID`. */
-  random?: true;
-  /** A tool, `files__*`, or `*`. */
-  invoke?: Targets;
-}
-
-/** The author's claims about a tool. Without claims the host assumes the worst. */
-export interface Traits {
-  /** Does not change its environment. */
-  readOnly?: boolean;
-  /** Changes only by adding. */
-  additive?: boolean;
-  /** Repeating the call changes nothing more. */
-  idempotent?: boolean;
-  /** Acts only on entities that the host knows. */
-  closedWorld?: boolean;
-  alwaysInclude?: boolean;
-  /** The output contains text of others. */
-  untrustedOutput?: boolean;
-  /** A user should approve each call. */
-  needsApproval?: boolean;
-  /** Omitted from the first list of tools; found by search. */
-  deferred?: boolean;
 }
 
 export interface ToolOptions<I> extends Traits {
@@ -133,8 +102,6 @@ export function plugin(parts: {
   available?(tool: string): string | null | undefined | void;
   reusable?: boolean;
 }): Plugin;
-
-export type ErrorCode = 'input-invalid' | 'not-available' | 'execution-failed' | 'stale-write';
 
 /** An error of a tool. The model reads its message unchanged. */
 export class ToolError extends Error {
@@ -216,7 +183,7 @@ export namespace config {
 
 /** State that outlives a call. */
 export namespace kv {
-  type Scope = 'tool' | 'plugin' | 'session' | 'agent';
+  type Scope = contract.Scope;
   function get(scope: Scope, key: string): Uint8Array | null;
   function getText(scope: Scope, key: string): string | null;
   function getJson(scope: Scope, key: string): any;

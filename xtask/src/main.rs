@@ -73,7 +73,7 @@ enum Task {
     /// Runs one step in this process, which is ended when its stdin is closed.
     #[command(hide = true)]
     Step { name: String },
-    /// Checks what the compiler does not: copies of the contract, paths of this machine.
+    /// Checks that no file names a path of this machine.
     Tidy,
     /// Builds the first-party plugins into `target/plugins`.
     Plugins,

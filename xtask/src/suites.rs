@@ -40,7 +40,6 @@ pub(crate) const TEST: &[Step] = &[
     step("registries", BUILT, 10, registries::run),
     step("metrics", BUILT, 10, metrics::run),
     step("packages", BUILT, 10, |workspace| packages::run(workspace, packages::Check::Files)),
-    step("bindings", BUILT, 10, |workspace| shell(cargo(workspace).args(["test", "--package", "bindings"]))),
     step("vendors", BUILT, 10, vendors::run),
 ];
 

@@ -26,6 +26,8 @@ pub mod registry;
 pub mod route;
 pub mod rule;
 mod schema;
+#[cfg(test)]
+mod sdk_tests;
 pub mod serve;
 pub mod session;
 pub mod shared;

@@ -23,6 +23,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "toolbay_contract.h" /* traits, scopes, error codes */
+
 /* Not macros, because TB_JSON inside another macro would expand them to 0 and 1. */
 #if __STDC_VERSION__ < 202000L
 #undef false
@@ -117,12 +119,7 @@ tb_result tb_host_error(void);
 
 /* ---- Tools. ---- */
 
-typedef enum {
-  TB_READ_ONLY = 1, TB_ADDITIVE = 2, TB_IDEMPOTENT = 4, TB_CLOSED_WORLD = 8, TB_ALWAYS_INCLUDE = 16,
-  TB_UNTRUSTED_OUTPUT = 32, TB_NEEDS_APPROVAL = 64, TB_DEFERRED = 128,
-} tb_traits;
-
-/* `kind`: fs-read, fs-write, net, process, secret, kv, env, attachments, invoke; clock and random have no target. */
+/* `kind`, `target`: as in `capability` of types.wit; a kind without a target has NULL. */
 typedef struct { const char *kind, *target, *reason; bool optional; } tb_need;
 
 typedef struct {
@@ -237,7 +234,6 @@ void tb_log_with(tb_level level, const tb_pair *fields, size_t count, const char
 tb_json tb_config(const char *key);
 size_t tb_config_keys(tb_str **keys);
 
-typedef enum { TB_OF_TOOL, TB_OF_PLUGIN, TB_OF_SESSION, TB_OF_AGENT } tb_scope;
 bool tb_kv_get(tb_scope scope, tb_str key, tb_bytes *value); /* `.data` is NULL if there is none */
 bool tb_kv_set(tb_scope scope, tb_str key, tb_bytes value, uint32_t ttl_seconds); /* 0: for good */
 bool tb_kv_remove(tb_scope scope, tb_str key);

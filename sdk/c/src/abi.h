@@ -30,8 +30,6 @@ typedef struct {
   abi_option_str meta;
 } abi_tool_def;
 
-enum { CODE_INPUT_INVALID, CODE_NOT_AVAILABLE, CODE_EXECUTION_FAILED, CODE_STALE_WRITE };
-
 typedef struct { uint8_t code; tb_str message; abi_option_str subject; abi_option_f64 cost_usd; } abi_tool_error;
 
 typedef struct { tb_bytes data; tb_str mime_type; } abi_blob;

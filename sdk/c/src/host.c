@@ -18,10 +18,12 @@ tb_result tb_host_error(void) {
   return last_error.answer ? last_error : tb_failed(NULL, "the host said no, and nobody asked it anything");
 }
 
-static bool refused(uint8_t code, const char *subject, tb_str message) {
-  last_error = tb_error_of(code, tb_str_of(subject), message);
+static bool refused(uint8_t code, tb_str subject, tb_str message) {
+  last_error = tb_error_of(code, subject, message);
   return false;
 }
+
+#include "errors.h"
 
 #define FORMAT(name, text) \
   va_list args; \
@@ -141,7 +143,6 @@ size_t tb_config_keys(tb_str **keys) {
 
 /* ---- kv ---- */
 
-typedef struct { uint8_t error; union { tb_str text; uint64_t bytes; }; } kv_error;
 #define KV_RESULT(type) struct { uint8_t is_error; union { type value; kv_error error; }; }
 typedef KV_RESULT(abi_option_bytes) kv_got;
 typedef KV_RESULT(uint8_t) kv_done;
@@ -157,21 +158,6 @@ void kv_keys(int scope, const char *, size_t, int some, const char *, size_t, ui
 IMPORT("kv", "increment") void kv_increment(int scope, const char *, size_t, int64_t by, kv_sum *);
 IMPORT("kv", "replace")
 void kv_replace(int scope, const char *, size_t, int some, const uint8_t *, size_t, const uint8_t *, size_t, kv_done *);
-
-static bool kv_refused(const kv_error *error, tb_str key) {
-  enum { DENIED, TOO_LARGE, QUOTA_EXCEEDED, NOT_A_NUMBER };
-  switch (error->error) {
-    case DENIED: return refused(CODE_NOT_AVAILABLE, "denied", tb_format("no access to the store: %v", error->text));
-    case TOO_LARGE:
-      return refused(CODE_EXECUTION_FAILED, "too-large", tb_format(
-        "the value of `%v` is too large: %u bytes; the operator can raise `kv_value_bytes`", key, (size_t)error->bytes));
-    case QUOTA_EXCEEDED:
-      return refused(CODE_NOT_AVAILABLE, "quota", TB_STR(
-        "the store of the plugin is full: remove something, or ask the operator to raise `kv_bytes` or `kv_keys`"));
-    case NOT_A_NUMBER: return refused(CODE_EXECUTION_FAILED, NULL, tb_format("`%v` does not hold a number", key));
-    default: return refused(CODE_EXECUTION_FAILED, NULL, tb_format("the store failed: %v", error->text));
-  }
-}
 
 bool tb_kv_get(tb_scope scope, tb_str key, tb_bytes *value) {
   kv_got got;
@@ -220,32 +206,22 @@ bool tb_kv_replace(tb_scope scope, tb_str key, tb_bytes expected, tb_bytes value
 
 /* ---- secrets ---- */
 
-typedef struct { uint8_t error; tb_str text; } secret_error;
 typedef struct { tb_str text; uint8_t revealed; } secret;
 typedef struct { uint8_t is_error; union { secret value; secret_error error; }; } secret_got;
 
 IMPORT("secrets", "get") void secrets_get(const char *, size_t, secret_got *);
 
 bool tb_secret(const char *name, tb_str *text, bool *revealed) {
-  enum { DENIED, NOT_FOUND };
   secret_got got;
   secrets_get(TWO(tb_str_of(name)), &got);
-  if (!got.is_error) {
-    *text = got.value.text;
-    if (revealed) *revealed = got.value.revealed;
-    return true;
-  }
-  switch (got.error.error) {
-    case DENIED:
-      return refused(CODE_NOT_AVAILABLE, "denied", tb_format("no access to the secret `%s`: %v", name, got.error.text));
-    case NOT_FOUND: return refused(CODE_NOT_AVAILABLE, "missing-secret", tb_format("the secret `%s` is not set", name));
-    default: return refused(CODE_EXECUTION_FAILED, NULL, tb_format("the secret `%s`: %v", name, got.error.text));
-  }
+  if (got.is_error) return secret_refused(&got.error, tb_str_of(name));
+  *text = got.value.text;
+  if (revealed) *revealed = got.value.revealed;
+  return true;
 }
 
 /* ---- http-client ---- */
 
-typedef struct { uint8_t error; tb_str text; } http_error;
 typedef struct {
   uint16_t status;
   tb_str url;
@@ -260,19 +236,6 @@ IMPORT("http-client", "fetch")
 void http_fetch(const char *method, size_t, const char *url, size_t, const tb_pair *headers, size_t, int body,
                 const uint8_t *, size_t, int timeout, uint32_t, int most, uint64_t, http_got *);
 
-static bool http_refused(const http_error *error, tb_str url) {
-  enum { DENIED, INVALID_REQUEST, TIMEOUT, CANCELLED };
-  tb_str text = error->text;
-  switch (error->error) {
-    case DENIED: return refused(CODE_NOT_AVAILABLE, "denied", tb_format("no access to `%v`: %v", url, text));
-    case INVALID_REQUEST:
-      return refused(CODE_EXECUTION_FAILED, NULL, tb_format("the request to `%v` is invalid: %v", url, text));
-    case TIMEOUT: return refused(CODE_EXECUTION_FAILED, "timeout", tb_format("`%v` did not answer in time", url));
-    case CANCELLED: return refused(CODE_EXECUTION_FAILED, "cancelled", TB_STR("the call was cancelled"));
-    default: return refused(CODE_EXECUTION_FAILED, "transport", tb_format("`%v`: %v", url, text));
-  }
-}
-
 bool tb_fetch(const tb_request *request, tb_response *response) {
   tb_str method = tb_str_of(request->method ? request->method : "GET");
   http_got got;
@@ -286,7 +249,6 @@ bool tb_fetch(const tb_request *request, tb_response *response) {
 
 /* ---- files ---- */
 
-typedef struct { uint8_t error; union { tb_str text; uint64_t bytes; }; } file_error;
 typedef struct { uint8_t kind; uint64_t size, modified_ms; tb_str version; } file_stat;
 typedef struct { tb_bytes data; file_stat stat; } file_data;
 typedef struct { tb_str name; uint8_t kind; } file_entry;
@@ -304,22 +266,6 @@ IMPORT("files", "stat") void files_stat(const char *, size_t, file_stat_got *);
 IMPORT("files", "read-dir") void files_read_dir(const char *, size_t, file_listed *);
 IMPORT("files", "make-dir") void files_make_dir(const char *, size_t, file_done *);
 IMPORT("files", "remove") void files_remove(const char *, size_t, file_done *);
-
-static bool file_refused(const file_error *error, tb_str path) {
-  enum { DENIED, NOT_FOUND, STALE, TOO_LARGE };
-  switch (error->error) {
-    /* The host's reason names the path and the policy line that would allow it. */
-    case DENIED: return refused(CODE_NOT_AVAILABLE, "denied", error->text);
-    case NOT_FOUND: return refused(CODE_EXECUTION_FAILED, "not-found", tb_format("`%v` does not exist", path));
-    case STALE:
-      last_error = tb_error_of(CODE_STALE_WRITE, path,
-                               tb_format("`%v` changed since it was read: read it again, then write", path));
-      return false;
-    case TOO_LARGE:
-      return refused(CODE_EXECUTION_FAILED, "too-large", tb_format("`%v` is too large: %u bytes", path, (size_t)error->bytes));
-    default: return refused(CODE_EXECUTION_FAILED, NULL, error->text);
-  }
-}
 
 static tb_stat stat_of(const file_stat *stat) {
   return (tb_stat){(tb_file_kind)stat->kind, stat->size, stat->modified_ms, stat->version};
@@ -339,7 +285,7 @@ bool tb_file_read(tb_str path, tb_bytes *data) { return read_file(path, 0, false
 bool tb_file_read_text(tb_str path, tb_str *text) {
   tb_bytes data;
   if (!tb_file_read(path, &data)) return false;
-  if (!tb_is_utf8(data)) return refused(CODE_EXECUTION_FAILED, "not-text", tb_format("`%v` is not UTF-8 text", path));
+  if (!tb_is_utf8(data)) return refused(TB_CODE_EXECUTION_FAILED, TB_STR("not-text"), tb_format("`%v` is not UTF-8 text", path));
   *text = (tb_str){(const char *)data.data, data.len};
   return true;
 }
@@ -389,7 +335,6 @@ bool tb_file_remove(tb_str path) {
 
 /* ---- process ---- */
 
-typedef struct { uint8_t error; tb_str text; } process_error;
 typedef struct { ABI_OPTION(int32_t) exit_code; tb_bytes output, errors; uint8_t truncated; } process_completed;
 typedef struct { uint8_t is_error; union { process_completed value; process_error error; }; } process_got;
 
@@ -397,18 +342,6 @@ IMPORT("process", "run")
 void process_run(const char *program, size_t, const tb_str *args, size_t, int cwd, const char *, size_t,
                  const tb_pair *env, size_t, int input, const uint8_t *, size_t, int timeout, uint32_t, int most,
                  uint32_t, process_got *);
-
-static bool process_refused(const process_error *error, tb_str program) {
-  enum { DENIED, NOT_FOUND, TIMEOUT, CANCELLED };
-  tb_str text = error->text;
-  switch (error->error) {
-    case DENIED: return refused(CODE_NOT_AVAILABLE, "denied", tb_format("`%v` may not be run: %v", program, text));
-    case NOT_FOUND: return refused(CODE_NOT_AVAILABLE, "missing-binary", tb_format("no program `%v` here", text));
-    case TIMEOUT: return refused(CODE_EXECUTION_FAILED, "timeout", tb_format("`%v` did not end in time", program));
-    case CANCELLED: return refused(CODE_EXECUTION_FAILED, "cancelled", TB_STR("the call was cancelled"));
-    default: return refused(CODE_EXECUTION_FAILED, NULL, tb_format("`%v`: %v", program, text));
-  }
-}
 
 bool tb_run(const tb_command *command, tb_completed *completed) {
   process_got got;
@@ -423,7 +356,6 @@ bool tb_run(const tb_command *command, tb_completed *completed) {
 
 /* ---- attachments ---- */
 
-typedef struct { uint8_t error; union { tb_str text; uint64_t bytes; }; } attachment_error;
 typedef struct { tb_str id, name, mime_type; uint64_t size; } attachment;
 _Static_assert(sizeof(attachment) == sizeof(tb_attachment) && sizeof(attachment) == 32, "an attachment");
 typedef struct { uint8_t is_error; union { tb_bytes value; attachment_error error; }; } attachment_data;
@@ -433,19 +365,6 @@ IMPORT("attachments", "all") void attachments_all(void *);
 IMPORT("attachments", "read") void attachments_read(const char *, size_t, attachment_data *);
 IMPORT("attachments", "create")
 void attachments_create(const char *, size_t, const char *, size_t, const uint8_t *, size_t, attachment_made *);
-
-static bool attachment_refused(const attachment_error *error, tb_str name) {
-  enum { DENIED, NOT_FOUND, TOO_LARGE };
-  switch (error->error) {
-    case DENIED:
-      return refused(CODE_NOT_AVAILABLE, "denied", tb_format("no access to the attachment `%v`: %v", name, error->text));
-    case NOT_FOUND: return refused(CODE_EXECUTION_FAILED, "not-found", tb_format("no attachment `%v`", name));
-    case TOO_LARGE:
-      return refused(CODE_EXECUTION_FAILED, "too-large",
-                     tb_format("the attachment `%v` is too large: %u bytes", name, (size_t)error->bytes));
-    default: return refused(CODE_EXECUTION_FAILED, NULL, tb_format("the attachment `%v`: %v", name, error->text));
-  }
-}
 
 size_t tb_attachments(tb_attachment **all) {
   ABI_LIST(tb_attachment) got;

@@ -117,7 +117,7 @@ tb_result tb_error_of(uint8_t code, tb_str subject, tb_str message) {
 }
 
 const char *tb_code_name(uint8_t code) {
-  static const char *const NAMES[] = {"input-invalid", "not-available", "execution-failed", "stale-write"};
+  static const char *const NAMES[] = {TB_CODE_NAMES};
   return NAMES[code & 3];
 }
 
@@ -129,10 +129,10 @@ const char *tb_code_name(uint8_t code) {
     va_end(args); \
     return tb_error_of(code, tb_str_of(subject), message); \
   }
-ERROR(tb_input_error, CODE_INPUT_INVALID)
-ERROR(tb_not_available, CODE_NOT_AVAILABLE)
-ERROR(tb_failed, CODE_EXECUTION_FAILED)
-ERROR(tb_stale, CODE_STALE_WRITE)
+ERROR(tb_input_error, TB_CODE_INPUT_INVALID)
+ERROR(tb_not_available, TB_CODE_NOT_AVAILABLE)
+ERROR(tb_failed, TB_CODE_EXECUTION_FAILED)
+ERROR(tb_stale, TB_CODE_STALE_WRITE)
 
 /* ---- Interface `tools`. ---- */
 
@@ -141,7 +141,7 @@ static const char NO_ARGUMENTS[] = TB_JSON({"type":"object","additionalPropertie
 static abi_capability capability(const tb_need *need) {
   const char *target = need->target;
   /* A kind without a target needs a value in its place. */
-  if (!target) target = tb_equal(tb_str_of(need->kind), "clock") ? "wall" : "bytes";
+  if (!target) target = TB_SWITCH_TARGET(tb_str_of(need->kind));
   return (abi_capability){tb_str_of(need->kind), tb_str_of(target), need->optional, abi_some(need->reason)};
 }
 

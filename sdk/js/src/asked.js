@@ -1,16 +1,14 @@
 // Calls of the host, and the conversion of its errors.
 
-import { ToolError } from './errors.js';
+import { hostError } from './errors.js';
 
-/** Calls the host. `describe` converts the interface's error to an error of the tool. */
-export function asked(question, describe) {
+/** Calls a function of an interface. `name` is what the author asked for: errors name it. */
+export function asked(interfaceName, name, question) {
   try {
     return question();
   } catch (error) {
     const { tag, val } = reasonOf(error);
-    if (tag === undefined) throw error;
-    const told = describe(tag, val);
-    throw told instanceof ToolError ? told : error;
+    throw (tag !== undefined && hostError(interfaceName, name, tag, val)) || error;
   }
 }
 

@@ -1,7 +1,7 @@
 // The four error classes of a tool. Any other exception becomes `execution-failed` with its message.
 // `options.costUsd` is the cost of the failed attempt.
 
-export const CODES = Object.freeze(['input-invalid', 'not-available', 'execution-failed', 'stale-write']);
+import { CODES, ERRORS } from './contract.js';
 
 /** An error of a tool. The model reads its message unchanged. */
 export class ToolError extends Error {
@@ -28,6 +28,14 @@ export const failed = (message, subject, options) => new ToolError('execution-fa
 
 /** The target of a write changed since it was read; `subject` is the path or key. */
 export const stale = (message, subject, options) => new ToolError('stale-write', message, subject, options);
+
+/** The error of a tool for an error of an interface. `name` is what the author asked for. */
+export function hostError(interfaceName, name, tag, value) {
+  const found = ERRORS[interfaceName][tag];
+  if (!found) return null;
+  const [code, subject, message] = found.map((text) => text?.replace(/\{(name|value)\}/g, (_, key) => (key === 'name' ? name : value)));
+  return new ToolError(code, message, subject);
+}
 
 /** Converts an exception to the record of the contract. */
 export function toRecord(error) {

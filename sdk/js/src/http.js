@@ -4,7 +4,7 @@
 import { host } from '#host';
 import { asked } from './asked.js';
 import * as utf8 from './bytes.js';
-import { failed, notAvailable } from './errors.js';
+import { failed } from './errors.js';
 import { parse, stringify } from './json.js';
 
 /** A response of any status. */
@@ -48,20 +48,10 @@ export function request(method, url, { headers = {}, body = null, json, timeoutM
   if (json !== undefined) all.push(['content-type', 'application/json']);
   const data = json !== undefined ? utf8.bytes(stringify(json)) : body === null ? null : utf8.bytes(body);
   const asRecord = { method, url, headers: all, body: data, timeoutMs, maxResponseBytes };
-  return new Response(asked(() => host.http.fetch(asRecord), describe(url)));
+  return new Response(asked('httpClient', url, () => host.http.fetch(asRecord)));
 }
 
 /** Sends a `GET` request. */
 export const get = (url, options) => request('GET', url, options);
 /** Sends a `POST` request. */
 export const post = (url, options) => request('POST', url, options);
-
-const describe = (url) => (tag, val) => {
-  switch (tag) {
-    case 'denied': return notAvailable(`no access to \`${url}\`: ${val}`, 'denied');
-    case 'invalid-request': return failed(`the request to \`${url}\` is invalid: ${val}`);
-    case 'timeout': return failed(`\`${url}\` did not answer in time`, 'timeout');
-    case 'cancelled': return failed('the call was cancelled', 'cancelled');
-    default: return failed(`\`${url}\`: ${val}`, 'transport');
-  }
-};

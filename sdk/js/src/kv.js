@@ -5,11 +5,10 @@
 import { host } from '#host';
 import { asked } from './asked.js';
 import * as utf8 from './bytes.js';
-import { failed, notAvailable } from './errors.js';
 import { parse, stringify } from './json.js';
 
 /** Returns the bytes under a key, or null. */
-export const get = (scope, key) => asked(() => host.kv.get(scope, key) ?? null, describe(key));
+export const get = (scope, key) => asked('kv', key, () => host.kv.get(scope, key) ?? null);
 
 /** Returns the text under a key, or null. */
 export function getText(scope, key) {
@@ -25,33 +24,21 @@ export function getJson(scope, key) {
 
 /** Sets a key to text or bytes, with or without an expiry. */
 export const set = (scope, key, value, { ttlSeconds = null } = {}) =>
-  asked(() => host.kv.set(scope, key, utf8.bytes(value), ttlSeconds), describe(key));
+  asked('kv', key, () => host.kv.set(scope, key, utf8.bytes(value), ttlSeconds));
 
 /** Sets a key to JSON, with or without an expiry. */
 export const setJson = (scope, key, value, options) => set(scope, key, stringify(value), options);
 
 /** Removes a key. */
-export const remove = (scope, key) => asked(() => host.kv.remove(scope, key), describe(key));
+export const remove = (scope, key) => asked('kv', key, () => host.kv.remove(scope, key));
 
 /** Returns the sorted keys with a prefix that follow `after`. */
 export const keys = (scope, prefix = '', { after = null, limit = 1000 } = {}) =>
-  asked(() => host.kv.keys(scope, prefix, after, limit), describe(prefix));
+  asked('kv', prefix, () => host.kv.keys(scope, prefix, after, limit));
 
 /** Adds atomically to a number and returns the sum. An absent key counts as 0. Exact up to 2^53. */
-export const increment = (scope, key, by = 1) => asked(() => host.kv.increment(scope, key, by), describe(key));
+export const increment = (scope, key, by = 1) => asked('kv', key, () => host.kv.increment(scope, key, by));
 
 /** Sets a key only if it holds `expected` (null: no value). Returns whether it did. */
 export const replace = (scope, key, expected, value) =>
-  asked(() => host.kv.replace(scope, key, expected === null ? null : utf8.bytes(expected), utf8.bytes(value)), describe(key));
-
-const describe = (key) => (tag, val) => {
-  switch (tag) {
-    case 'denied': return notAvailable(`no access to the store: ${val}`, 'denied');
-    case 'too-large':
-      return failed(`the value of \`${key}\` is too large: ${val} bytes; the operator can raise \`kv_value_bytes\``, 'too-large');
-    case 'quota-exceeded':
-      return notAvailable('the store of the plugin is full: remove something, or ask the operator to raise `kv_bytes` or `kv_keys`', 'quota');
-    case 'not-a-number': return failed(`\`${key}\` does not hold a number`);
-    default: return failed(`the store failed: ${val}`);
-  }
-};
+  asked('kv', key, () => host.kv.replace(scope, key, expected === null ? null : utf8.bytes(expected), utf8.bytes(value)));

@@ -1,22 +1,11 @@
 // Tools, reducers, and the exports made of them.
 
+import { KINDS, KV_SCOPES, NAME, SWITCHES, TRAITS } from './contract.js';
 import { notAvailable, toRecord as errorRecord, inputError, isOutOfMemory, ToolError } from './errors.js';
 import { toRecord as outputRecord, Output } from './output.js';
 import { parse, stringify } from './json.js';
 import * as context from './context.js';
 import * as random from './random.js';
-
-/** Option of a tool, and the contract's name of the trait. */
-const TRAITS = ['readOnly', 'additive', 'idempotent', 'closedWorld', 'alwaysInclude', 'untrustedOutput', 'needsApproval', 'deferred'];
-
-/** Option of `needs`, and the contract's name of the kind. */
-const KINDS = {
-  fsRead: 'fs-read', fsWrite: 'fs-write', net: 'net', process: 'process', secret: 'secret', kv: 'kv', env: 'env',
-  attachments: 'attachments', clock: 'clock', random: 'random', invoke: 'invoke',
-};
-/** The kinds without a target, with the value that replaces it. */
-const SWITCHES = { clock: 'wall', random: 'bytes' };
-const KV_SCOPES = ['tool', 'plugin', 'session', 'agent'];
 
 const OPTIONS = ['name', 'title', 'description', 'input', 'output', 'toolset', 'tags', 'maxResultChars', 'timeoutMs', 'needs', 'examples', 'meta', 'run'];
 
@@ -31,7 +20,7 @@ export function tool(options) {
       fail(`unknown option \`${key}\`; known are \`${[...OPTIONS, ...TRAITS].join('`, `')}\``);
     }
   }
-  if (!/^[a-zA-Z0-9_-]{1,48}$/.test(options.name ?? '')) fail('`name` must be 1 to 48 letters, digits, `_` or `-`');
+  if (!NAME.test(options.name ?? '')) fail('`name` must be 1 to 48 letters, digits, `_` or `-`');
   if (typeof options.description !== 'string' || options.description.trim() === '') {
     fail('`description` is missing: a model cannot choose what it cannot read about');
   }
@@ -87,9 +76,9 @@ function capabilities(needs, fail) {
   return [needs].flat().flatMap(({ optional = false, reason = null, ...kinds }) =>
     Object.entries(kinds).flatMap(([key, targets]) => {
       const kind = KINDS[key] ?? fail(`unknown need \`${key}\`; known are \`${Object.keys(KINDS).join('`, `')}\``);
-      if (kind in SWITCHES) {
+      if (key in SWITCHES) {
         if (targets !== true) fail(`\`${key}\` has no target: write \`${key}: true\``);
-        return [{ kind, target: SWITCHES[kind], optional, reason }];
+        return [{ kind, target: SWITCHES[key], optional, reason }];
       }
       return [targets].flat().map((target) => {
         if (kind === 'kv' && !KV_SCOPES.includes(target)) {

@@ -3,7 +3,6 @@
 import { host } from '#host';
 import { asked } from './asked.js';
 import * as utf8 from './bytes.js';
-import { failed, notAvailable } from './errors.js';
 
 /**
  * Runs a program to its end: `{exitCode, stdout, stderr, truncated}`, with texts. A failing exit code is not an
@@ -13,16 +12,6 @@ export function run(program, args = [], { cwd = null, env = {}, stdin = null, ti
   const command = {
     program, args, cwd, env: Object.entries(env), stdin: stdin === null ? null : utf8.bytes(stdin), timeoutMs, maxOutputBytes,
   };
-  const done = asked(() => host.process.run(command), describe(program));
+  const done = asked('process', program, () => host.process.run(command));
   return { ...done, exitCode: done.exitCode ?? null, stdout: utf8.text(done.stdout), stderr: utf8.text(done.stderr) };
 }
-
-const describe = (program) => (tag, val) => {
-  switch (tag) {
-    case 'denied': return notAvailable(`\`${program}\` may not be run: ${val}`, 'denied');
-    case 'not-found': return notAvailable(`no program \`${val}\` here`, 'missing-binary');
-    case 'timeout': return failed(`\`${program}\` did not end in time`, 'timeout');
-    case 'cancelled': return failed('the call was cancelled', 'cancelled');
-    default: return failed(`\`${program}\`: ${val}`);
-  }
-};

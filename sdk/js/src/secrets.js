@@ -3,13 +3,6 @@
 
 import { host } from '#host';
 import { asked } from './asked.js';
-import { failed, notAvailable } from './errors.js';
 
 /** Returns a secret, or its placeholder: `{text, revealed}`. */
-export const get = (name) => asked(() => host.secrets.get(name), (tag, val) => {
-  switch (tag) {
-    case 'denied': return notAvailable(`no access to the secret \`${name}\`: ${val}`, 'denied');
-    case 'not-found': return notAvailable(`the secret \`${name}\` is not set`, 'missing-secret');
-    default: return failed(`the secret \`${name}\`: ${val}`);
-  }
-});
+export const get = (name) => asked('secrets', name, () => host.secrets.get(name));

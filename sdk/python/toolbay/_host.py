@@ -1,5 +1,7 @@
 """The host's interfaces: the component's imports, or the fake host of `toolbay.testing`."""
 
+from .errors import of_host
+
 try:
     from componentize_py_types import Err
     from wit_world.imports import attachments, config, context, files, kv, log, process, secrets
@@ -22,10 +24,10 @@ __all__ = [
 ]
 
 
-def asked(question, describe):
-    """Calls the host. `describe` converts the interface's error, given as case and value, to an error of the tool."""
+def asked(interface, name, question):
+    """Calls a function of an interface. `name` is what the author asked for: errors name it."""
     try:
         return question()
     except Err as error:
         case = type(error.value).__name__.rpartition("_")[2]
-        raise describe(case, getattr(error.value, "value", None)) from None
+        raise of_host(interface, name, case, getattr(error.value, "value", None)) from None

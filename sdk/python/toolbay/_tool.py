@@ -7,18 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Callable
 
 from . import _json
+from ._contract import KINDS, KV_SCOPES, NAME, SWITCHES, TRAITS
 from ._output import Output, output_of
 from ._schema import Unsupported, output_schema_of, reader_of, schema_of
 from .errors import input_error, not_available
-
-TRAITS = (
-    "read_only", "additive", "idempotent", "closed_world", "always_include", "untrusted_output", "needs_approval",
-    "deferred",
-)
-KINDS = ("fs_read", "fs_write", "net", "process", "secret", "kv", "env", "attachments", "clock", "random", "invoke")
-# The kinds without a target, with the value that replaces it.
-SWITCHES = {"clock": "wall", "random": "bytes"}
-KV_SCOPES = ("tool", "plugin", "session", "agent")
 
 
 @dataclass(frozen=True)
@@ -104,9 +96,8 @@ def tool(
 ) -> Any:
     """Makes a function a tool. The function is unchanged.
 
-    The name, the description and the schemas come from the function. Options beside the named ones are the traits:
-    `read_only`, `additive`, `idempotent`, `closed_world`, `always_include`, `untrusted_output`, `needs_approval`,
-    `deferred`. `needs` is ``{"fs_read": "$workspace/**", "reason": "…", "optional": False}``, or a list of such. `examples` are
+    The name, the description and the schemas come from the function. Options beside the named ones are traits of
+    `types.wit`, such as `read_only`. `needs` is ``{"fs_read": "$workspace/**", "reason": "…", "optional": False}``, or a list of such. `examples` are
     calls that `toolbay test` tries: ``{"args": {…}, "value": "…"}``, or `contains`, `structured`, `error` in place of `value`.
     """
 
@@ -116,7 +107,7 @@ def tool(
         def fail(what: str) -> typing.NoReturn:
             raise TypeError(f"tool `{called}`: {what}")
 
-        if not re.fullmatch(r"[a-zA-Z0-9_-]{1,48}", called):
+        if not re.fullmatch(NAME, called):
             fail("its name must be 1 to 48 letters, digits, `_` or `-`")
         if called in PLUGIN.tools:
             fail("two tools have this name")

@@ -3,7 +3,6 @@
 from typing import Any
 
 from . import _host
-from .errors import ToolError, failed, not_available
 
 
 def all() -> list[Any]:
@@ -13,23 +12,10 @@ def all() -> list[Any]:
 
 def read(id: str) -> bytes:
     """Reads an attachment."""
-    return _host.asked(lambda: _host.attachments.read(id), lambda case, value: _describe(id, case, value))
+    return _host.asked("attachments", id, lambda: _host.attachments.read(id))
 
 
 def create(name: str, mime_type: str, data: str | bytes) -> Any:
     """Stores a new attachment; link to it with ``attachment:<id>``."""
     raw = data.encode() if isinstance(data, str) else bytes(data)
-    ask = lambda: _host.attachments.create(name, mime_type, raw)  # noqa: E731
-    return _host.asked(ask, lambda case, value: _describe(name, case, value))
-
-
-def _describe(name: str, case: str, value: Any) -> ToolError:
-    match case:
-        case "Denied":
-            return not_available(f"no access to the attachment `{name}`: {value}", "denied")
-        case "NotFound":
-            return failed(f"no attachment `{name}`", "not-found")
-        case "TooLarge":
-            return failed(f"the attachment `{name}` is too large: {value} bytes", "too-large")
-        case _:
-            return failed(f"the attachment `{name}`: {value}")
+    return _host.asked("attachments", name, lambda: _host.attachments.create(name, mime_type, raw))

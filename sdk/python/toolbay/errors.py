@@ -3,7 +3,7 @@
 `cost_usd` is the cost of the failed attempt in US dollars.
 """
 
-CODES = ("input-invalid", "not-available", "execution-failed", "stale-write")
+from ._contract import CODES, ERRORS
 
 
 class ToolError(Exception):
@@ -37,6 +37,13 @@ def failed(message: str, subject: str | None = None, *, cost_usd: float | None =
 def stale(message: str, subject: str | None = None, *, cost_usd: float | None = None) -> ToolError:
     """The target of a write changed since it was read; `subject` is the path or key."""
     return ToolError("stale-write", message, subject, cost_usd=cost_usd)
+
+
+def of_host(interface: str, name: str, case: str, value: object) -> ToolError:
+    """The error of a tool for an error of an interface. `name` is what the author asked for."""
+    code, subject, message = ERRORS[interface][case]
+    filled = message.format(name=name, value=value)
+    return ToolError(code, filled, None if subject is None else subject.format(name=name))
 
 
 def of_exception(error: BaseException) -> ToolError:

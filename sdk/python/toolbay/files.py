@@ -3,7 +3,7 @@
 from typing import Any
 
 from . import _host
-from .errors import ToolError, failed, not_available, stale
+from .errors import failed
 
 
 def read(path: str, offset: int = 0, max_bytes: int | None = None) -> bytes:
@@ -55,19 +55,4 @@ def remove(path: str) -> None:
 
 
 def _ask(path: str, question: Any) -> Any:
-    return _host.asked(question, lambda case, value: _describe(path, case, value))
-
-
-def _describe(path: str, case: str, value: Any) -> ToolError:
-    match case:
-        # The host's reason names the path and the policy line that would allow it.
-        case "Denied":
-            return not_available(value, "denied")
-        case "NotFound":
-            return failed(f"`{path}` does not exist", "not-found")
-        case "Stale":
-            return stale(f"`{path}` changed since it was read: read it again, then write", path)
-        case "TooLarge":
-            return failed(f"`{path}` is too large: {value} bytes", "too-large")
-        case _:
-            return failed(value)
+    return _host.asked("files", path, question)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Mapping
 
 from . import _host, _json
-from .errors import ToolError, failed, not_available
+from .errors import failed
 
 
 @dataclass
@@ -47,7 +47,7 @@ def request(
         body = _json.dump(json)
     raw = body.encode() if isinstance(body, str) else body
     record = _host.http.HttpRequest(method, url, pairs, raw, timeout_ms, max_response_bytes)
-    got = _host.asked(lambda: _host.http.fetch(record), lambda case, value: _describe(url, case, value))
+    got = _host.asked("httpClient", url, lambda: _host.http.fetch(record))
     return Response(got.status, got.url, list(got.headers), got.body, got.truncated)
 
 
@@ -59,17 +59,3 @@ def get(url: str, **options: Any) -> Response:
 def post(url: str, **options: Any) -> Response:
     """Sends a ``POST`` request."""
     return request("POST", url, **options)
-
-
-def _describe(url: str, case: str, value: Any) -> ToolError:
-    match case:
-        case "Denied":
-            return not_available(f"no access to `{url}`: {value}", "denied")
-        case "InvalidRequest":
-            return failed(f"the request to `{url}` is invalid: {value}")
-        case "Timeout":
-            return failed(f"`{url}` did not answer in time", "timeout")
-        case "Cancelled":
-            return failed("the call was cancelled", "cancelled")
-        case _:
-            return failed(f"`{url}`: {value}", "transport")

@@ -6,7 +6,7 @@ Calls run concurrently. Use `increment` or `replace` for values that several cal
 from typing import Any
 
 from . import _host, _json
-from .errors import ToolError, failed, not_available
+from ._contract import KV_SCOPES
 
 
 def get(scope: str, key: str) -> bytes | None:
@@ -65,24 +65,8 @@ def _scope(name: str) -> Any:
     try:
         return _host.kv.Scope[name.upper()]
     except KeyError:
-        raise ValueError(f"unknown kv scope `{name}`; known are `tool`, `plugin`, `session`, `agent`") from None
+        raise ValueError(f"unknown kv scope `{name}`; known are `{'`, `'.join(KV_SCOPES)}`") from None
 
 
 def _ask(key: str, question: Any) -> Any:
-    return _host.asked(question, lambda case, value: _describe(key, case, value))
-
-
-def _describe(key: str, case: str, value: Any) -> ToolError:
-    match case:
-        case "Denied":
-            return not_available(f"no access to the store: {value}", "denied")
-        case "TooLarge":
-            more = "the operator can raise `kv_value_bytes`"
-            return failed(f"the value of `{key}` is too large: {value} bytes; {more}", "too-large")
-        case "QuotaExceeded":
-            more = "remove something, or ask the operator to raise `kv_bytes` or `kv_keys`"
-            return not_available(f"the store of the plugin is full: {more}", "quota")
-        case "NotANumber":
-            return failed(f"`{key}` does not hold a number")
-        case _:
-            return failed(f"the store failed: {value}")
+    return _host.asked("kv", key, question)

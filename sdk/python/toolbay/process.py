@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Any, Mapping, Sequence
 
 from . import _host
-from .errors import ToolError, failed, not_available
 
 
 @dataclass
@@ -29,20 +28,6 @@ def run(
     raw = stdin.encode() if isinstance(stdin, str) else stdin
     pairs = list((env or {}).items())
     command = _host.process.Command(program, list(args), cwd, pairs, raw, timeout_ms, max_output_bytes)
-    done = _host.asked(lambda: _host.process.run(command), lambda case, value: _describe(program, case, value))
+    done = _host.asked("process", program, lambda: _host.process.run(command))
     texts = (done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
     return Completed(done.exit_code, *texts, done.truncated)
-
-
-def _describe(program: str, case: str, value: Any) -> ToolError:
-    match case:
-        case "Denied":
-            return not_available(f"`{program}` may not be run: {value}", "denied")
-        case "NotFound":
-            return not_available(f"no program `{value}` here", "missing-binary")
-        case "Timeout":
-            return failed(f"`{program}` did not end in time", "timeout")
-        case "Cancelled":
-            return failed("the call was cancelled", "cancelled")
-        case _:
-            return failed(f"`{program}`: {value}")

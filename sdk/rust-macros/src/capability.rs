@@ -8,29 +8,9 @@ use quote::quote;
 use syn::parse::ParseStream;
 use syn::punctuated::Punctuated;
 use syn::{Expr, LitStr, Result, Token};
+use toolbay_sdk_syntax::contract::{KINDS, KV_SCOPES, SWITCHES};
 use toolbay_sdk_syntax::options::{option, strings};
 use toolbay_sdk_syntax::suggestion;
-
-/// The attribute key, and the contract's name of the kind.
-pub(crate) const KINDS: [(&str, &str); 11] = [
-    ("fs_read", "fs-read"),
-    ("fs_write", "fs-write"),
-    ("net", "net"),
-    ("process", "process"),
-    ("secret", "secret"),
-    ("kv", "kv"),
-    ("env", "env"),
-    ("attachments", "attachments"),
-    ("clock", "clock"),
-    ("random", "random"),
-    ("invoke", "invoke"),
-];
-
-/// The kinds without a target, with the value that replaces the target.
-const SWITCHES: [(&str, &str); 2] = [("clock", "wall"), ("random", "bytes")];
-
-/// The valid targets of a `kv` capability.
-const KV_SCOPES: [&str; 4] = ["tool", "plugin", "session", "agent"];
 
 /// One capability in the description of the tool.
 #[derive(Debug)]

@@ -6,9 +6,7 @@
 use serde_json::{Map, Value};
 use syn::parse::{Parse, ParseStream};
 use syn::{Ident, LitStr, Result, Token};
-
-/// The error codes of the contract.
-const CODES: [&str; 4] = ["input-invalid", "not-available", "execution-failed", "stale-write"];
+use toolbay_sdk_syntax::contract::CODES;
 
 /// One example in the metadata.
 pub(crate) struct Example(pub(crate) Value);

@@ -42,7 +42,7 @@ use proc_macro::TokenStream;
 /// | `read_only`, `additive`, `idempotent`, `closed_world` | the effects of the tool |
 /// | `untrusted_output`, `needs_approval`, `deferred`, `always_include` | how the host should treat it |
 /// | `max_result_chars = N`, `timeout_ms = N` | limits that the tool requests |
-/// | `fs_read`, `fs_write`, `net`, `process`, `secret`, `kv`, `env`, `attachments`, `clock` | capabilities, each `= "target"` or `= ["target", …]`, repeatable |
+/// | a kind of capability: `fs_read`, `net`, `clock`, … | a capability, `= "target"` or `= ["target", …]`, or alone if the kind has no target; repeatable |
 /// | `meta = "{…}"` | further metadata, which the host passes on |
 /// | `optional(…)` | capabilities the tool also works without |
 /// | `reason = "…"` | the reason for the capability right before it |

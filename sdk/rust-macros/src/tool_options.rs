@@ -5,9 +5,10 @@ use quote::{format_ident, quote};
 use serde_json::Value;
 use syn::parse::{Parse, ParseStream};
 use syn::{LitStr, Result};
+use toolbay_sdk_syntax::contract::KINDS;
 use toolbay_sdk_syntax::options::{self, CommonOptions, option};
 
-use crate::capability::{CapabilityAttributes, KINDS};
+use crate::capability::CapabilityAttributes;
 use crate::example::{self, Example};
 
 /// Keys that take a value, beside those of every tool.
@@ -97,7 +98,7 @@ mod tests {
             optional(fs_read = "c", reason = "q", clock, reason = "p"), example(args = "{}", contains = "x"),
             meta = "{\"a\": 1}","#;
         let all = syn::parse_str::<ToolOptions>(text).unwrap();
-        assert_eq!(all.common.traits.len(), options::TRAITS.len());
+        assert_eq!(all.common.traits.len(), toolbay_sdk_syntax::contract::TRAITS.len());
         assert_eq!(all.capabilities.tokens().len(), 13);
         let fields = all.fields().to_string();
         assert!(fields.contains("\\\"a\\\"") && fields.contains("examples"), "{fields}");

@@ -5,6 +5,8 @@
 //! crate parses and checks; what each crate generates is its own.
 
 pub mod argument;
+#[rustfmt::skip]
+pub mod contract;
 pub mod docs;
 pub mod limits;
 pub mod methods;

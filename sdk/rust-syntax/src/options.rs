@@ -5,19 +5,8 @@ use quote::quote;
 use syn::parse::{Parse, ParseStream};
 use syn::{Expr, ExprLit, Lit, LitInt, LitStr, Result, Token};
 
+use crate::contract::TRAITS;
 use crate::suggestion;
-
-/// The flags of a tool. The contract's constant is the same word in capitals.
-pub const TRAITS: [&str; 8] = [
-    "read_only",
-    "additive",
-    "idempotent",
-    "closed_world",
-    "always_include",
-    "untrusted_output",
-    "needs_approval",
-    "deferred",
-];
 
 /// Keys that take a value.
 pub const KEYS: [&str; 6] = ["name", "title", "toolset", "tags", "max_result_chars", "timeout_ms"];

@@ -6,10 +6,8 @@ use syn::ext::IdentExt;
 use syn::{Attribute, FnArg, Ident, Item, ItemFn, LitStr, Result, ReturnType, Safety, Signature, Type};
 
 use crate::argument::ToolArgument;
+use crate::contract::NAME_CHARS;
 use crate::docs;
-
-/// The contract's limit on a tool's name.
-const NAME_CHARS: usize = 48;
 
 /// What the signature and the doc comment of a function say about a tool.
 #[derive(Debug)]

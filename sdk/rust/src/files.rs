@@ -10,18 +10,18 @@
 
 use crate::bindings::imports::toolbay::plugin::files::FileError;
 use crate::host::files as host;
-use crate::{Error, Result};
+use crate::{Error, Result, host_errors};
 
 pub use crate::bindings::imports::toolbay::plugin::files::{DirEntry, FileData, FileKind, FileStat};
 
 /// Reads a whole file.
 pub fn read(path: &str) -> Result<FileData> {
-    host::read(path, 0, None).map_err(|error| describe(path, error))
+    host::read(path, 0, None).map_err(|error| host_errors::files(path, error))
 }
 
 /// Reads at most `max_bytes` from `offset` on.
 pub fn read_part(path: &str, offset: u64, max_bytes: u64) -> Result<FileData> {
-    host::read(path, offset, Some(max_bytes)).map_err(|error| describe(path, error))
+    host::read(path, offset, Some(max_bytes)).map_err(|error| host_errors::files(path, error))
 }
 
 /// Reads a whole file that must be UTF-8.
@@ -40,32 +40,32 @@ pub fn chunks(path: &str, chunk_bytes: u64) -> Chunks<'_> {
 /// changed since this session last read it. What a tool with `internal_reads` reads does not count as read by the
 /// session.
 pub fn write(path: &str, data: impl AsRef<[u8]>, expected_version: Option<&str>) -> Result<FileStat> {
-    host::write(path, data.as_ref(), expected_version).map_err(|error| describe(path, error))
+    host::write(path, data.as_ref(), expected_version).map_err(|error| host_errors::files(path, error))
 }
 
 /// Returns the metadata of a path.
 pub fn stat(path: &str) -> Result<FileStat> {
-    host::stat(path).map_err(|error| describe(path, error))
+    host::stat(path).map_err(|error| host_errors::files(path, error))
 }
 
 /// Lists a directory.
 pub fn read_dir(path: &str) -> Result<Vec<DirEntry>> {
-    host::read_dir(path).map_err(|error| describe(path, error))
+    host::read_dir(path).map_err(|error| host_errors::files(path, error))
 }
 
 /// Creates a directory.
 pub fn make_dir(path: &str) -> Result<()> {
-    host::make_dir(path).map_err(|error| describe(path, error))
+    host::make_dir(path).map_err(|error| host_errors::files(path, error))
 }
 
 /// Removes a file or an empty directory.
 pub fn remove(path: &str) -> Result<()> {
-    host::remove(path).map_err(|error| describe(path, error))
+    host::remove(path).map_err(|error| host_errors::files(path, error))
 }
 
 /// Returns the error for a write to a file that changed since it was read.
 pub fn stale(path: &str) -> Error {
-    Error::stale(format!("`{path}` changed since it was read: read it again, then write")).at(path)
+    host_errors::files(path, FileError::Stale)
 }
 
 /// Returns the error for a file that is not UTF-8 text.
@@ -113,20 +113,5 @@ impl Iterator for Chunks<'_> {
         let piece = self.read();
         self.done |= piece.is_err();
         piece.transpose()
-    }
-}
-
-fn describe(path: &str, error: FileError) -> Error {
-    match error {
-        FileError::Denied(reason) => {
-            // The host's reason names the path and the policy line that would allow it.
-            Error::not_available(reason).at("denied")
-        }
-        FileError::NotFound => Error::failed(format!("`{path}` does not exist")).at("not-found"),
-        FileError::Stale => stale(path),
-        FileError::TooLarge(bytes) => {
-            Error::failed(format!("`{path}` is too large: {bytes} bytes")).at("too-large")
-        }
-        FileError::Other(message) => Error::failed(message),
     }
 }

@@ -5,9 +5,9 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::bindings::imports::toolbay::plugin::http_client::{HttpError, HttpRequest};
+use crate::bindings::imports::toolbay::plugin::http_client::HttpRequest;
 use crate::host::http_client as host;
-use crate::{Error, Result};
+use crate::{Error, Result, host_errors};
 
 pub use crate::bindings::imports::toolbay::plugin::http_client::HttpResponse as Response;
 
@@ -71,7 +71,7 @@ impl Request {
 
     /// Sends the request. A response of any status is `Ok`; see [`Response::ok`].
     pub fn send(self) -> Result<Response> {
-        host::fetch(&self.0).map_err(|error| describe(&self.0.url, error))
+        host::fetch(&self.0).map_err(|error| host_errors::http_client(&self.0.url, error))
     }
 }
 
@@ -101,19 +101,5 @@ impl Response {
     /// Parses the body as JSON.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T> {
         Ok(serde_json::from_slice(&self.body)?)
-    }
-}
-
-fn describe(url: &str, error: HttpError) -> Error {
-    match error {
-        HttpError::Denied(reason) => {
-            Error::not_available(format!("no access to `{url}`: {reason}")).at("denied")
-        }
-        HttpError::InvalidRequest(reason) => {
-            Error::failed(format!("the request to `{url}` is invalid: {reason}"))
-        }
-        HttpError::Timeout => Error::failed(format!("`{url}` did not answer in time")).at("timeout"),
-        HttpError::Cancelled => Error::failed("the call was cancelled").at("cancelled"),
-        HttpError::Transport(message) => Error::failed(format!("`{url}`: {message}")).at("transport"),
     }
 }

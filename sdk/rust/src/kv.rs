@@ -5,15 +5,14 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::bindings::imports::toolbay::plugin::kv::KvError;
 use crate::host::kv as host;
-use crate::{Error, Result};
+use crate::{Error, Result, host_errors};
 
 pub use crate::bindings::imports::toolbay::plugin::kv::Scope;
 
 /// Returns the bytes under a key.
 pub fn get(scope: Scope, key: &str) -> Result<Option<Vec<u8>>> {
-    host::get(scope, key).map_err(|error| describe(key, error))
+    host::get(scope, key).map_err(|error| host_errors::kv(key, error))
 }
 
 /// Returns the JSON under a key.
@@ -23,7 +22,7 @@ pub fn get_json<T: DeserializeOwned>(scope: Scope, key: &str) -> Result<Option<T
 
 /// Sets a key, with or without an expiry.
 pub fn set(scope: Scope, key: &str, value: impl AsRef<[u8]>, ttl_seconds: Option<u32>) -> Result<()> {
-    host::set(scope, key, value.as_ref(), ttl_seconds).map_err(|error| describe(key, error))
+    host::set(scope, key, value.as_ref(), ttl_seconds).map_err(|error| host_errors::kv(key, error))
 }
 
 /// Sets a key to JSON, with or without an expiry.
@@ -33,40 +32,20 @@ pub fn set_json(scope: Scope, key: &str, value: &impl Serialize, ttl_seconds: Op
 
 /// Removes a key.
 pub fn remove(scope: Scope, key: &str) -> Result<()> {
-    host::remove(scope, key).map_err(|error| describe(key, error))
+    host::remove(scope, key).map_err(|error| host_errors::kv(key, error))
 }
 
 /// Returns the sorted keys with a prefix that follow `after`.
 pub fn keys(scope: Scope, prefix: &str, after: Option<&str>, limit: u32) -> Result<Vec<String>> {
-    host::keys(scope, prefix, after, limit).map_err(|error| describe(prefix, error))
+    host::keys(scope, prefix, after, limit).map_err(|error| host_errors::kv(prefix, error))
 }
 
 /// Adds to a number atomically and returns the sum. An absent key counts as 0.
 pub fn increment(scope: Scope, key: &str, by: i64) -> Result<i64> {
-    host::increment(scope, key, by).map_err(|error| describe(key, error))
+    host::increment(scope, key, by).map_err(|error| host_errors::kv(key, error))
 }
 
 /// Sets a key only if it holds `expected`. Returns whether it did.
 pub fn replace(scope: Scope, key: &str, expected: Option<&[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
-    host::replace(scope, key, expected, value.as_ref()).map_err(|error| describe(key, error))
-}
-
-fn describe(key: &str, error: KvError) -> Error {
-    match error {
-        KvError::Denied(reason) => {
-            Error::not_available(format!("no access to the store: {reason}")).at("denied")
-        }
-        KvError::TooLarge(bytes) => {
-            Error::failed(format!(
-                "the value of `{key}` is too large: {bytes} bytes; the operator can raise `kv_value_bytes`"
-            ))
-            .at("too-large")
-        }
-        KvError::QuotaExceeded => Error::not_available(
-            "the store of the plugin is full: remove something, or ask the operator to raise `kv_bytes` or `kv_keys`",
-        )
-        .at("quota"),
-        KvError::NotANumber => Error::failed(format!("`{key}` does not hold a number")),
-        KvError::Other(message) => Error::failed(format!("the store failed: {message}")),
-    }
+    host::replace(scope, key, expected, value.as_ref()).map_err(|error| host_errors::kv(key, error))
 }

@@ -151,6 +151,8 @@ mod error;
 pub mod files;
 #[cfg(not(target_family = "wasm"))]
 mod host;
+#[rustfmt::skip]
+mod host_errors;
 pub mod http;
 pub mod invoke;
 pub mod kv;

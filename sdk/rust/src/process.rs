@@ -18,9 +18,8 @@
 //! | cancelled | `execution-failed` | `cancelled` |
 //! | other | `execution-failed` | none |
 
-use crate::bindings::imports::toolbay::plugin::process::ProcessError;
 use crate::host::process as host;
-use crate::{Error, Result};
+use crate::{Result, host_errors};
 
 pub use crate::bindings::imports::toolbay::plugin::process::{Command, Completed};
 
@@ -89,7 +88,7 @@ impl Command {
 
     /// Runs the program to its end. A failing exit code is `Ok`; see [`Completed::success`].
     pub fn run(&self) -> Result<Completed> {
-        host::run(self).map_err(|error| describe(&self.program, error))
+        host::run(self).map_err(|error| host_errors::process(&self.program, error))
     }
 }
 
@@ -112,19 +111,5 @@ impl Completed {
     /// Returns the standard error. Invalid UTF-8 is replaced.
     pub fn stderr_text(&self) -> String {
         String::from_utf8_lossy(&self.stderr).into_owned()
-    }
-}
-
-fn describe(program: &str, error: ProcessError) -> Error {
-    match error {
-        ProcessError::Denied(reason) => {
-            Error::not_available(format!("`{program}` may not be run: {reason}")).at("denied")
-        }
-        ProcessError::NotFound(name) => {
-            Error::not_available(format!("no program `{name}` here")).at("missing-binary")
-        }
-        ProcessError::Timeout => Error::failed(format!("`{program}` did not end in time")).at("timeout"),
-        ProcessError::Cancelled => Error::failed("the call was cancelled").at("cancelled"),
-        ProcessError::Other(message) => Error::failed(format!("`{program}`: {message}")),
     }
 }

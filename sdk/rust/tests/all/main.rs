@@ -4,7 +4,6 @@
 #![allow(missing_docs, unreachable_pub, reason = "plugins as their authors write them")]
 
 mod compile_errors;
-mod contract;
 mod enums;
 mod pages;
 mod plugin;
