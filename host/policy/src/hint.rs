@@ -14,8 +14,6 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::limits::LimitSetting;
-
 const ALLOW: &str = "To allow it, write in the policy:\n";
 const ALLOW_UNASKED: &str = "To allow it without asking, write in the policy:\n";
 const RAISE: &str = "To raise it, write in the policy: ";
@@ -151,15 +149,20 @@ impl Hint {
             return Remedy::AllowUnasked { before_rule: None, lines }.into();
         }
         if let Some((about, setting)) = text.split_once(RAISE)
-            && let LimitSetting::Key { table, key } = LimitSetting::from(setting.to_owned())
+            && let Some((table, key)) = read_setting(setting)
         {
-            let (table, key) = (table.into(), key.into());
+            let (table, key) = (table.to_owned(), key.to_owned());
             let raise = Self::from(Remedy::Raise { table, key, value: None });
             let about = about.trim_end_matches(['.', ' ']);
             return if about.is_empty() { raise } else { raise.with_about(about) };
         }
         text.into()
     }
+}
+
+/// Reads a setting without its value, `[table] key = …`: the table with its brackets, and the key.
+pub(crate) fn read_setting(text: &str) -> Option<(&str, &str)> {
+    text.strip_suffix(" = …")?.rsplit_once(' ')
 }
 
 impl PolicyLine {

@@ -62,19 +62,21 @@ fn select_tools(args: &SetupArgs, host: &Host, view: &View, names: &[String]) ->
     if names.is_empty() {
         return Some(view.definitions().cloned().collect());
     }
-    let find = |name: &String| match view.find(name) {
-        Ok(entry) => Some(Arc::clone(entry)),
-        Err(_) if view.get(name).is_none() => {
-            report::unknown_tool(view, name).print(args.printer);
-            None
+    let mut printer = args.printer;
+    let find = |name: &String| {
+        let error = match view.find(name) {
+            Ok(entry) => return Some(Arc::clone(entry)),
+            Err(error) => error,
+        };
+        if view.get(name).is_none() {
+            report::unknown_tool(view, name).print(printer);
+        } else {
+            printer.error(&error.message);
+            let help = call_error::help_texts(error.hint.as_slice(), None, name, host, args);
+            help.iter().for_each(|help| printer.help(help));
         }
-        Err(error) => {
-            args.printer.error(&error.message);
-            call_error::help_texts(error.hint.as_slice(), None, name, host, args)
-                .iter()
-                .for_each(|help| args.printer.help(help));
-            None
-        }
+        printer = printer.after_result();
+        None
     };
     // Every unknown name is reported, not only the first.
     let found: Vec<Option<Arc<ToolEntry>>> = names.iter().map(find).collect();

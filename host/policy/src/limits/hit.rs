@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::hint::{Hint, Remedy};
+use crate::hint::{Hint, Remedy, read_setting};
 
 /// The limit that ended a call, and the place that sets it. A reader of records has the name as a `String`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,8 +86,7 @@ impl From<LimitSetting> for String {
 impl From<String> for LimitSetting {
     /// Reads the text of a record.
     fn from(text: String) -> Self {
-        let key = text.strip_suffix(" = …").and_then(|line| line.rsplit_once(' '));
-        match key {
+        match read_setting(&text) {
             Some((table, key)) => Self::Key { table: table.into(), key: key.into() },
             None => Self::Nothing(text.strip_prefix(Self::NOTHING).unwrap_or(&text).to_owned()),
         }
