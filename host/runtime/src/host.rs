@@ -1,9 +1,13 @@
 //! The facade for embedders: a host with plugins, and calls to their tools.
 
 mod builder;
+pub(crate) mod known_names;
 mod openapi;
 pub(crate) mod probe;
+mod reload;
 pub(crate) mod running;
+mod this_machine;
+pub(crate) mod watch;
 pub(crate) mod workers;
 
 pub use self::builder::HostBuilder;

@@ -10,7 +10,6 @@ pub(crate) mod file;
 pub(crate) mod inotify;
 pub(crate) mod installed;
 pub(crate) mod isolated_entry;
-pub(crate) mod known_names;
 pub(crate) mod loader;
 pub(crate) mod loading;
 pub(crate) mod memory_estimate;
@@ -20,16 +19,13 @@ pub(crate) mod plugin;
 pub(crate) mod prompts_and_resources;
 pub(crate) mod reducer;
 pub mod reducers;
-pub(crate) mod reload;
 pub(crate) mod report;
 pub(crate) mod resident_code;
 pub(crate) mod settings;
 pub(crate) mod state;
 pub(crate) mod switches;
-mod this_machine;
 pub(crate) mod tool;
 pub(crate) mod tool_result;
-pub(crate) mod watch;
 
 use crate::error::LoadError;
 

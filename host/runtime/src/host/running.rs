@@ -13,9 +13,9 @@ use toolbay_mcp::client::ServerStatus;
 
 use super::{Host, HostBuilder};
 use crate::error::HostError;
+use crate::host::watch::{WatchHandle, WatchOptions};
 use crate::openapi::OpenApiInfo;
 use crate::plugins::report::LoadReport;
-use crate::plugins::watch::{WatchHandle, WatchOptions};
 
 /// How long a start waits for OpenAPI documents and MCP servers: some take several seconds, and one that hangs must
 /// delay only itself.

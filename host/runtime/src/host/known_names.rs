@@ -18,9 +18,9 @@ use toolbay_policy::{
 
 use crate::error::LoadError;
 use crate::host::Host;
+use crate::host::this_machine::ThisMachine;
 use crate::openapi::known::{UnreadService, read_services};
 use crate::plugins::plugin::Plugin;
-use crate::plugins::this_machine::ThisMachine;
 use crate::plugins::{reducers, settings};
 use crate::server_connector::saved_tools;
 
