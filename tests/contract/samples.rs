@@ -50,7 +50,8 @@ async fn names_the_limit(components: &Path, root: &Path) -> Result<()> {
             let call = ToolCall::new("1", "numeric__calculate", r#"{"expression": "1"}"#);
             let view = host.view(Filter::default());
             let delivered = host.call_all(&view, vec![call], TurnContext::default()).await;
-            format!("{:?}", delivered.first().map(|delivered| &delivered.result))
+            let hints = delivered.iter().flat_map(|delivered| &delivered.hints.lines);
+            hints.map(ToString::to_string).collect()
         }
     };
     ensure!(said.contains("[plugins.numeric.limits] memory"), "it says only: {said}");
