@@ -25,7 +25,7 @@ pub(crate) fn test(workspace: &Path) -> Result<()> {
     shell(cargo.env(PAGES, wasm::target_dir(workspace).join("steps/doc")))
 }
 
-/// Runs rustdoc in place of this program, if [`test`] started it.
+/// Runs rustdoc in place of this program, if [`test()`] started it.
 pub(crate) fn in_place() -> Option<Result<ExitStatus>> {
     let pages = std::env::var_os(PAGES)?;
     let args: Vec<OsString> = std::env::args_os().skip(1).collect();

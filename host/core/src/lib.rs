@@ -1,7 +1,7 @@
 //! The domain of Toolbay: tools, registry, views, sessions and the call pipeline.
 //!
 //! This crate does no I/O, does not depend on wasmtime and reads no clock but the monotonic one. It reaches the outside
-//! through ports: [`call::invoke::Invoke`] runs a tool, [`output::reduce::Reduce`] shortens a result,
+//! through ports: [`call::invoke::Invoke`] runs a tool, [`call::reduce::Reduce`] shortens a result,
 //! [`audit::AuditSink`] receives audit records, and [`call::ProgressSink`] receives progress. The package `toolbay`
 //! implements the first two with wasmtime.
 //!

@@ -2,7 +2,7 @@
 //!
 //! Epochs interrupt a spinning guest and make it yield. Fuel counts a guest's work where the policy sets a limit. The
 //! pooling allocator makes a fresh instance per call cheap. Every WebAssembly proposal that guests do not need is off;
-//! the error for a component that uses one names it (see [`refused_features`]).
+//! the error for a component that uses one names it (see `refused_features`).
 
 use std::num::NonZeroUsize;
 use std::sync::{Arc, OnceLock, Weak};

@@ -1,7 +1,7 @@
 //! Clock and randomness of the embedder in place of the system's, for reproducible tests.
 //!
 //! Grants stay in force: a tool without the capability `clock` or `random` still gets the frozen clock and the fixed
-//! bytes (see [`super::environment`]).
+//! bytes (see [`super`]).
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Environment variables, clocks and randomness, which guests read through WASI. Prepared once for each tool; a call
 //! only applies them.
 //!
-//! Without the capability `clock` the wall clock is frozen at [`FROZEN_TIME`]; without `random` each entry gets the
+//! Without the capability `clock` the wall clock is frozen at `FROZEN_TIME`; without `random` each entry gets the
 //! same bytes. Both keep working, because the standard libraries of most languages use them before the author's code
 //! runs. The output of such a tool is a function of its arguments. The monotonic clock of a call is real: time-outs,
 //! sleeping and waiting for files and requests need it. An embedder can replace the clocks and the random source

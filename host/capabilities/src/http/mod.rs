@@ -1,9 +1,9 @@
 //! `http-client`: requests through the host's HTTP client, under the policy of the tool.
 //!
-//! `wasi:http` uses the same client ([`wasi`]), `wasi:sockets` the same checks ([`sockets`]). Every hop of a
-//! request passes the rules ([`call_network`]), the limits, secret injection ([`secret_injection`]), one name lookup
-//! ([`resolve`]) and the check of every address; then the client connects to a checked address ([`dispatch`],
-//! [`connect`]). Proxies are for requests to what the operator names, such as registries and MCP servers ([`proxy`]), and
+//! `wasi:http` uses the same client (`wasi`), `wasi:sockets` the same checks (`sockets`). Every hop of a
+//! request passes the rules (`call_network`), the limits, secret injection (`secret_injection`), one name lookup
+//! (`resolve`) and the check of every address; then the client connects to a checked address (`dispatch`,
+//! `connect`). Proxies are for requests to what the operator names, such as registries and MCP servers (`proxy`), and
 //! never for those of guests: a proxy resolves names again, unchecked.
 
 mod body;
@@ -125,12 +125,12 @@ impl HttpClient {
 }
 
 impl HttpClient {
-    /// Gets a URL that the operator wrote. It belongs to no plugin, so no grant is checked. See [`host_request`].
+    /// Gets a URL that the operator wrote. It belongs to no plugin, so no grant is checked. See `host_request`.
     pub async fn get(&self, url: &str, most: u64, networks: OperatorNetworks<'_>) -> Result<Vec<u8>, String> {
         host_request::get(self, url, most, networks).await
     }
 
-    /// Sends a body to a URL that the operator wrote. See [`host_request`].
+    /// Sends a body to a URL that the operator wrote. See `host_request`.
     pub async fn post(
         &self,
         url: &Url,

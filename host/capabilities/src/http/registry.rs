@@ -1,4 +1,4 @@
-//! Requests to OCI registries: over the same client as MCP servers, with the checks of [`OperatorTarget`]. The operator
+//! Requests to OCI registries: over the same client as MCP servers, with the checks of `OperatorTarget`. The operator
 //! wrote the host of the registry, which may be in the networks of `net_private`. A host that the registry names in a
 //! redirect or a challenge needs public addresses, or those of `redirect_private`: otherwise an internal registry could
 //! make the operator's machine send requests to any internal host.

@@ -1,9 +1,9 @@
 //! `process`: programs from the operator's list, without a shell.
 //!
 //! Before a program starts, a rule of the tool's grant must match the whole command line, the name must map to a file
-//! ([`programs`]) that no plugin can have written, and the tool must reach the working folder. The program runs in a
-//! sandbox of the kernel ([`sandbox`]): it reaches the tool's files, the system's libraries and what the operator
-//! added, but no network and no process outside its group. All its processes are killed ([`child`]) when the first
+//! (`programs`) that no plugin can have written, and the tool must reach the working folder. The program runs in a
+//! sandbox of the kernel ([`toolbay_sandbox::process_sandbox`]): it reaches the tool's files, the system's libraries and what the operator
+//! added, but no network and no process outside its group. All its processes are killed (`child`) when the first
 //! one ends, when the time is up, or when the call is dropped.
 
 mod child;

@@ -1,5 +1,5 @@
 //! Suggestions for mistyped commands and options. Clap compares letters regardless of their order, so that `lst` would
-//! suggest `stop`; names of tools are compared by [`similar`], and so are these.
+//! suggest `stop`; names of tools are compared by [`toolbay_policy::similar`], and so are these.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};

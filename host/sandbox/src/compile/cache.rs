@@ -7,7 +7,7 @@
 //! Entries that were not used for long are removed, then the least recently used ones until the rest fits. A mapped
 //! file stays mapped after its removal, and a removed entry is compiled again, so removal is always safe.
 //!
-//! The cache also stores an index of each plugin directory, and the functions of interpreters for builds ([`super::compiled_functions`]).
+//! The cache also stores an index of each plugin directory, and the functions of interpreters for builds (`compiled_functions`).
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -2,8 +2,8 @@
 //!
 //! | | |
 //! |---|---|
-//! | to the worker, on stdin | a line of JSON ([`CompileRequest`]), then the component; closing it ends the worker |
-//! | from the worker, on stdout | a line of JSON ([`WorkerResponse`]), then the code |
+//! | to the worker, on stdin | a line of JSON (`CompileRequest`), then the component; closing it ends the worker |
+//! | from the worker, on stdout | a line of JSON (`WorkerResponse`), then the code |
 //!
 //! The worker gets no environment except its number of threads. Before it reads the component, it limits its memory,
 //! CPU time and files, disables core dumps and lowers its priority. Where the kernel supports it, a sandbox ([`sandbox`])
