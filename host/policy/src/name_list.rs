@@ -19,7 +19,7 @@ pub fn list_all_names(names: impl IntoIterator<Item = impl Display>) -> String {
     quoted(names).join(", ")
 }
 
-/// Formats names of which one is meant: `` `a`, `b` or `c` ``. `None` without names.
+/// Formats alternatives: `` `a`, `b` or `c` ``. `None` if there are none.
 #[must_use]
 pub fn list_choices(names: impl IntoIterator<Item = impl Display>) -> Option<String> {
     let quoted = quoted(names);
