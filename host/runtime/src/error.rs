@@ -48,12 +48,8 @@ impl From<EngineError> for HostError {
 impl From<CompileError> for LoadError {
     fn from(error: CompileError) -> Self {
         match error {
-            CompileError::NotAComponent(why) => Self::NotAComponent(why),
-            CompileError::UnsupportedFeature(which) => Self::UnsupportedFeature(which),
-            CompileError::TooComplex(what) => Self::TooComplex(what),
-            CompileError::Failed(why) => Self::CompileFailed(why),
-            CompileError::Invalid(why) => Self::Invalid(why),
             CompileError::Host(problem) => Self::Host(problem),
+            error => Self::Compile(error),
         }
     }
 }
@@ -75,21 +71,9 @@ pub enum LoadError {
         /// The limit in bytes.
         most: u64,
     },
-    /// The file is not a WebAssembly component.
-    #[error("{0}")]
-    NotAComponent(&'static str),
-    /// The component uses WebAssembly proposals that this host does not allow.
-    #[error("uses WebAssembly features that this host does not allow: {0}")]
-    UnsupportedFeature(String),
-    /// The component exceeds a limit on its complexity.
-    #[error("is too complex: it has {0}")]
-    TooComplex(String),
-    /// Compilation exceeded its limit on time or memory.
-    #[error("was not compiled: {0}")]
-    CompileFailed(String),
     /// The component does not compile.
-    #[error("is not a valid component: {0}")]
-    Invalid(String),
+    #[error(transparent)]
+    Compile(CompileError),
     /// The component exports no interface that Toolbay can call.
     #[error("{0}")]
     WrongWorld(String),

@@ -16,6 +16,7 @@ use toolbay_policy::limits::{CallLimits, Usage};
 use toolbay_policy::name::ToolName;
 use toolbay_sandbox::admission::{FairPermit, LentPermit};
 use toolbay_sandbox::circuit_breaker::CircuitBreaker;
+use toolbay_sandbox::compile::CompileError;
 use toolbay_sandbox::engine::{AsyncSupport, Metering};
 use toolbay_sandbox::idle_instances::{InstanceKey, UsedInstance};
 use toolbay_sandbox::instance::GuestEntry;
@@ -285,7 +286,7 @@ impl PluginTool {
             let id = &self.plugin.id;
             ctx.add_hint(format!("plugin `{id}` {error}"));
             Failure::Host(match error {
-                LoadError::CompileFailed(_) => format!("plugin `{id}` cannot be compiled"),
+                LoadError::Compile(CompileError::Failed(_)) => format!("plugin `{id}` cannot be compiled"),
                 _ => format!("plugin `{id}` cannot be loaded"),
             })
         })
