@@ -10,7 +10,7 @@ mod this_machine;
 pub(crate) mod watch;
 pub(crate) mod workers;
 
-pub use self::builder::HostBuilder;
+pub use self::builder::{HostBuilder, SOURCE_WAIT};
 use self::probe::CallProbe;
 
 use std::path::{Path, PathBuf};

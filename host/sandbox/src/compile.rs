@@ -13,6 +13,8 @@ use crate::engine::{self, Engine};
 
 /// Maximum size of a component, in bytes. CPython has 18 MB.
 pub const MAX_COMPONENT_BYTES: u64 = 64 << 20;
+/// Stack size of a compile thread: the default of spawned threads, independent of the embedder's settings.
+const STACK: usize = 8 << 20;
 /// Maximum length of a validator's message, in characters.
 const MAX_REASON: usize = 400;
 

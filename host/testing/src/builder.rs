@@ -29,8 +29,30 @@ pub struct TestHostBuilder {
     seed: Option<u64>,
 }
 
+impl TestHost {
+    /// Starts to build a host with the component of the crate under test, which is compiled if needed.
+    ///
+    /// # Panics
+    /// When the crate does not compile.
+    #[must_use]
+    #[track_caller]
+    pub fn of_crate() -> TestHostBuilder {
+        TestHostBuilder::new(Component::of_crate().unwrap_or_else(|problem| fail(&problem)))
+    }
+
+    /// Starts to build a host with an existing component under an id.
+    ///
+    /// # Panics
+    /// When the id is invalid.
+    #[must_use]
+    #[track_caller]
+    pub fn of_file(id: &str, file: impl AsRef<Path>) -> TestHostBuilder {
+        TestHostBuilder::new(Component::of_file(id, file.as_ref()).unwrap_or_else(|problem| fail(&problem)))
+    }
+}
+
 impl TestHostBuilder {
-    pub(crate) fn new(component: Component) -> Self {
+    fn new(component: Component) -> Self {
         // The author of a tool wants to know that a result does not match its schema.
         let results = Table::from_iter([("schema_mismatch".to_owned(), Value::from("error"))]);
         let policy = Table::from_iter([

@@ -8,10 +8,8 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use toolbay::{Filter, Host, PluginId, ToolCall, TurnContext};
 
-use crate::builder::TestHostBuilder;
 use crate::called::TestCallResult;
 use crate::cassette::Cassette;
-use crate::component::Component;
 use crate::fail;
 
 /// A host with one plugin, a temporary workspace and temporary state.
@@ -35,26 +33,6 @@ pub struct TestHost {
 }
 
 impl TestHost {
-    /// Starts to build a host with the component of the crate under test, which is compiled if needed.
-    ///
-    /// # Panics
-    /// When the crate does not compile.
-    #[must_use]
-    #[track_caller]
-    pub fn of_crate() -> TestHostBuilder {
-        TestHostBuilder::new(Component::of_crate().unwrap_or_else(|problem| fail(&problem)))
-    }
-
-    /// Starts to build a host with an existing component under an id.
-    ///
-    /// # Panics
-    /// When the id is invalid.
-    #[must_use]
-    #[track_caller]
-    pub fn of_file(id: &str, file: impl AsRef<Path>) -> TestHostBuilder {
-        TestHostBuilder::new(Component::of_file(id, file.as_ref()).unwrap_or_else(|problem| fail(&problem)))
-    }
-
     /// Calls a tool of the plugin by its short name, in a new session.
     ///
     /// # Panics

@@ -45,8 +45,11 @@ use crate::server_connector;
 use crate::storage::consent::FileConsents;
 use crate::storage::output_store::FileOutputStore;
 
-use super::running::SOURCE_WAIT;
 use super::{Host, call_policy};
+
+/// How long a start waits for OpenAPI documents and MCP servers: some take several seconds, and one that hangs must
+/// delay only itself.
+pub const SOURCE_WAIT: Duration = Duration::from_secs(10);
 
 /// The settings of a [`Host`] before it is built.
 ///

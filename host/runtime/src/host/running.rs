@@ -3,7 +3,6 @@
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
@@ -16,10 +15,6 @@ use crate::error::HostError;
 use crate::host::watch::{WatchHandle, WatchOptions};
 use crate::openapi::OpenApiInfo;
 use crate::plugins::report::LoadReport;
-
-/// How long a start waits for OpenAPI documents and MCP servers: some take several seconds, and one that hangs must
-/// delay only itself.
-pub const SOURCE_WAIT: Duration = Duration::from_secs(10);
 
 /// A [`Host`] with everything that its policy names. Dropping it stops the MCP servers and the watch.
 ///

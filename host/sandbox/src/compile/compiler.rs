@@ -34,9 +34,6 @@ use crate::engine::Engine;
 use crate::native;
 use crate::process_sandbox::Confinement;
 
-/// Stack size of a compile thread: the default of spawned threads, independent of the embedder's settings.
-pub(crate) const STACK: usize = 8 << 20;
-
 /// The start of the names of folders from which code is mapped.
 const CODE_FOLDER: &str = "toolbay-code-";
 /// The age at which such a folder belongs to no process any more: each lives for milliseconds.
@@ -179,7 +176,7 @@ impl Compiler {
         // The thread ends with the compilation, even if the caller has given up.
         std::thread::Builder::new()
             .name("toolbay-compile".to_owned())
-            .stack_size(STACK)
+            .stack_size(compile::STACK)
             .spawn(run)
             .map_err(|e| CompileError::Host(format!("the compile thread could not be started: {e}")))?;
         match tokio::time::timeout(self.timeout, receiver).await {

@@ -25,7 +25,6 @@ use toolbay_state::digest::Digest;
 use crate::compile;
 use crate::compile::CompileError;
 use crate::compile::MAX_COMPONENT_BYTES;
-use crate::compile::compiler::STACK;
 use crate::engine::{AsyncSupport, Engine, EngineKind, Metering};
 use crate::process_sandbox::{self as sandbox, Confinement};
 
@@ -225,7 +224,8 @@ fn abort_on_eof(mut stdin: impl Read) {
 /// Compiles on a thread with a stack of its own: that of the main thread has the size that the parent of the host chose.
 fn compile_on_own_stack(component: &[u8], engine: EngineKind) -> std::io::Result<(CompileReply, Vec<u8>)> {
     std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().name("toolbay-compile".to_owned()).stack_size(STACK);
+        let thread =
+            std::thread::Builder::new().name("toolbay-compile".to_owned()).stack_size(compile::STACK);
         let thread = thread.spawn_scoped(scope, || compile(component, engine))?;
         Ok(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     })
