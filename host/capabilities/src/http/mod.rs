@@ -9,6 +9,7 @@
 mod body;
 pub(super) mod call_network;
 mod connect;
+mod contract;
 mod dispatch;
 mod exchange;
 mod head_limit;
@@ -30,7 +31,6 @@ mod trace;
 pub(crate) mod wasi;
 
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 pub use call_network::NetError;
 pub(crate) use call_network::NetworkUsage;
@@ -46,7 +46,7 @@ use wasmtime_wasi::WasiCtxBuilder;
 
 use super::Capabilities;
 use crate::HasCapabilities;
-use crate::bindings::host::http_client::{self as contract, Host, HttpError, HttpRequest, HttpResponse};
+use crate::bindings::host;
 use crate::capability::Capability;
 use crate::state::{GuestState, capabilities_of};
 
@@ -63,7 +63,7 @@ impl Capability for Network {
     }
 
     fn link(linker: &mut Linker<GuestState>, async_support: AsyncSupport) -> wasmtime::Result<()> {
-        contract::add_to_linker::<_, HasCapabilities>(linker, capabilities_of)?;
+        host::http_client::add_to_linker::<_, HasCapabilities>(linker, capabilities_of)?;
         wasmtime_wasi_http::p2::add_only_http_to_linker_async(linker)?;
         sockets::link(linker)?;
         if async_support == AsyncSupport::On {
@@ -139,29 +139,5 @@ impl HttpClient {
         networks: OperatorNetworks<'_>,
     ) -> Result<u16, String> {
         host_request::post(self, url, headers, body, networks).await
-    }
-}
-
-impl Host for Capabilities {
-    async fn fetch(&mut self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let Some(network) = self.network() else {
-            return Err(HttpError::Denied(self.grantee.refuse(GrantKey::Net, &request.url)));
-        };
-        let asked = request.timeout_ms.map(|ms| Duration::from_millis(ms.into()));
-        let left = network.time_left(None);
-        // Boxed: the future moves several times before it runs.
-        let fetching = Box::pin(exchange::fetch(&network, request));
-        // No timer for the call's own deadline: it ends the guest, and has a timer already.
-        let fetched = match asked.filter(|asked| *asked < left) {
-            Some(time) => tokio::time::timeout(time, fetching).await.unwrap_or(Err(NetError::Timeout)),
-            None => fetching.await,
-        };
-        fetched.map_err(|error| match secret_injection::scrub_error(&network, error) {
-            NetError::Denied(why) => HttpError::Denied(why),
-            NetError::Address(why) => HttpError::Denied(why.text),
-            NetError::Invalid(why) => HttpError::InvalidRequest(why),
-            NetError::Timeout => HttpError::Timeout,
-            NetError::Transport(why) => HttpError::Transport(why),
-        })
     }
 }

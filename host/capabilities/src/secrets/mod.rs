@@ -3,6 +3,7 @@
 //! Values are read when the host starts and at every policy reload. A missing value does not stop the host: the tools
 //! that need it are unavailable and report why.
 
+mod contract;
 mod key_ring;
 mod placeholder;
 mod source;
@@ -25,9 +26,8 @@ use toolbay_sandbox::engine::AsyncSupport;
 use url::Url;
 use wasmtime::component::Linker;
 
-use super::Capabilities;
 use crate::HasCapabilities;
-use crate::bindings::host::secrets::{self as contract, Host, Secret, SecretError};
+use crate::bindings::host;
 use crate::capability::Capability;
 use crate::state::{GuestState, capabilities_of};
 use key_ring::KeyRing;
@@ -48,7 +48,7 @@ impl Capability for Secrets {
     }
 
     fn link(linker: &mut Linker<GuestState>, _: AsyncSupport) -> wasmtime::Result<()> {
-        contract::add_to_linker::<_, HasCapabilities>(linker, capabilities_of)
+        host::secrets::add_to_linker::<_, HasCapabilities>(linker, capabilities_of)
     }
 }
 
@@ -238,41 +238,4 @@ fn check_value(rule: &secret::Secret, value: &str) -> Result<(), String> {
         );
     }
     Ok(())
-}
-
-impl Capabilities {
-    /// One error for names that are undeclared, not granted, unknown or invalid, so that a guest cannot probe which
-    /// secrets exist.
-    fn secret_denied(&self, name: &str) -> SecretError {
-        let shown = toolbay_policy::capability::path_rule::printable_path(name);
-        self.grantee.note(GrantKey::Secrets, &shown, false);
-        let plugin = &self.grantee.plugin;
-        SecretError::Denied(match &self.grantee.granted {
-            None => format!("plugin `{plugin}` has no secrets while the host queries its metadata"),
-            Some(granted) => {
-                let text = format!("the secret `{shown}` is not granted to tool `{}`", granted.tool);
-                let profile = self.grantee.profile();
-                let hint = || granted.advice(plugin, profile, GrantKey::Secrets, name).hint();
-                self.grantee.refuse_with(&text, hint)
-            }
-        })
-    }
-}
-
-impl Host for Capabilities {
-    fn get(&mut self, name: String) -> Result<Secret, SecretError> {
-        let granted = self.grantee.granted.clone();
-        let granted = granted.filter(|granted| granted.grants.secrets.iter().any(|rule| rule.matches(&name)));
-        let Some(granted) = granted else { return Err(self.secret_denied(&name)) };
-        let Ok(entry) = granted.services.secrets.entry(&name) else {
-            self.grantee.note(GrantKey::Secrets, &name, false);
-            return Err(SecretError::NotFound);
-        };
-        self.grantee.note(GrantKey::Secrets, &name, true);
-        if entry.rule.reveal {
-            return Ok(Secret { text: entry.value.expose_secret().to_owned(), revealed: true });
-        }
-        let text = self.placeholders.issue(entry).map_err(SecretError::Other)?;
-        Ok(Secret { text, revealed: false })
-    }
 }
