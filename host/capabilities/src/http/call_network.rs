@@ -399,9 +399,10 @@ impl CallNetwork {
         if self.count_request().is_err() {
             return false;
         }
+        let client = self.client();
         // wasmtime does not report a closed socket, so a raw connection counts as open until the call ends.
         let (Ok(guard), Some(permit)) =
-            (self.count_connection(), self.client().try_acquire_permit(&self.user()))
+            (self.count_connection(), client.limiter.try_acquire(&self.user(), &client.pool))
         else {
             return false;
         };

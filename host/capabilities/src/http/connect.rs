@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
 use hyper::rt::Executor;
@@ -48,6 +49,11 @@ const HTTP1_BUFFER: usize = 256 << 10;
 
 /// The body of an outgoing request.
 pub(super) type OutboundBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
+
+/// A request body from bytes in memory.
+pub(super) fn full_body(bytes: Bytes) -> OutboundBody {
+    Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
+}
 
 /// The user of a connection.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Full};
 use hyper::header::{ACCEPT_ENCODING, HeaderValue, LOCATION, RETRY_AFTER, USER_AGENT};
 use hyper::{HeaderMap, Response, StatusCode};
 use toolbay_policy::capability::net::NetTarget;
@@ -12,7 +11,7 @@ use url::Url;
 
 use super::body::{self, ResponseBody};
 use super::call_network::{CallNetwork, NetError};
-use super::connect::{ConnectionKey, OutboundBody};
+use super::connect::{ConnectionKey, OutboundBody, full_body};
 use super::dispatch::{DispatchError, USER_AGENT_VALUE, build_request};
 use super::{headers, recorded, secret_injection, trace};
 use crate::bindings::host::http_client::{HttpRequest, HttpResponse};
@@ -116,13 +115,12 @@ impl Hop {
         &self,
         network: &CallNetwork,
     ) -> impl Future<Output = Result<Response<ResponseBody>, NetError>> + Send {
-        let body = self.body.clone();
-        let length = body.as_ref().map_or(0, Bytes::len);
-        let body = Full::new(body.unwrap_or_default()).map_err(|never| match never {}).boxed_unsync();
+        let body = self.body.clone().unwrap_or_default();
+        let length = body.len();
         let mut headers = self.headers.clone();
         headers.entry(ACCEPT_ENCODING).or_insert(HeaderValue::from_static(ACCEPTED_CODINGS));
         secret_injection::keep_readable(network, &mut headers, ACCEPTED_CODINGS);
-        send_hop(network, &self.target, &self.url, headers, (body, length))
+        send_hop(network, &self.target, &self.url, headers, (full_body(body), length))
     }
 
     /// The next hop of a redirect response, by the rules of the Fetch standard; `None` for any other response.
@@ -207,7 +205,7 @@ async fn send_checked(
     headers.entry(USER_AGENT).or_insert(USER_AGENT_VALUE);
     let request = build_request(target, &*network.with_secret_query(target, url)?, headers, body)?;
     let key = ConnectionKey::new(network.user(), target, network.private_networks(allowed), network.route());
-    let sent = match network.client().recorded() {
+    let sent = match network.client().recorded.get() {
         Some(record) => {
             let hop = recorded::AdmittedHop { target, url, allowed, key, guard };
             Box::pin(recorded::send(network, record, hop, request)).await

@@ -7,9 +7,9 @@
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
-use http_body_util::{BodyDataStream, BodyExt as _, Full};
+use http_body_util::BodyDataStream;
 use hyper::Response;
-use hyper::header::{ACCEPT_ENCODING, HeaderMap, HeaderName, HeaderValue, LOCATION, USER_AGENT};
+use hyper::header::{HeaderMap, HeaderName, HeaderValue, LOCATION};
 use toolbay_core::call::server_connector::{self, BodyStream, ConnectorError};
 use toolbay_policy::capability::net::NetTarget;
 use toolbay_policy::excerpt::one_line;
@@ -20,8 +20,8 @@ use zeroize::Zeroizing;
 
 use super::HttpClient;
 use super::body::{self, ResponseBody};
-use super::connect::{ConnectionUser, OutboundBody};
-use super::dispatch::{USER_AGENT_VALUE, build_request, root_cause};
+use super::connect::ConnectionUser;
+use super::dispatch::root_cause;
 use super::operator_target::{MAX_SHOWN, OperatorTarget};
 use crate::secrets::SecretStore;
 
@@ -42,38 +42,26 @@ impl HttpClient {
         let first = NetTarget::request(request.method, &url).map_err(bad)?;
         let headers = request_headers(endpoint, &request, &first, secrets).map_err(bad)?;
         let body = Bytes::from(request.body);
+        let table = format!("[mcp.{name}]");
         for _ in 0..=MAX_REDIRECTS {
             let target = NetTarget::request(request.method, &url).map_err(bad)?;
-            let response =
-                self.send_hop(name, endpoint, (&target, &url), headers.clone(), body.clone()).await?;
+            let named = OperatorTarget {
+                target: &target,
+                private: &endpoint.net_private,
+                grants_written: true,
+                network_list: (&table, "net_private"),
+                route: &endpoint.route,
+                has_ca: true,
+            };
+            let content = (headers.clone(), body.clone());
+            let user = ConnectionUser::Server(name.clone());
+            let response = self.send_to_operator_target(user, name, named, &url, content).await?;
             if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
                 return Ok(to_connector_response(response));
             }
             url = redirect_target(&target, &url, &response)?;
         }
         Err(ConnectorError::Failed(format!("more than {MAX_REDIRECTS} redirects").into()))
-    }
-
-    async fn send_hop(
-        &self,
-        name: &PluginId,
-        endpoint: &HttpServerConfig,
-        (target, url): (&NetTarget, &Url),
-        headers: HeaderMap,
-        body: Bytes,
-    ) -> Result<Response<ResponseBody>, ConnectorError> {
-        let body: OutboundBody = Full::new(body).map_err(|never| match never {}).boxed_unsync();
-        let request = build_request(target, url, headers, body)?;
-        let table = format!("[mcp.{name}]");
-        let named = OperatorTarget {
-            target,
-            private: &endpoint.net_private,
-            grants_written: true,
-            network_list: (&table, "net_private"),
-            route: &endpoint.route,
-            has_ca: true,
-        };
-        self.send_to_operator_target(ConnectionUser::Server(name.clone()), name, named, request).await
     }
 }
 
@@ -105,8 +93,6 @@ fn request_headers(
         value.set_sensitive(true);
         map.insert(HeaderName::from_bytes(header.as_bytes()).map_err(|_| bad())?, value);
     }
-    map.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-    map.insert(USER_AGENT, USER_AGENT_VALUE);
     Ok(map)
 }
 

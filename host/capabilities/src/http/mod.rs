@@ -40,7 +40,6 @@ pub use tls::check_certificates;
 use toolbay_policy::limits::CallLimits;
 use toolbay_policy::{GrantKey, Policy};
 use toolbay_sandbox::engine::AsyncSupport;
-use url::Url;
 use wasmtime::component::Linker;
 use wasmtime_wasi::WasiCtxBuilder;
 
@@ -111,33 +110,5 @@ impl HttpClient {
     /// Sets the recorder in front of the network; only the first call has an effect.
     pub fn set_recorded(&self, recorded: Arc<dyn recorded::RecordedHttp>) {
         self.recorded.get_or_init(|| recorded);
-    }
-
-    /// The recorder in front of the network, if one is set.
-    fn recorded(&self) -> Option<&Arc<dyn recorded::RecordedHttp>> {
-        self.recorded.get()
-    }
-
-    /// A permit for a raw connection, if one is free.
-    fn try_acquire_permit(&self, user: &connect::ConnectionUser) -> Option<outbound_limiter::OutboundPermit> {
-        self.limiter.try_acquire(user, &self.pool)
-    }
-}
-
-impl HttpClient {
-    /// Gets a URL that the operator wrote. It belongs to no plugin, so no grant is checked. See `host_request`.
-    pub async fn get(&self, url: &str, most: u64, networks: OperatorNetworks<'_>) -> Result<Vec<u8>, String> {
-        host_request::get(self, url, most, networks).await
-    }
-
-    /// Sends a body to a URL that the operator wrote. See `host_request`.
-    pub async fn post(
-        &self,
-        url: &Url,
-        headers: &[(String, String)],
-        body: Vec<u8>,
-        networks: OperatorNetworks<'_>,
-    ) -> Result<u16, String> {
-        host_request::post(self, url, headers, body, networks).await
     }
 }

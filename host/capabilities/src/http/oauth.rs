@@ -6,8 +6,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Full};
-use hyper::header::{ACCEPT_ENCODING, AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
+use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use toolbay_core::call::server_connector::{
     ClientSecretPlacement, ClientSecretUse, ConnectorError, ConnectorResponse, OAuthRequest,
 };
@@ -21,8 +20,7 @@ use url::{Url, form_urlencoded};
 use zeroize::Zeroizing;
 
 use super::HttpClient;
-use super::connect::{ConnectionUser, OutboundBody};
-use super::dispatch::{USER_AGENT_VALUE, build_request};
+use super::connect::ConnectionUser;
 use super::mcp_server::to_connector_response;
 use super::operator_target::{MAX_SHOWN, OperatorTarget};
 use crate::secrets::SecretStore;
@@ -47,9 +45,6 @@ impl HttpClient {
             insert_secret(client, &target, secrets, &mut headers, &mut body)
                 .map_err(ConnectorError::Denied)?;
         }
-        let body: OutboundBody =
-            Full::new(Bytes::from(std::mem::take(&mut *body))).map_err(|never| match never {}).boxed_unsync();
-        let request = build_request(&target, &url, headers, body)?;
         let table = format!("[mcp.{name}]");
         let named = OperatorTarget {
             target: &target,
@@ -59,13 +54,14 @@ impl HttpClient {
             route: &endpoint.route,
             has_ca: true,
         };
-        let sent =
-            self.send_to_operator_target(ConnectionUser::Server(name.clone()), name, named, request).await;
+        let user = ConnectionUser::Server(name.clone());
+        let content = (headers, Bytes::from(std::mem::take(&mut *body)));
+        let sent = self.send_to_operator_target(user, name, named, &url, content).await;
         sent.map(to_connector_response)
     }
 }
 
-/// The headers of a request, with those of the host.
+/// The headers of a request.
 pub(super) fn protocol_headers(headers: &[(String, String)]) -> Result<HeaderMap, String> {
     let mut map = HeaderMap::new();
     for (name, value) in headers {
@@ -75,8 +71,6 @@ pub(super) fn protocol_headers(headers: &[(String, String)]) -> Result<HeaderMap
         value.set_sensitive(name == AUTHORIZATION);
         map.insert(name, value);
     }
-    map.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-    map.insert(USER_AGENT, USER_AGENT_VALUE);
     Ok(map)
 }
 

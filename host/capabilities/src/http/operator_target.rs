@@ -6,7 +6,9 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use hyper::{Request, Response};
+use bytes::Bytes;
+use hyper::Response;
+use hyper::header::{ACCEPT_ENCODING, HeaderMap, HeaderValue, USER_AGENT};
 use ipnet::IpNet;
 use toolbay_core::call::server_connector::ConnectorError;
 use toolbay_policy::capability::net::NetTarget;
@@ -16,12 +18,13 @@ use toolbay_policy::hint::{Hint, LineValue, PolicyLine, Remedy};
 use toolbay_policy::name::PluginId;
 use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_policy::route::OutboundRoute;
+use url::Url;
 
 use super::HttpClient;
 use super::body::ResponseBody;
 use super::call_network::{NetError, OpenConnectionGuard};
-use super::connect::{ConnectionKey, ConnectionUser, OutboundBody, Route};
-use super::dispatch::{DispatchError, root_cause};
+use super::connect::{ConnectionKey, ConnectionUser, Route, full_body};
+use super::dispatch::{DispatchError, USER_AGENT_VALUE, build_request, root_cause};
 use super::resolve::{is_localhost, parse_ip_literal};
 
 /// Longest text of a peer in an error, in characters.
@@ -85,15 +88,19 @@ impl OperatorTarget<'_> {
 }
 
 impl HttpClient {
-    /// Sends a request of the host itself and returns with the head of the response. The lookup counts for the plugin
-    /// `looks_up`. The caller bounds the time.
+    /// Sends a request of the host itself, which accepts no content coding, and returns with the head of the response. The
+    /// lookup counts for the plugin `looks_up`. The caller bounds the time.
     pub(super) async fn send_to_operator_target(
         &self,
         user: ConnectionUser,
         looks_up: &PluginId,
         named: OperatorTarget<'_>,
-        request: Box<Request<OutboundBody>>,
+        url: &Url,
+        (mut headers, body): (HeaderMap, Bytes),
     ) -> Result<Response<ResponseBody>, ConnectorError> {
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        headers.insert(USER_AGENT, USER_AGENT_VALUE);
+        let request = build_request(named.target, url, headers, full_body(body))?;
         named.check_name()?;
         let route = Route::Operator(named.route.clone());
         let key = ConnectionKey::new(user, named.target, named.private, route);
@@ -148,7 +155,6 @@ fn is_written_address(host: &str, ip: IpAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use url::Url;
 
     #[test]
     fn a_written_address_is_granted_and_one_behind_a_name_is_not() {

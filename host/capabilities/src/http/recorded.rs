@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::{BodyExt as _, Limited};
 use hyper::header::{ACCEPT_ENCODING, HeaderName, HeaderValue};
 use hyper::{HeaderMap, Request, Response, StatusCode};
 use toolbay_policy::capability::net::{AddressScope, NetTarget};
@@ -17,7 +17,7 @@ use url::Url;
 
 use super::body::ResponseBody;
 use super::call_network::{CallNetwork, NetError, OpenConnectionGuard};
-use super::connect::{ConnectionKey, OutboundBody};
+use super::connect::{ConnectionKey, OutboundBody, full_body};
 use super::dispatch::DispatchError;
 use super::resolve::parse_ip_literal;
 use super::secret_injection;
@@ -94,10 +94,9 @@ pub(super) async fn send(
     }
     // People read recordings, and a secret cannot be found in an encoded body.
     head.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-    let body = Full::new(body).map_err(|never| match never {}).boxed_unsync();
     let check = |addresses: &[SocketAddr]| network.check_addresses(target, allowed, addresses);
     let sent = network.client().dispatch(
-        Box::new(Request::from_parts(head, body)),
+        Box::new(Request::from_parts(head, full_body(body))),
         key,
         &network.grantee.plugin,
         (guard, network.time_left(None)),

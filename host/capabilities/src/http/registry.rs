@@ -3,7 +3,6 @@
 //! redirect or a challenge needs public addresses, or those of `redirect_private`: otherwise an internal registry could
 //! make the operator's machine send requests to any internal host.
 
-use http_body_util::{BodyExt as _, Full};
 use ipnet::IpNet;
 use secrecy::ExposeSecret as _;
 use toolbay_core::call::invoke::BoxFuture;
@@ -17,8 +16,7 @@ use toolbay_policy::registry::{RegistryHost, RegistryPolicy};
 use toolbay_policy::route::OutboundRoute;
 
 use super::HttpClient;
-use super::connect::{ConnectionUser, OutboundBody};
-use super::dispatch::build_request;
+use super::connect::ConnectionUser;
 use super::host_request::LOOKUP_NAME;
 use super::mcp_server::to_connector_response;
 use super::oauth::protocol_headers;
@@ -60,8 +58,6 @@ impl RegistryHttp {
         let RegistryRequest { method, url, author, headers, body } = request;
         let target = NetTarget::request(method, &url).map_err(bad)?;
         let headers = protocol_headers(&headers).map_err(bad)?;
-        let body: OutboundBody = Full::new(body).map_err(|never| match never {}).boxed_unsync();
-        let request = build_request(&target, &url, headers, body)?;
         let host = &self.host;
         let (key, private) = match author {
             UrlAuthor::Operator => ("net_private", &self.net_private),
@@ -76,8 +72,8 @@ impl RegistryHttp {
             route: &self.route,
             has_ca: true,
         };
-        let sent =
-            self.client.send_to_operator_target(ConnectionUser::Host, &self.looks_up, named, request).await;
+        let (user, content) = (ConnectionUser::Host, (headers, body));
+        let sent = self.client.send_to_operator_target(user, &self.looks_up, named, &url, content).await;
         sent.map(to_connector_response)
     }
 }
