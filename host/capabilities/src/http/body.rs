@@ -13,7 +13,7 @@ use http_body_util::{BodyDataStream, BodyExt as _, Either, Full};
 use hyper::HeaderMap;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH};
-use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::io::{AsyncBufRead, AsyncRead, AsyncReadExt as _};
 use tokio_util::io::{ReaderStream, StreamReader};
 use toolbay_policy::limits::Limit;
 
@@ -107,6 +107,19 @@ impl ContentCoding {
             _ => None,
         }
     }
+
+    /// Decodes what `reader` reads. Boxed: decoders are large.
+    fn decoder(self, reader: impl AsyncBufRead + Send + 'static) -> Pin<Box<dyn AsyncRead + Send>> {
+        match self {
+            Self::Gzip => {
+                let mut decoder = GzipDecoder::new(reader);
+                decoder.multiple_members(true);
+                Box::pin(decoder)
+            }
+            Self::Deflate => Box::pin(ZlibDecoder::new(reader)),
+            Self::Brotli => Box::pin(BrotliDecoder::new(reader)),
+        }
+    }
 }
 
 /// The coding of a body, if it can be decoded here. A stack of several codings is left as it is.
@@ -169,17 +182,7 @@ where
             Ok(chunk)
         })
     });
-    let reader = StreamReader::new(chunks.boxed());
-    // Boxed: decoders are large.
-    let decoder: std::pin::Pin<Box<dyn AsyncRead + Send>> = match coding {
-        ContentCoding::Gzip => {
-            let mut decoder = GzipDecoder::new(reader);
-            decoder.multiple_members(true);
-            Box::pin(decoder)
-        }
-        ContentCoding::Deflate => Box::pin(ZlibDecoder::new(reader)),
-        ContentCoding::Brotli => Box::pin(BrotliDecoder::new(reader)),
-    };
+    let decoder = coding.decoder(StreamReader::new(chunks.boxed()));
     let decoded = ReaderStream::with_capacity(decoder, DECODED_CHUNK);
     Ok(decoded.inspect_ok(move |_| undecoded.store(0, Ordering::Relaxed)).boxed())
 }
@@ -226,7 +229,7 @@ pub(super) async fn collect(
         if coding.is_none() { body.size_hint().lower().min(most).min(MAX_PREALLOCATION) } else { 0 };
     let read = match coding {
         None => read_plain(&mut body, ahead, expected).await,
-        // Boxed: decoders are large, and most bodies need none.
+        // Boxed: most bodies need no decoder.
         Some(coding) => Box::pin(read_decoded(body, coding, ahead, left)).await,
     };
     let (bytes, more) = read.map_err(|error| body_error(network, &error, limit))?;
@@ -270,16 +273,11 @@ async fn read_decoded(
         raw = raw.saturating_add(part.len() as u64);
         std::future::ready(if raw > left { Err(BYTE_LIMIT_REACHED.into()) } else { Ok(part) })
     });
-    let reader = StreamReader::new(stream);
-    match coding {
-        ContentCoding::Gzip => {
-            let mut decoder = GzipDecoder::new(reader);
-            decoder.multiple_members(true);
-            read_at_most(decoder, most).await
-        }
-        ContentCoding::Deflate => read_at_most(ZlibDecoder::new(reader), most).await,
-        ContentCoding::Brotli => read_at_most(BrotliDecoder::new(reader), most).await,
-    }
+    let mut reader = coding.decoder(StreamReader::new(stream));
+    let mut bytes = Vec::new();
+    (&mut reader).take(most).read_to_end(&mut bytes).await?;
+    let more = bytes.len() as u64 == most && reader.read(&mut [0]).await? > 0;
+    Ok((bytes, more))
 }
 
 /// The error kind when a response has more encoded bytes than the call may read.
@@ -301,13 +299,6 @@ pub(super) fn error_text(network: &CallNetwork, error: &(dyn std::error::Error +
         &secret_injection::scrub_text(network, dispatch::root_cause(error)),
         300,
     )
-}
-
-async fn read_at_most(reader: impl AsyncRead, most: u64) -> std::io::Result<(Vec<u8>, bool)> {
-    let (mut reader, mut bytes) = (std::pin::pin!(reader), Vec::new());
-    (&mut reader).take(most).read_to_end(&mut bytes).await?;
-    let more = bytes.len() as u64 == most && reader.read(&mut [0]).await? > 0;
-    Ok((bytes, more))
 }
 
 #[cfg(test)]

@@ -109,7 +109,21 @@ fn retain(map: &mut HeaderMap, keep: impl Fn(&HeaderName) -> bool) {
     }
 }
 
-/// The headers of a response for the guest. Bytes that are not UTF-8 are replaced.
+/// The headers of a response as text, with the secrets of the call redacted. Bytes that are not UTF-8 are replaced.
+pub(super) fn to_text<'m>(
+    network: &'m CallNetwork,
+    map: &'m HeaderMap,
+) -> impl Iterator<Item = (&'m HeaderName, String)> {
+    let searches = network.placeholders.has_any();
+    map.iter().map(move |(name, value)| {
+        let plain = value.as_bytes();
+        let clean =
+            if searches { secret_injection::scrub(network, plain.to_vec()).into() } else { Cow::from(plain) };
+        (name, String::from_utf8_lossy(&clean).into_owned())
+    })
+}
+
+/// The headers of a response for the guest: without those of the connection.
 pub(super) fn to_guest(network: &CallNetwork, map: &HeaderMap) -> Vec<(String, String)> {
     let connection = |name: &HeaderName| {
         matches!(
@@ -117,15 +131,8 @@ pub(super) fn to_guest(network: &CallNetwork, map: &HeaderMap) -> Vec<(String, S
             header::CONNECTION | header::TRANSFER_ENCODING | header::UPGRADE | header::TE | header::TRAILER
         )
     };
-    let searches = network.placeholders.has_any();
-    let text = |value: &HeaderValue| {
-        let plain = value.as_bytes();
-        let clean =
-            if searches { secret_injection::scrub(network, plain.to_vec()).into() } else { Cow::from(plain) };
-        String::from_utf8_lossy(&clean).into_owned()
-    };
-    let shown = map.iter().filter(|(name, _)| !connection(name));
-    shown.map(|(name, value)| (name.as_str().to_owned(), text(value))).collect()
+    let shown = to_text(network, map).filter(|(name, _)| !connection(name));
+    shown.map(|(name, value)| (name.as_str().to_owned(), value)).collect()
 }
 
 #[cfg(test)]

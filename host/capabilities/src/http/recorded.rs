@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Limited};
 use hyper::header::{ACCEPT_ENCODING, HeaderName, HeaderValue};
-use hyper::{HeaderMap, Request, Response, StatusCode};
+use hyper::{Request, Response, StatusCode};
 use toolbay_policy::capability::net::{AddressScope, NetTarget};
 use url::Url;
 
@@ -20,7 +20,7 @@ use super::call_network::{CallNetwork, NetError, OpenConnectionGuard};
 use super::connect::{ConnectionKey, OutboundBody, full_body};
 use super::dispatch::DispatchError;
 use super::resolve::parse_ip_literal;
-use super::secret_injection;
+use super::{headers, secret_injection};
 
 /// A recorder in front of the network, for requests of plugins and services. It replays responses or records those of
 /// the network. `HostBuilder::recorded_http` sets one.
@@ -112,18 +112,13 @@ pub(super) async fn send(
         })?;
     let response = RecordedResponse {
         status: head.status.as_u16(),
-        headers: scrubbed_headers(network, &head.headers),
+        headers: headers::to_text(network, &head.headers)
+            .map(|(name, value)| (name.as_str().to_owned(), value))
+            .collect(),
         body: secret_injection::scrub(network, body.to_bytes().to_vec()),
     };
     recorded.record(&asked, &response);
     Ok(to_response(response, OpenConnectionGuard::uncounted())?)
-}
-
-fn scrubbed_headers(network: &CallNetwork, headers: &HeaderMap) -> Vec<(String, String)> {
-    let value = |value: &HeaderValue| {
-        String::from_utf8_lossy(&secret_injection::scrub(network, value.as_bytes().to_vec())).into_owned()
-    };
-    headers.iter().map(|(name, field)| (name.as_str().to_owned(), value(field))).collect()
 }
 
 /// Converts a recorded response to one as the network returns it.
