@@ -11,7 +11,6 @@ use std::time::Instant;
 
 use toolbay_core::call::CallContext;
 use toolbay_core::tool::manifest::CommandLine;
-use toolbay_policy::limits::CallLimits;
 use toolbay_sandbox::engines::{Engines, LinkedEngine};
 use toolbay_sandbox::guest_data::GuestData;
 use toolbay_sandbox::resource_limiter::GuestResourceLimiter;
@@ -55,22 +54,6 @@ struct WasiContext {
     stderr: OutputSink,
 }
 
-/// How much of WASI a guest entry gets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WasiAccess<'a> {
-    /// A call: environment variables, wall clock and randomness as granted, a real monotonic clock, and the granted
-    /// folders if the component imports WASI's file system.
-    Call {
-        /// Whether the component imports WASI's file system.
-        folders: bool,
-        /// The command line of a program; `None` for a function.
-        program: Option<&'a CommandLine>,
-    },
-    /// Metadata queries and reductions, which are sealed: the clock is frozen and randomness is fixed, so the result is a
-    /// function of the component and its input.
-    Isolated,
-}
-
 impl fmt::Debug for GuestState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GuestState").finish_non_exhaustive()
@@ -83,49 +66,49 @@ pub(crate) fn capabilities_of(state: &mut GuestState) -> &mut Capabilities {
 }
 
 impl GuestState {
-    /// Creates the data of an entry.
-    ///
-    /// # Errors
-    /// A granted folder cannot be opened.
-    pub fn new(
-        access: WasiAccess<'_>,
-        limits: &CallLimits,
-        capabilities: Capabilities,
-    ) -> wasmtime::Result<Self> {
+    /// Creates the data of an entry. Its WASI context has what the capabilities were granted, and no folders.
+    pub fn new(capabilities: Capabilities) -> Self {
+        let limits = &capabilities.grantee.limits;
         let began = capabilities.times.map_or_else(Instant::now, |times| times.began);
         let mut table = ResourceTable::new();
         table.set_max_capacity(limits.handles);
-        let mut state = Self {
+        Self {
             wasi: None,
             http: http::wasi::context(),
             table,
             stdio_bytes: limits.stdio_bytes,
             limiter: GuestResourceLimiter::new(limits),
-            capabilities,
             program_output: None,
             max_program_output: limits.host_call_bytes,
             began,
             deadline: began + limits.timeout,
-        };
-        if let WasiAccess::Call { folders, program } = access
-            && (folders || program.is_some())
-        {
-            let mut context = state.wasi_builder();
-            if let Some(line) = program {
-                let sink = OutputSink::new(limits.host_call_bytes);
-                context.builder.stdout(sink.clone());
-                set_command_line(&mut context.builder, line, &state.capabilities);
-                state.program_output = Some(sink);
-            }
-            // Done here because opening folders can fail, and a WASI call of the guest cannot report that.
-            if folders {
-                // `files::wasi` runs every operation on a thread that may block.
-                context.builder.allow_blocking_current_thread(true);
-                files::wasi::preopen_folders(&mut context.builder, &state.capabilities)?;
-            }
-            state.wasi = Some(Box::new(context.build()));
+            capabilities,
         }
-        Ok(state)
+    }
+
+    /// Creates the WASI context of a call whose component imports WASI's file system (`folders`), or is a program. Done before
+    /// the call because opening folders can fail, and a WASI call of the guest cannot report that.
+    ///
+    /// # Errors
+    /// A granted folder cannot be opened.
+    pub fn prepare_wasi(&mut self, folders: bool, program: Option<&CommandLine>) -> wasmtime::Result<()> {
+        if !folders && program.is_none() {
+            return Ok(());
+        }
+        let mut context = self.wasi_builder();
+        if let Some(line) = program {
+            let sink = OutputSink::new(self.max_program_output);
+            context.builder.stdout(sink.clone());
+            set_command_line(&mut context.builder, line, &self.capabilities);
+            self.program_output = Some(sink);
+        }
+        if folders {
+            // `files::wasi` runs every operation on a thread that may block.
+            context.builder.allow_blocking_current_thread(true);
+            files::wasi::preopen_folders(&mut context.builder, &self.capabilities)?;
+        }
+        self.wasi = Some(Box::new(context.build()));
+        Ok(())
     }
 
     /// Continues in the store of a previous call. Only the guest's memory usage is taken over; everything else belongs

@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 use toolbay_capabilities::Capabilities;
-use toolbay_capabilities::state::{GuestState, WasiAccess};
+use toolbay_capabilities::state::GuestState;
 use toolbay_core::call::invoke::Failure;
 use toolbay_policy::name::PluginId;
 use toolbay_policy::quantity::show_bytes;
@@ -62,9 +62,7 @@ impl Host {
             }
         };
         drop(compiled);
-        let capabilities = Capabilities::sealed(id.clone(), Arc::clone(&limits));
-        let state = GuestState::new(WasiAccess::Isolated, &limits, capabilities);
-        let state = state.map_err(|error| format!("a guest cannot be set up: {error}"))?;
+        let state = GuestState::new(Capabilities::sealed(id.clone(), Arc::clone(&limits)));
         let cancel = CancellationToken::new();
         let entry = GuestEntry { engine: code.engine(), plugin: &id, limits: &limits, cancel: &cancel };
         let called = entry.run(state, async |store| match &code.tools {

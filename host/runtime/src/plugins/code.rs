@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use toolbay_capabilities::Capabilities;
 use toolbay_capabilities::bindings::types::{ToolDef, ToolResult};
-use toolbay_capabilities::state::{GuestEngine, GuestState, WasiAccess};
+use toolbay_capabilities::state::{GuestEngine, GuestState};
 use toolbay_core::call::AdmittedCall;
 use toolbay_core::tool::fault::{Fault, FaultKind};
 use toolbay_policy::excerpt::one_line;
@@ -257,9 +257,7 @@ async fn query<T>(
     what: &str,
     ask: impl AsyncFnOnce(&mut Store<GuestState>) -> wasmtime::Result<T>,
 ) -> Result<T, LoadError> {
-    let sealed = Capabilities::sealed(entry.plugin.clone(), Arc::clone(limits));
-    let state =
-        GuestState::new(WasiAccess::Isolated, limits, sealed).map_err(|e| LoadError::Host(e.to_string()))?;
+    let state = GuestState::new(Capabilities::sealed(entry.plugin.clone(), Arc::clone(limits)));
     entry.run(state, ask).await.0.map_err(|failure| match as_fault(failure) {
         // Not the plugin's fault. The file is read again later.
         Fault { kind: FaultKind::Busy, message, .. } => LoadError::Host(message),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 use toolbay_capabilities::Capabilities;
-use toolbay_capabilities::state::{GuestState, WasiAccess};
+use toolbay_capabilities::state::GuestState;
 use toolbay_core::tool::fault::{Fault, FaultKind};
 use toolbay_policy::limits::{CallLimits, HostLimits};
 use toolbay_sandbox::circuit_breaker::CircuitBreaker;
@@ -46,19 +46,17 @@ impl IsolatedEntry {
         read: impl FnOnce(R) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
         let (id, limits) = (&self.plugin.id, &self.limits);
-        let failed = |problem: String| Fault::new(FaultKind::Trap, problem);
         // Never cancelled: a caller that gives up drops this future.
         let cancel = CancellationToken::new();
         self.breaker.check()?;
-        let code =
-            self.plugin.code(Metering::from_limits(limits)).await.map_err(|e| failed(e.to_string()))?;
+        let code = self.plugin.code(Metering::from_limits(limits)).await;
+        let code = code.map_err(|error| Fault::new(FaultKind::Trap, error.to_string()))?;
         let _run_permit = self.plugin.shared.concurrency.acquire(id, limits.concurrency, &cancel).await?;
         let permit = self.breaker.try_acquire()?;
         let mut capabilities = Capabilities::sealed(id.clone(), Arc::clone(limits));
         capabilities.config = Arc::clone(&self.config);
-        let state =
-            GuestState::new(WasiAccess::Isolated, limits, capabilities).map_err(|e| failed(e.to_string()))?;
         let entry = GuestEntry { engine: code.engine(), plugin: id, limits, cancel: &cancel };
+        let state = GuestState::new(capabilities);
         let (returned, _) = entry.run(state, async |store| ask(&code, store).await).await;
         let answer = returned.map_err(as_fault).and_then(read);
         permit.record(answer.as_ref().err().map(|fault| fault.kind));

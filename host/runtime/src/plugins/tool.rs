@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use toolbay_capabilities::bindings::types::ToolResult;
 use toolbay_capabilities::invoke::NestedCallAccess;
-use toolbay_capabilities::state::{GuestState, WasiAccess};
+use toolbay_capabilities::state::GuestState;
 use toolbay_capabilities::{CallTimes, Capabilities, Grantee, GrantsByProfile, invoke};
 use toolbay_core::call::invoke::nested::{InvokeGrant, ToolCaller};
 use toolbay_core::call::invoke::{BoxFuture, Failure, Invoke, ToolOutcome};
@@ -82,32 +82,6 @@ struct ReusableInstance {
     instance: Box<UsedInstance<GuestState>>,
 }
 
-/// The run permit of a running call.
-enum RunningPermit {
-    /// The call keeps its permit.
-    Held { _permit: FairPermit },
-    /// The call may lend its permit.
-    Lendable(NestedCallAccess),
-}
-
-impl RunningPermit {
-    fn new(permit: FairPermit, caller: Option<Arc<dyn ToolCaller>>) -> Self {
-        match caller {
-            None => Self::Held { _permit: permit },
-            Some(caller) => {
-                Self::Lendable(NestedCallAccess { tools: caller, permit: Arc::new(LentPermit::new(permit)) })
-            }
-        }
-    }
-
-    fn caller(&self) -> Option<NestedCallAccess> {
-        match self {
-            Self::Held { .. } => None,
-            Self::Lendable(caller) => Some(caller.clone()),
-        }
-    }
-}
-
 impl PluginTool {
     async fn invoke_tool(
         &self,
@@ -160,10 +134,16 @@ impl PluginTool {
         let breaker_permit = self.breaker.try_acquire()?;
         // The call is certain to run from here on. A call that was only queued gets no start line in the audit.
         ctx.begin().map_err(|problem| Failure::from_audit_error(&problem))?;
-        let access = WasiAccess::Call { folders: code.imports_filesystem, program: command_line.as_ref() };
-        // Without a caller permit, the call is nested too deeply to make calls.
-        let permit = RunningPermit::new(permit, caller.filter(|_| step.is_some()));
-        let mut state = self.state(ctx, access, permit.caller()).map_err(|e| Failure::Host(e.to_string()))?;
+        // Without a caller permit, the call is nested too deeply to make calls. One that can make calls lends its permit.
+        let (permit, nested) = match caller.filter(|_| step.is_some()) {
+            None => (Some(permit), None),
+            Some(tools) => {
+                (None, Some(NestedCallAccess { tools, permit: Arc::new(LentPermit::new(permit)) }))
+            }
+        };
+        let mut state = GuestState::new(self.capabilities(ctx, nested.clone()));
+        let prepared = state.prepare_wasi(code.imports_filesystem, command_line.as_ref());
+        prepared.map_err(|error| Failure::Host(error.to_string()))?;
         state.limiter.set_reservation(memory);
         let entry = GuestEntry {
             engine: code.engine(),
@@ -200,7 +180,7 @@ impl PluginTool {
             shared.idle_instances.put(key, instance);
         }
         // Dropped last: the next call must see the result of this one.
-        drop((permit, step));
+        drop((permit, nested, step));
         Ok(answer??)
     }
 
@@ -241,7 +221,8 @@ impl PluginTool {
         let (ended, usage) = entry.run_in(&mut store, run).await;
         let ended = ended.map(|(guest, answer)| {
             let calls = calls + 1;
-            if calls < self.reuse && store.data().is_reusable() && self.make_idle(&mut store).is_ok() {
+            if calls < self.reuse && store.data().is_reusable() {
+                self.make_idle(&mut store);
                 *kept =
                     Some(ReusableInstance { key, instance: Box::new(UsedInstance { store, guest, calls }) });
             }
@@ -251,15 +232,13 @@ impl PluginTool {
     }
 
     /// Removes all state of the call from a store that becomes idle.
-    fn make_idle(&self, store: &mut Store<GuestState>) -> wasmtime::Result<()> {
+    fn make_idle(&self, store: &mut Store<GuestState>) {
         let nothing = Capabilities::sealed(self.plugin.id.clone(), Arc::clone(&self.limits));
-        let mut state =
-            GuestState::new(WasiAccess::Isolated, &self.limits, nothing)?.with_memory_of(store.data_mut());
+        let mut state = GuestState::new(nothing).with_memory_of(store.data_mut());
         state.limiter.release_unused();
         *store.data_mut() = state;
         // The callback holds the call's CPU permit.
         store.epoch_deadline_trap();
-        Ok(())
     }
 
     /// Waits for the permit to make nested calls. Boxed because few calls do.
@@ -292,12 +271,8 @@ impl PluginTool {
         })
     }
 
-    fn state(
-        &self,
-        ctx: &Arc<CallContext>,
-        access: WasiAccess<'_>,
-        caller: Option<NestedCallAccess>,
-    ) -> wasmtime::Result<GuestState> {
+    /// What a call reaches, which begins now.
+    fn capabilities(&self, ctx: &Arc<CallContext>, nested_calls: Option<NestedCallAccess>) -> Capabilities {
         let began = Instant::now();
         self.plugin.mark_used(Metering::from_limits(&self.limits), began);
         let session = ctx.turn.session.id();
@@ -314,8 +289,8 @@ impl PluginTool {
         capabilities.times = Some(CallTimes { began, deadline: self.deadline(ctx, began) });
         capabilities.files = files.map(|f| f.for_call(&self.plugin.shared.reads, session, &self.limits));
         capabilities.config = Arc::clone(&self.config);
-        capabilities.nested_calls = caller;
-        GuestState::new(access, &self.limits, capabilities)
+        capabilities.nested_calls = nested_calls;
+        capabilities
     }
 
     /// The deadline of a call, at most that of the call it is nested in.
