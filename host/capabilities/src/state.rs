@@ -86,8 +86,8 @@ impl GuestState {
         }
     }
 
-    /// Creates the WASI context of a call whose component imports WASI's file system (`folders`), or is a program. Done before
-    /// the call because opening folders can fail, and a WASI call of the guest cannot report that.
+    /// Creates the WASI context of a call whose component imports WASI's file system (`folders`), or is a program. Done
+    /// before the call because opening folders can fail, and a WASI call of the guest cannot report that.
     ///
     /// # Errors
     /// A granted folder cannot be opened.

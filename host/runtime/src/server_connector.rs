@@ -33,19 +33,8 @@ pub(crate) struct PolicyServerConnector {
     pub(crate) credentials: Option<PathBuf>,
 }
 
-impl PolicyServerConnector {
-    fn tool_list_file(&self, name: &PluginId) -> Option<PathBuf> {
-        Some(tool_list_file(self.tool_lists.as_ref()?, name))
-    }
-
-    /// The file with the credentials of a server.
-    fn credentials_file(&self, name: &PluginId) -> Option<PathBuf> {
-        Some(self.credentials.as_ref()?.join(format!("{name}.json")))
-    }
-}
-
-/// The file with the tool list of a server. A server name contains no path separator.
-fn tool_list_file(folder: &Path, name: &PluginId) -> PathBuf {
+/// The file of a server in a folder. A server name contains no path separator.
+fn server_file(folder: &Path, name: &PluginId) -> PathBuf {
     folder.join(format!("{name}.json"))
 }
 
@@ -60,7 +49,7 @@ pub(crate) fn tool_list_folder(state_dir: &Path) -> PathBuf {
 pub fn saved_tools(state_dir: &Path, policy: &Policy) -> BTreeMap<String, SavedTools> {
     let folder = tool_list_folder(state_dir);
     let read = |server: &Arc<McpServer>| {
-        let bytes = private::read(&tool_list_file(&folder, &server.name), MAX_SAVED_LIST_BYTES as u64);
+        let bytes = private::read(&server_file(&folder, &server.name), MAX_SAVED_LIST_BYTES as u64);
         // A list that cannot be read is reported when a server starts.
         let saved = client::saved_tools(server, &bytes.ok().flatten()?)?;
         Some((server.name.to_string(), saved))
@@ -146,7 +135,8 @@ impl ServerConnector for PolicyServerConnector {
         most: usize,
     ) -> BoxFuture<'a, Result<Option<Vec<u8>>, String>> {
         Box::pin(async move {
-            let Some(file) = self.credentials_file(name) else { return Ok(None) };
+            let Some(folder) = &self.credentials else { return Ok(None) };
+            let file = server_file(folder, name);
             let read = tokio::task::spawn_blocking(move || private::read(&file, most as u64)).await;
             read.map_err(|error| error.to_string())?
         })
@@ -158,7 +148,8 @@ impl ServerConnector for PolicyServerConnector {
         bytes: Option<Vec<u8>>,
     ) -> BoxFuture<'a, Result<bool, String>> {
         Box::pin(async move {
-            let Some(file) = self.credentials_file(name) else { return Ok(false) };
+            let Some(folder) = &self.credentials else { return Ok(false) };
+            let file = server_file(folder, name);
             let bytes = bytes.map(Zeroizing::new);
             let write = move || write_credentials(&file, bytes.as_deref().map(Vec::as_slice));
             tokio::task::spawn_blocking(write).await.map_err(|error| error.to_string())?.map(|()| true)
@@ -167,7 +158,8 @@ impl ServerConnector for PolicyServerConnector {
 
     fn lock_credentials<'a>(&'a self, name: &'a PluginId) -> BoxFuture<'a, Result<CredentialsLock, String>> {
         Box::pin(async move {
-            let Some(file) = self.credentials_file(name) else { return Ok(CredentialsLock::none()) };
+            let Some(folder) = &self.credentials else { return Ok(CredentialsLock::none()) };
+            let file = server_file(folder, name);
             let lock = tokio::task::spawn_blocking(move || lock_credentials(&file)).await;
             lock.map_err(|error| error.to_string())?
         })
@@ -183,7 +175,7 @@ impl ServerConnector for PolicyServerConnector {
 
     fn load_tool_list<'a>(&'a self, name: &'a PluginId, most: usize) -> BoxFuture<'a, Option<Vec<u8>>> {
         Box::pin(async move {
-            let file = self.tool_list_file(name)?;
+            let file = server_file(self.tool_lists.as_ref()?, name);
             let read = tokio::task::spawn_blocking(move || private::read(&file, most as u64)).await;
             read.ok()?.unwrap_or_else(|problem| {
                 tracing::warn!(server = %name, "the saved tool list is not used: {problem}");
@@ -194,7 +186,8 @@ impl ServerConnector for PolicyServerConnector {
 
     fn save_tool_list<'a>(&'a self, name: &'a PluginId, bytes: Vec<u8>) -> BoxFuture<'a, ()> {
         Box::pin(async move {
-            let Some(file) = self.tool_list_file(name) else { return };
+            let Some(folder) = &self.tool_lists else { return };
+            let file = server_file(folder, name);
             let written = tokio::task::spawn_blocking(move || write_private(&file, &bytes)).await;
             if let Ok(Err(problem)) = written {
                 tracing::warn!(server = %name, "the tool list was not saved: {problem}");

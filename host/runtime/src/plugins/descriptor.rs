@@ -134,21 +134,21 @@ impl Descriptor {
         imports: Vec<String>,
     ) -> Result<Self, LoadError> {
         if tools.len() > MAX_TOOLS || reducers.len() > MAX_REDUCERS {
-            return Err(metadata_error(format!(
+            return Err(LoadError::Metadata(format!(
                 "has {} tools and {} reducers, but the limits are {MAX_TOOLS} and {MAX_REDUCERS}",
                 tools.len(),
                 reducers.len()
             )));
         }
         if tools.is_empty() && reducers.is_empty() {
-            return Err(metadata_error("has neither a tool nor a reducer".to_owned()));
+            return Err(LoadError::Metadata("has neither a tool nor a reducer".to_owned()));
         }
         let mut names = HashSet::new();
         let mut left_out = Vec::new();
         let tools = tools.into_iter().map(|tool| ToolDescription::new(tool, &mut left_out));
         let tools: Vec<_> = tools.collect::<Result<_, _>>()?;
         if let Some(twice) = tools.iter().find(|tool| !names.insert(&tool.name)) {
-            return Err(metadata_error(format!("has two tools of the name `{}`", twice.name)));
+            return Err(LoadError::Metadata(format!("has two tools of the name `{}`", twice.name)));
         }
         check_targets(&tools)?;
         let reducers = reducers.into_iter().map(ReducerDescription::new).collect::<Result<_, _>>()?;
@@ -221,7 +221,7 @@ impl ReducerDescription {
     fn new(def: ReducerDef) -> Result<Self, LoadError> {
         let tool_name = checked_label("reducer's tool-name", def.tool_name)?;
         if tool_name.is_empty() {
-            return Err(metadata_error("has a reducer for a tool without a name".to_owned()));
+            return Err(LoadError::Metadata("has a reducer for a tool without a name".to_owned()));
         }
         let description =
             def.description.map(|t| checked_text("reducer's description", t, MAX_DESCRIPTION)).transpose()?;
@@ -232,9 +232,9 @@ impl ReducerDescription {
 impl ToolDescription {
     /// `left_out` gets a line about an output schema that cannot be used.
     fn new(def: types::ToolDef, left_out: &mut Vec<String>) -> Result<Self, LoadError> {
-        let name = ToolName::new(&def.name).map_err(|e| metadata_error(e.to_string()))?;
+        let name = ToolName::new(&def.name).map_err(|e| LoadError::Metadata(e.to_string()))?;
         Self::from_definition(def, left_out).map_err(|e| match e {
-            LoadError::Metadata(problem) => metadata_error(format!("tool `{name}`: {problem}")),
+            LoadError::Metadata(problem) => LoadError::Metadata(format!("tool `{name}`: {problem}")),
             other => other,
         })
     }
@@ -242,17 +242,17 @@ impl ToolDescription {
     fn from_definition(def: types::ToolDef, left_out: &mut Vec<String>) -> Result<Self, LoadError> {
         let description = checked_text("description", def.description, MAX_DESCRIPTION)?;
         if description.trim().is_empty() {
-            return Err(metadata_error(
+            return Err(LoadError::Metadata(
                 "has no description: a model could not know when to call it".to_owned(),
             ));
         }
         if def.timeout_ms == Some(0) || def.max_result_chars == Some(0) {
-            return Err(metadata_error(
+            return Err(LoadError::Metadata(
                 "asks for a time-out or a result of zero; leave it out instead".to_owned(),
             ));
         }
         if def.tags.len() > MAX_LIST || def.capabilities.len() > MAX_LIST {
-            return Err(metadata_error(format!("has more than {MAX_LIST} tags or capabilities")));
+            return Err(LoadError::Metadata(format!("has more than {MAX_LIST} tags or capabilities")));
         }
         let reader = SchemaReader::of_plugin();
         let input_schema = reader.input(Some(&def.input_schema));
@@ -304,13 +304,9 @@ impl ToolDescription {
     }
 }
 
-fn metadata_error(problem: String) -> LoadError {
-    LoadError::Metadata(problem)
-}
-
 fn checked_label(what: &str, value: String) -> Result<String, LoadError> {
     if value.contains(['\n', '\r']) {
-        return Err(metadata_error(format!("{what} `{}` has a line break", one_line(&value, 40))));
+        return Err(LoadError::Metadata(format!("{what} `{}` has a line break", one_line(&value, 40))));
     }
     checked_text(what, value, MAX_LABEL)
 }
@@ -320,7 +316,7 @@ fn toolset(name: String) -> Result<String, LoadError> {
     let name = checked_label("toolset", name)?;
     let folded = name.to_ascii_lowercase();
     match ["openapi:", "mcp:"].into_iter().find(|prefix| folded.starts_with(prefix)) {
-        Some(prefix) => Err(metadata_error(format!(
+        Some(prefix) => Err(LoadError::Metadata(format!(
             "toolset `{name}` begins with `{prefix}`, which is reserved for other sources"
         ))),
         None => Ok(name),
@@ -332,10 +328,10 @@ fn toolset(name: String) -> Result<String, LoadError> {
 fn checked_text(what: &str, value: String, most: usize) -> Result<String, LoadError> {
     let count = value.chars().count();
     if count > most {
-        return Err(metadata_error(format!("{what} has {count} characters, but the limit is {most}")));
+        return Err(LoadError::Metadata(format!("{what} has {count} characters, but the limit is {most}")));
     }
     if let Some(c) = first_hidden(&value) {
-        return Err(metadata_error(format!(
+        return Err(LoadError::Metadata(format!(
             "{what} has the control or invisible character U+{:04X}",
             u32::from(c)
         )));
@@ -348,12 +344,15 @@ fn checked_text(what: &str, value: String, most: usize) -> Result<String, LoadEr
 
 fn meta(source: &str) -> Result<Value, LoadError> {
     if source.len() > MAX_META {
-        return Err(metadata_error(format!("meta has {} bytes, but the limit is {MAX_META}", source.len())));
+        return Err(LoadError::Metadata(format!(
+            "meta has {} bytes, but the limit is {MAX_META}",
+            source.len()
+        )));
     }
     match json::parse(source) {
         Ok(value) if value.is_object() => Ok(value),
-        Ok(_) => Err(metadata_error("meta is not a JSON object".to_owned())),
-        Err(error) => Err(metadata_error(format!("meta is not JSON: {error}"))),
+        Ok(_) => Err(LoadError::Metadata("meta is not a JSON object".to_owned())),
+        Err(error) => Err(LoadError::Metadata(format!("meta is not JSON: {error}"))),
     }
 }
 
@@ -367,7 +366,7 @@ fn check_targets(tools: &[ToolDescription]) -> Result<(), LoadError> {
     for tool in tools {
         let of_kind = |kind| tool.capabilities.iter().filter(|wish| wish.kind == kind).count();
         if let Some(many) = tool.capabilities.iter().find(|wish| of_kind(wish.kind.clone()) > MAX_OF_KIND) {
-            return Err(metadata_error(format!(
+            return Err(LoadError::Metadata(format!(
                 "tool `{}`: has more than {MAX_OF_KIND} capabilities of the kind `{}`",
                 tool.name,
                 many.kind.as_str()
@@ -377,7 +376,7 @@ fn check_targets(tools: &[ToolDescription]) -> Result<(), LoadError> {
     let wishes = tools.iter().flat_map(|tool| &tool.capabilities);
     let characters: usize = wishes.map(|wish| wish.target.chars().count() + TARGET_OVERHEAD).sum();
     if characters > MAX_TARGETS {
-        return Err(metadata_error(format!(
+        return Err(LoadError::Metadata(format!(
             "declares capabilities of {characters} characters in total ({TARGET_OVERHEAD} added for each), but the \
              limit is {MAX_TARGETS}: declare fewer and wider ones"
         )));

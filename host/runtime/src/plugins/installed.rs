@@ -182,13 +182,9 @@ impl InstalledPlugins {
     /// Lists all directories, and plans again if their files or the policy changed. Blocks on folders and consents.
     /// Only one pass may run at a time.
     pub(crate) fn pass(&self, mode: ScanMode, why: &ReplanReason) -> PassResult {
-        let loader = match why {
-            ReplanReason::PolicyChanged(services) => self.loader_with(Arc::clone(services)),
-            _ => self.loader(),
-        };
-        let directories =
+        let loader = self.loader_for(why);
+        let directories: Vec<(PluginLocation, bool)> =
             self.files.lock().directories.iter().map(|one| (one.location.clone(), one.is_new())).collect();
-        let directories: Vec<(PluginLocation, bool)> = directories;
         let is_first = directories.iter().all(|(_, is_new)| *is_new);
         let listed = directories.iter().map(|(location, is_new)| list(location, *is_new, &loader, mode));
         let listed: Vec<_> = listed.collect();

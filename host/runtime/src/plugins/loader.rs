@@ -108,9 +108,8 @@ impl Loader {
     ) -> Result<(ComponentSource, Option<Stamp>), LoadError> {
         let (bytes, stamp) = read_component(file)?;
         let (digest, size) = (Digest::of(&bytes), bytes.len() as u64);
-        let file = Some(Arc::clone(file));
-        let origin = ComponentOrigin { id, digest, bytes: size, file, registry, component_bytes: None };
-        Ok((ComponentSource { origin, bytes }, stamp))
+        let origin = ComponentOrigin::new(id, digest, size, Some(Arc::clone(file)));
+        Ok((ComponentSource { origin: ComponentOrigin { registry, ..origin }, bytes }, stamp))
     }
 
     /// Loads a plugin from a file, with cached metadata or by compiling.
@@ -151,14 +150,7 @@ impl Loader {
         if *digest == plugin.digest {
             return None;
         }
-        let origin = ComponentOrigin {
-            id: plugin.id.clone(),
-            digest: *digest,
-            bytes: plugin.bytes,
-            file: plugin.file.clone(),
-            registry: None,
-            component_bytes: None,
-        };
+        let origin = ComponentOrigin::new(plugin.id.clone(), *digest, plugin.bytes, plugin.file.clone());
         self.load_cached(&origin, &CacheLookups::default()).ok().flatten()
     }
 
@@ -173,15 +165,8 @@ impl Loader {
         if bytes.len() as u64 > MAX_COMPONENT_BYTES {
             return Err(LoadError::TooLarge { size: bytes.len() as u64, most: MAX_COMPONENT_BYTES });
         }
-        let component_bytes = Some(bytes.as_slice().into());
-        let origin = ComponentOrigin {
-            id,
-            digest: Digest::of(&bytes),
-            bytes: bytes.len() as u64,
-            file: None,
-            registry: None,
-            component_bytes,
-        };
+        let origin = ComponentOrigin::new(id, Digest::of(&bytes), bytes.len() as u64, None);
+        let origin = ComponentOrigin { component_bytes: Some(bytes.as_slice().into()), ..origin };
         self.check_id(&origin.id, &origin.digest)?;
         self.compile(ComponentSource { origin, bytes }).await
     }
@@ -207,11 +192,11 @@ impl Loader {
         let progress = CompileProgress::start(shared.listener.as_ref(), &id, origin.bytes);
         let read = run_blocking(move || {
             compiler::check(&bytes)?;
-            let (offers, sections) = (prompts_and_resources::read(&bytes)?, ComponentSections::read(&bytes)?);
+            let sections = ComponentSections::read(&bytes)?;
             let kind = EngineKind { metering, async_support: AsyncSupport::for_component(&bytes) };
-            Ok((bytes, offers, sections, Arc::clone(host.engine(kind)?)))
+            Ok((bytes, sections, Arc::clone(host.engine(kind)?)))
         });
-        let (bytes, offers, sections, linked) = read.await?;
+        let (bytes, sections, linked) = read.await?;
         let compiled = shared.compiler.compile(&linked.engine, linked.cache.as_ref(), bytes).await?;
         let component = compiled.component.clone();
         let code = Arc::new(run_blocking(move || Code::link(&linked, &component)).await?);
@@ -220,7 +205,8 @@ impl Loader {
         let cancel = tokio_util::sync::CancellationToken::new();
         let permit = shared.concurrency.acquire(&origin.id, limits.concurrency, &cancel).await;
         let permit = permit.map_err(|fault| LoadError::Host(fault.message))?;
-        let descriptor = code.describe(&origin.id, &limits, &sections).await?.with_document(offers)?;
+        let descriptor = code.describe(&origin.id, &limits, &sections).await?;
+        let descriptor = descriptor.with_document(sections.offers)?;
         drop(permit);
         let descriptor = shared.descriptors.share(&origin.digest, descriptor);
         let plugin = Plugin::new(Arc::clone(shared), origin, descriptor, false);

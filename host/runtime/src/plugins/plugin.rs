@@ -70,6 +70,13 @@ pub(crate) struct ComponentOrigin {
     pub(crate) component_bytes: Option<Arc<[u8]>>,
 }
 
+impl ComponentOrigin {
+    /// A component that no lock names, and whose file the plugin can be compiled from again.
+    pub(crate) fn new(id: PluginId, digest: Digest, bytes: u64, file: Option<Arc<Path>>) -> Self {
+        Self { id, digest, bytes, file, registry: None, component_bytes: None }
+    }
+}
+
 impl Plugin {
     /// Creates a plugin whose code is not loaded yet.
     pub(crate) fn new(
@@ -177,7 +184,7 @@ impl Plugin {
                 return Err(LoadError::Host("its compiled code is gone from the cache".to_owned()));
             };
             let (bytes, _) = crate::plugins::file::read_component(file)?;
-            if toolbay_state::digest::Digest::of(&bytes) != plugin.digest {
+            if Digest::of(&bytes) != plugin.digest {
                 return Err(LoadError::Host(format!("`{}` changed since it was loaded", file.display())));
             }
             Ok(bytes)

@@ -209,14 +209,8 @@ fn plugin_from_index(loader: &Loader, lookups: &CacheLookups, task: &ReadTask) -
         return None;
     }
     let (file, id) = task.key.clone();
-    let origin = ComponentOrigin {
-        id,
-        digest: hashed.digest,
-        bytes: hashed.bytes,
-        file: Some(file),
-        registry: task.origin(),
-        component_bytes: None,
-    };
+    let origin = ComponentOrigin::new(id, hashed.digest, hashed.bytes, Some(file));
+    let origin = ComponentOrigin { registry: task.origin(), ..origin };
     let plugin = loader.load_cached(&origin, lookups).ok()??;
     let record = FileRecord {
         stamp: task.stamp,

@@ -1,13 +1,16 @@
-//! Reads custom sections of a component: the embedded `plugin.toml`, and the comments of its WIT.
+//! Reads custom sections of a component: the embedded `plugin.toml`, the comments of its WIT, and the document with prompts,
+//! resources and icons.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use toolbay_core::tool::manifest::{MAX_BYTES, Manifest, SECTION};
+use toolbay_core::tool::prompts_and_resources::{PromptsAndResourcesDocument, SECTION as PROMPTS_SECTION};
 use wasmparser::{Parser, Payload};
 
 use super::ExportPath;
 use crate::error::LoadError;
+use crate::plugins::prompts_and_resources;
 
 /// The section with WIT comments (`wit-parser`, `metadata.rs`), and the supported versions.
 const DOCS: &str = "package-docs";
@@ -20,6 +23,8 @@ const MAX_DOCS: usize = 1 << 20;
 pub(crate) struct ComponentSections {
     pub(super) manifest: Option<Manifest>,
     docs: Option<Value>,
+    /// The prompts, resources and icons. Language SDKs put them into a core module, and packaging tools into the component.
+    pub(crate) offers: Option<PromptsAndResourcesDocument>,
 }
 
 /// The path of a component's `plugin.toml`.
@@ -31,7 +36,7 @@ impl ComponentSections {
     /// Reads the sections, without running anything.
     ///
     /// # Errors
-    /// The `plugin.toml` is invalid, or there are two.
+    /// The `plugin.toml` or the document is invalid, or there are two of one.
     pub(crate) fn read(bytes: &[u8]) -> Result<Self, LoadError> {
         let mut found = Self::default();
         for payload in Parser::new(0).parse_all(bytes) {
@@ -44,6 +49,11 @@ impl ComponentSections {
                     return Err(manifest_error(
                         "there are two: one embedded in the component and one next to it",
                     ));
+                }
+            } else if section.name() == PROMPTS_SECTION {
+                let document = prompts_and_resources::parse(section.data())?;
+                if found.offers.replace(document).is_some() {
+                    return Err(prompts_and_resources::section_error("there are two of them"));
                 }
             } else if section.name() == DOCS && found.docs.is_none() {
                 found.docs = docs(section.data());
@@ -174,7 +184,7 @@ mod tests {
         let docs = |version: u8, text: &str| {
             let mut data = vec![version];
             data.extend_from_slice(text.as_bytes());
-            ComponentSections { manifest: None, docs: super::docs(&data) }
+            ComponentSections { docs: super::docs(&data), ..ComponentSections::default() }
         };
         let old = docs(0, r#"{"interfaces":{"get":{"funcs":{"page":" A page. "}}}}"#);
         assert_eq!(old.comment(&export(Some("a:b/get@1.0.0"), "page")), Some("A page."));
@@ -188,6 +198,40 @@ mod tests {
         assert_eq!(new.comment(&export(None, "g")), None);
         for damaged in [docs(2, "{}"), docs(0, "{"), docs(0, ""), docs(0, "[1]")] {
             assert_eq!(damaged.comment(&export(None, "f")), None);
+        }
+    }
+
+    /// A component that consists of the given custom sections.
+    fn component(sections: &[(&str, &[u8])]) -> Vec<u8> {
+        let mut bytes = b"\0asm\x0d\0\x01\0".to_vec();
+        for (name, data) in sections {
+            let length = u8::try_from(name.len() + 1 + data.len()).unwrap();
+            bytes.extend([0, length, u8::try_from(name.len()).unwrap()]);
+            bytes.extend(name.as_bytes());
+            bytes.extend(*data);
+        }
+        bytes
+    }
+
+    fn read_bytes(bytes: &[u8]) -> Result<Option<PromptsAndResourcesDocument>, LoadError> {
+        ComponentSections::read(bytes).map(|found| found.offers)
+    }
+
+    #[test]
+    fn only_the_section_with_the_right_name_is_read() {
+        let good = br#"{"version":1}"#;
+        assert!(read_bytes(&component(&[])).unwrap().is_none());
+        assert!(read_bytes(&component(&[("producers", b"x"), ("toolbay:offers2", b"x")])).unwrap().is_none());
+        assert!(read_bytes(&component(&[("name", b""), (PROMPTS_SECTION, good)])).unwrap().is_some());
+        assert!(read_bytes(b"nonsense").unwrap().is_none());
+        for (sections, part) in [
+            (vec![(PROMPTS_SECTION, &good[..]), (PROMPTS_SECTION, &good[..])], "two of them"),
+            (vec![(PROMPTS_SECTION, &b"\xff"[..])], "not UTF-8"),
+            (vec![(PROMPTS_SECTION, &b"{}"[..])], "`version`"),
+            (vec![(PROMPTS_SECTION, &br#"{"version":1}{"version":1}"#[..])], "not valid JSON"),
+        ] {
+            let error = read_bytes(&component(&sections)).unwrap_err().to_string();
+            assert!(error.contains(part) && error.contains(PROMPTS_SECTION), "{error}");
         }
     }
 }
