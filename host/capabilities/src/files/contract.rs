@@ -80,11 +80,7 @@ impl Capabilities {
             Ok(full) => full,
             Err(error) => return ResolveError::Invalid(error),
         };
-        let (key, shown) = (access.key().name(), path_rule::printable_path(path));
-        ResolveError::NotGranted(
-            format!("`{key}` of `{shown}` is not granted to tool `{}`", granted.tool),
-            full,
-        )
+        ResolveError::NotGranted(granted.refusal_text(&self.grantee.plugin, access.key(), path), full)
     }
 
     /// Refuses a path outside the grants. The operator's hint names the line for this path and any other obstacle;
@@ -133,20 +129,6 @@ impl Capabilities {
         result
     }
 
-    /// Adds a hint for the operator when an operation failed because a granted folder does not exist.
-    fn advise_missing_folder<T>(
-        &self,
-        missing_folder: Option<&Path>,
-        access: FileAccess,
-        result: &Result<T, FileError>,
-    ) {
-        if let (Some(folder), Err(FileError::Denied(_)), Some(ctx)) =
-            (missing_folder, result, &self.grantee.ctx)
-        {
-            ctx.add_hint(grants::missing_folder_hint(folder, access));
-        }
-    }
-
     /// Runs one operation on a file thread.
     async fn run_operation<T: Send + 'static>(
         &self,
@@ -159,7 +141,11 @@ impl Capabilities {
             Ok(operation) => {
                 let missing_folder = operation.missing_folder.clone();
                 let result = self.run_blocking(move |stop| run(&operation, stop)).await;
-                self.advise_missing_folder(missing_folder.as_deref(), access, &result);
+                if let (Some(folder), Err(FileError::Denied(_)), Some(ctx)) =
+                    (missing_folder, &result, &self.grantee.ctx)
+                {
+                    ctx.add_hint(grants::missing_folder_hint(&folder, access));
+                }
                 result
             }
             Err(error) => Err(error),

@@ -288,10 +288,6 @@ impl PathGrants {
         }
     }
 
-    fn comparison_cost(&self, access: FileAccess) -> usize {
-        self.for_access(access).iter().map(|grant| grant.effective_rule.weight()).sum()
-    }
-
     /// Whether a path with resolved links is granted.
     pub(super) fn cover(&self, path: &Path, access: FileAccess, scope: PathScope) -> bool {
         self.for_access(access).iter().any(|grant| grant.covers(path, scope))
@@ -419,7 +415,7 @@ impl FileGrants {
 
     /// The cost of comparing a path with the grants, in pattern parts.
     pub(super) fn comparison_cost(&self, access: FileAccess) -> usize {
-        self.path_grants.comparison_cost(access)
+        self.path_grants.for_access(access).iter().map(|grant| grant.effective_rule.weight()).sum()
     }
 
     /// The workspace of the policy.
