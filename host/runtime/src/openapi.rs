@@ -184,13 +184,7 @@ impl OpenApiServices {
 
     /// Marks a section as loading.
     fn begin(&self, into: &InstalledPlugins, section: &OpenApiService) -> PendingSource {
-        self.update_infos(|infos| {
-            let info = infos.entry(section.name.clone()).or_default();
-            info.name = section.name.to_string();
-            info.document = section.document.to_string();
-            info.state = DocumentState::Loading;
-            info.error = None;
-        });
+        self.update_state(section, DocumentState::Loading, None);
         set_state(into, &section.name, Some(SourceState::Loading));
         into.registry.begin_source(section.name.as_str())
     }
@@ -399,12 +393,15 @@ impl OpenApiServices {
 
     fn record_error(&self, section: &OpenApiService, why: String) {
         tracing::warn!(service = %section.name, "the OpenAPI document was not loaded: {why}");
+        self.update_state(section, DocumentState::Failed, Some(why));
+    }
+
+    /// Updates the state of a section. The other results of its last load stay.
+    fn update_state(&self, section: &OpenApiService, state: DocumentState, error: Option<String>) {
         self.update_infos(|infos| {
-            let info = infos.entry(section.name.clone()).or_default();
-            info.name = section.name.to_string();
-            info.document = section.document.to_string();
-            info.state = DocumentState::Failed;
-            info.error = Some(why);
+            let before = infos.remove(&section.name).unwrap_or_default();
+            let (name, document) = (section.name.to_string(), section.document.to_string());
+            infos.insert(section.name.clone(), OpenApiInfo { name, document, state, error, ..before });
         });
     }
 

@@ -75,13 +75,19 @@ impl std::fmt::Debug for PoolState {
 }
 
 impl ThreadPool {
-    /// Runs work on a thread. The caller holds a permit; there are as many permits as threads.
+    /// Runs work on a thread, which holds the permit until it is free again. There are as many permits as threads.
     async fn run<T: Send + 'static>(
         &self,
+        permit: impl Send + 'static,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, BlockingError> {
         let (send, done) = oneshot::channel();
         let work = move || {
+            // Released on a panic too, and before the caller gets the result.
+            let work = move || {
+                let _permit = permit;
+                work()
+            };
             // Work that has not begun is dropped when the caller gives up.
             if !send.is_closed() {
                 // The panic hook has logged a panic, and `done` fails.
@@ -173,12 +179,7 @@ impl GuestThreads {
     ) -> Result<T, BlockingError> {
         let permit =
             self.permits.acquire(plugin, GUEST_THREADS_OF_PLUGIN).await.map_err(|_| BlockingError::Busy)?;
-        let counted = move || {
-            let done = work();
-            drop(permit);
-            done
-        };
-        self.threads.run(counted).await
+        self.threads.run(permit, work).await
     }
 }
 
@@ -212,12 +213,7 @@ impl HostThreads {
         let run = async {
             let permit =
                 Arc::clone(&self.permits).acquire_owned().await.map_err(|_| BlockingError::Failed)?;
-            let counted = move || {
-                let done = work();
-                drop(permit);
-                done
-            };
-            self.threads.run(counted).await
+            self.threads.run(permit, work).await
         };
         tokio::time::timeout(self.deadline, run).await.unwrap_or(Err(BlockingError::TimedOut))
     }

@@ -282,33 +282,18 @@ impl GuestEntry<'_> {
             Some(Trap::Interrupt) => return self.deadline_fault(),
             Some(_) | None => {}
         }
-        if matches!(error.downcast_ref::<ResourceTableError>(), Some(ResourceTableError::Full)) {
-            return self.limit_fault(FaultKind::OutOfMemory, "it opened too many handles", Limit::Handles);
-        }
         if error.downcast_ref::<wasmtime::PoolConcurrencyLimitError>().is_some() {
             return Fault::new(FaultKind::Busy, "busy: the instance pool is full; try again later");
         }
-        let limit = match error.downcast_ref::<ProgramOutputTooLong>() {
-            Some(_) => Some(Limit::HostCallBytes),
-            None => limit_by_words(error),
-        };
-        match limit {
-            Some(Limit::HostCallBytes) => {
-                let what = "it passed more data to the host at once than allowed";
-                return self.limit_fault(FaultKind::OutputTooLarge, what, Limit::HostCallBytes);
-            }
-            Some(Limit::Handles) => {
-                return self.limit_fault(
-                    FaultKind::OutOfMemory,
-                    "it opened too many handles",
-                    Limit::Handles,
-                );
-            }
-            Some(limit) => {
-                let what = "it has too many instances, memories or tables";
-                return self.limit_fault(FaultKind::OutOfMemory, what, limit);
-            }
-            None => {}
+        if let Some(limit) = limit_of_error(error) {
+            let (kind, what) = match limit {
+                Limit::HostCallBytes => {
+                    (FaultKind::OutputTooLarge, "it passed more data to the host at once than allowed")
+                }
+                Limit::Handles => (FaultKind::OutOfMemory, "it opened too many handles"),
+                _ => (FaultKind::OutOfMemory, "it has too many instances, memories or tables"),
+            };
+            return self.limit_fault(kind, what, limit);
         }
         let what = match error.downcast_ref::<I32Exit>() {
             Some(exit) => format!("ended itself with exit status {}", exit.0),
@@ -391,7 +376,7 @@ fn trap_words(trap: Option<&Trap>) -> &'static str {
     }
 }
 
-/// The limit behind an error for which wasmtime 48 exports no type, by its words:
+/// The limit that an error reports. Wasmtime 48 exports no type for these errors, so their words identify them:
 ///
 /// | limit | in wasmtime |
 /// |---|---|
@@ -401,7 +386,13 @@ fn trap_words(trap: Option<&Trap>) -> &'static str {
 ///
 /// All other errors have types. If a release of wasmtime changes one of these texts, the fault becomes a trap that names no
 /// limit, and the tests of hostile guests fail.
-fn limit_by_words(error: &wasmtime::Error) -> Option<Limit> {
+fn limit_of_error(error: &wasmtime::Error) -> Option<Limit> {
+    if error.downcast_ref::<ProgramOutputTooLong>().is_some() {
+        return Some(Limit::HostCallBytes);
+    }
+    if matches!(error.downcast_ref::<ResourceTableError>(), Some(ResourceTableError::Full)) {
+        return Some(Limit::Handles);
+    }
     let cause = error.root_cause().to_string();
     if cause.contains("fuel allocated for hostcalls has been exhausted") {
         return Some(Limit::HostCallBytes);

@@ -100,16 +100,16 @@ pub(super) fn open(path: &Path) -> io::Result<AuditFile> {
 
 /// Opens a file of the audit for reading.
 pub(super) fn open_to_read(path: &Path) -> io::Result<File> {
-    let file = open_with(OpenOptions::new().read(true), path)?;
-    if file.metadata()?.is_file() {
-        return Ok(file);
-    }
-    Err(io::Error::new(ErrorKind::InvalidInput, format!("`{}` is not a file", path.display())))
+    open_regular(OpenOptions::new().read(true), path)
 }
 
 /// Opens a companion file of the audit, and creates it if it does not exist.
 pub(super) fn open_sidecar(path: &Path) -> io::Result<File> {
-    let file = open_with(OpenOptions::new().read(true).append(true).create(true), path)?;
+    open_regular(OpenOptions::new().read(true).append(true).create(true), path)
+}
+
+fn open_regular(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    let file = open_with(options, path)?;
     if file.metadata()?.is_file() {
         return Ok(file);
     }
