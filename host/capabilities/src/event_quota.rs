@@ -12,8 +12,8 @@ pub(crate) struct EventQuota {
 }
 
 impl EventQuota {
-    pub(super) fn new(most: u32, per_second: u32) -> Self {
-        Self { left: most, bucket: TokenBucket::new(per_second), dropped: 0 }
+    pub(super) fn new(max: u32, per_second: u32) -> Self {
+        Self { left: max, bucket: TokenBucket::new(per_second), dropped: 0 }
     }
 
     /// Counts one event; `false` when the quota is used up.
@@ -64,8 +64,8 @@ mod tests {
 
     #[test]
     fn events_are_limited_in_total_and_per_second() {
-        let taken = |most, per_second| {
-            let mut meter = EventQuota::new(most, per_second);
+        let taken = |max, per_second| {
+            let mut meter = EventQuota::new(max, per_second);
             let start = Instant::now();
             let taken = (0..10_000).filter(|_| meter.try_take()).count();
             assert_eq!(meter.dropped, 10_000 - taken as u64);

@@ -242,14 +242,14 @@ impl Capabilities {
         }
     }
 
-    /// Returns the first `most` characters of a guest's text as one line, with secrets redacted. A guest can pass
+    /// Returns the first `max` characters of a guest's text as one line, with secrets redacted. A guest can pass
     /// megabytes, so only the kept part is searched.
-    fn redacted_line(&self, text: &str, most: usize) -> String {
+    fn redacted_line(&self, text: &str, max: usize) -> String {
         let (clean, more) = match &self.grantee.granted {
-            Some(granted) => granted.services.redactor.redact_prefix(text, most),
+            Some(granted) => granted.services.redactor.redact_prefix(text, max),
             None => (Cow::Borrowed(text), false),
         };
-        let mut line = one_line(&clean, most);
+        let mut line = one_line(&clean, max);
         if more && !line.ends_with('…') {
             line.push('…');
         }

@@ -11,7 +11,7 @@ use toolbay_sandbox::engine::EngineError;
 /// The host itself failed.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
-    /// wasmtime returned no engine.
+    /// wasmtime could not create an engine.
     #[error("the wasmtime engine could not be created: {0}")]
     Engine(String),
     /// The embedder's TLS root certificates cannot be parsed.
@@ -64,12 +64,12 @@ pub enum LoadError {
     #[error("is a {0}, not a file")]
     NotAFile(&'static str),
     /// The file is larger than the limit.
-    #[error("has {size} bytes, but the limit is {most}")]
+    #[error("has {size} bytes, but the limit is {limit}")]
     TooLarge {
         /// The file's size in bytes.
         size: u64,
         /// The limit in bytes.
-        most: u64,
+        limit: u64,
     },
     /// The component does not compile.
     #[error(transparent)]

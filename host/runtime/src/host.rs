@@ -122,7 +122,7 @@ pub struct PluginInfo {
 }
 
 impl Host {
-    /// Starts to build a host with a policy.
+    /// Creates a builder for a host with this policy.
     #[must_use]
     pub fn builder(policy: Policy) -> HostBuilder {
         HostBuilder::new(policy)
@@ -442,17 +442,17 @@ impl Host {
         Arc::clone(&self.installed.services().policy)
     }
 
-    /// Fetches an address that the operator wrote, at most `most` bytes, in one request without redirects. No grant is
+    /// Fetches a URL that the operator wrote, at most `max_bytes`, in one request without redirects. No grant is
     /// checked, so never pass an address that a model or a plugin wrote. A literal IP address may be any; a host name
     /// must resolve to a public address or to one in `[serve.oauth] net_private`.
     ///
     /// # Errors
     /// The reason why the request failed.
-    pub async fn fetch(&self, url: &str, most: u64) -> Result<Vec<u8>, String> {
+    pub async fn fetch(&self, url: &str, max_bytes: u64) -> Result<Vec<u8>, String> {
         let services = self.installed.services();
         let private = services.policy.serve().oauth.as_ref().map(|oauth| oauth.net_private.as_slice());
         let networks = OperatorNetworks { private: private.unwrap_or_default(), table: "serve.oauth" };
-        services.http.get(url, most, networks).await
+        services.http.get(url, max_bytes, networks).await
     }
 
     /// Sends a body to a collector that the operator named, and returns the status of its response. No grant is checked.

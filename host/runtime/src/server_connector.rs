@@ -132,12 +132,12 @@ impl ServerConnector for PolicyServerConnector {
     fn load_credentials<'a>(
         &'a self,
         name: &'a PluginId,
-        most: usize,
+        max: usize,
     ) -> BoxFuture<'a, Result<Option<Vec<u8>>, String>> {
         Box::pin(async move {
             let Some(folder) = &self.credentials else { return Ok(None) };
             let file = server_file(folder, name);
-            let read = tokio::task::spawn_blocking(move || private::read(&file, most as u64)).await;
+            let read = tokio::task::spawn_blocking(move || private::read(&file, max as u64)).await;
             read.map_err(|error| error.to_string())?
         })
     }
@@ -173,10 +173,10 @@ impl ServerConnector for PolicyServerConnector {
         KEY.hash_one(values.collect::<Vec<_>>())
     }
 
-    fn load_tool_list<'a>(&'a self, name: &'a PluginId, most: usize) -> BoxFuture<'a, Option<Vec<u8>>> {
+    fn load_tool_list<'a>(&'a self, name: &'a PluginId, max: usize) -> BoxFuture<'a, Option<Vec<u8>>> {
         Box::pin(async move {
             let file = server_file(self.tool_lists.as_ref()?, name);
-            let read = tokio::task::spawn_blocking(move || private::read(&file, most as u64)).await;
+            let read = tokio::task::spawn_blocking(move || private::read(&file, max as u64)).await;
             read.ok()?.unwrap_or_else(|problem| {
                 tracing::warn!(server = %name, "the saved tool list is not used: {problem}");
                 None

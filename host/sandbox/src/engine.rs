@@ -236,11 +236,11 @@ fn pooling_engine(
 ) -> wasmtime::Result<wasmtime::Engine> {
     let slots = pool_slots(limits);
     // Free slots keep memory in addition to the budget, a quarter of the budget at most.
-    let most = memory.limit() / 4 / u64::from(slots) / WASM_PAGE_BYTES * WASM_PAGE_BYTES;
-    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    let max = memory.limit() / 4 / u64::from(slots) / WASM_PAGE_BYTES * WASM_PAGE_BYTES;
+    let max = usize::try_from(max).unwrap_or(usize::MAX);
     let engine = |scan, keep_resident| {
         let mut config = engine_config(kind);
-        let pool = pool_config(slots, scan, most.min(keep_resident));
+        let pool = pool_config(slots, scan, max.min(keep_resident));
         config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
         wasmtime::Engine::new(&config)
     };

@@ -84,7 +84,7 @@ struct RunningGuest<'a, D: GuestData> {
 impl<D: GuestData> RunningGuest<'_, D> {
     fn usage(&self) -> Usage {
         Usage {
-            fuel: self.limits.fuel.map(|most| most.saturating_sub(self.store.get_fuel().unwrap_or(0))),
+            fuel: self.limits.fuel.map(|limit| limit.saturating_sub(self.store.get_fuel().unwrap_or(0))),
             wall_us: u64::try_from(self.store.data().began().elapsed().as_micros()).unwrap_or(u64::MAX),
             peak_memory_bytes: self.store.data().limiter().peak_memory(),
             ..Usage::default()

@@ -144,7 +144,7 @@ impl ResourceLimiter for GuestResourceLimiter {
     ) -> wasmtime::Result<bool> {
         let memory = grown_total(self.memory, current, desired);
         let limit = (memory > self.max_memory).then_some(Limit::Memory);
-        Ok(self.grow(memory, self.elements, limit, maximum.is_none_or(|most| desired <= most)))
+        Ok(self.grow(memory, self.elements, limit, maximum.is_none_or(|max| desired <= max)))
     }
 
     fn table_growing(
@@ -155,7 +155,7 @@ impl ResourceLimiter for GuestResourceLimiter {
     ) -> wasmtime::Result<bool> {
         let elements = grown_total(self.elements, current, desired);
         let limit = (elements > self.max_elements).then_some(Limit::TableElements);
-        Ok(self.grow(self.memory, elements, limit, maximum.is_none_or(|most| desired <= most)))
+        Ok(self.grow(self.memory, elements, limit, maximum.is_none_or(|max| desired <= max)))
     }
 
     /// Records that the system refused a growth that the limiter had allowed. The totals stay too high, which is

@@ -145,12 +145,12 @@ impl Host for Capabilities {
         }
         self.grantee.note(GrantKey::Attachments, &entry, true);
         // Checked before the copy, which would double the memory.
-        let most = self.grantee.limits.host_call_bytes;
-        if about.size > most {
+        let max = self.grantee.limits.host_call_bytes;
+        if about.size > max {
             return Err(AttachmentError::TooLarge(about.size));
         }
-        let data = attachments.read(&id, most).await?;
-        if data.len() as u64 > most {
+        let data = attachments.read(&id, max).await?;
+        if data.len() as u64 > max {
             return Err(AttachmentError::TooLarge(data.len() as u64));
         }
         Ok(data)

@@ -50,8 +50,8 @@ impl FileUsage {
     /// # Errors
     /// When the limit is exceeded; the entry is then not counted.
     pub(crate) fn count_entry(&self) -> Result<(), String> {
-        let most = u64::from(self.limits.file_entries);
-        try_add(&self.entries, 1, most)
+        let max = u64::from(self.limits.file_entries);
+        try_add(&self.entries, 1, max)
             .ok_or_else(|| self.limit_error("no more files and folders can be created", Limit::FileEntries))
     }
 
@@ -72,8 +72,8 @@ impl FileUsage {
     }
 }
 
-fn try_add(used: &AtomicU64, more: u64, most: u64) -> Option<()> {
-    let add = |used: u64| used.checked_add(more).filter(|sum| *sum <= most);
+fn try_add(used: &AtomicU64, more: u64, max: u64) -> Option<()> {
+    let add = |used: u64| used.checked_add(more).filter(|sum| *sum <= max);
     used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok().map(drop)
 }
 

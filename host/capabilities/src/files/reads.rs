@@ -27,8 +27,8 @@ struct RecentMap<V> {
 }
 
 impl<V> RecentMap<V> {
-    fn new(most: usize) -> Self {
-        Self { entries: HashMap::new(), clock: 0, capacity: most }
+    fn new(max: usize) -> Self {
+        Self { entries: HashMap::new(), clock: 0, capacity: max }
     }
 
     /// Returns the value of a key, inserting it if absent, and marks it as most recently used.

@@ -214,7 +214,7 @@ pub(super) async fn collect(
     asked: Option<u64>,
 ) -> Result<(Vec<u8>, bool), NetError> {
     let (left, limit) = network.bytes_left();
-    let most = asked.unwrap_or(u64::MAX).min(left);
+    let max = asked.unwrap_or(u64::MAX).min(left);
     let coding = if body.is_end_stream() { None } else { content_coding(headers) };
     if coding.is_none()
         && !body.is_end_stream()
@@ -224,9 +224,9 @@ pub(super) async fn collect(
         return Err(unsearchable_coding());
     }
     // A secret can lie across the cut, so the read continues by the longest possible value.
-    let ahead = most.saturating_add(network.placeholders.longest_match() as u64);
+    let ahead = max.saturating_add(network.placeholders.longest_match() as u64);
     let expected =
-        if coding.is_none() { body.size_hint().lower().min(most).min(MAX_PREALLOCATION) } else { 0 };
+        if coding.is_none() { body.size_hint().lower().min(max).min(MAX_PREALLOCATION) } else { 0 };
     let read = match coding {
         None => read_plain(&mut body, ahead, expected).await,
         // Boxed: most bodies need no decoder.
@@ -237,20 +237,20 @@ pub(super) async fn collect(
         headers.remove(CONTENT_ENCODING);
         headers.remove(CONTENT_LENGTH);
     }
-    let more = more || bytes.len() as u64 > most;
-    if more && most == left && asked != Some(most) {
+    let more = more || bytes.len() as u64 > max;
+    if more && max == left && asked != Some(max) {
         return Err(NetError::Denied(network.limit_error(limit)));
     }
-    network.count_bytes(bytes.len().min(usize::try_from(most).unwrap_or(usize::MAX)))?;
-    Ok((secret_injection::scrub_prefix(network, bytes, most), more))
+    network.count_bytes(bytes.len().min(usize::try_from(max).unwrap_or(usize::MAX)))?;
+    Ok((secret_injection::scrub_prefix(network, bytes, max), more))
 }
 
-/// Reads at most `most` bytes without decoding. Returns whether there are more.
-async fn read_plain(body: &mut ResponseBody, most: u64, expected: u64) -> std::io::Result<(Vec<u8>, bool)> {
+/// Reads at most `max` bytes without decoding. Returns whether there are more.
+async fn read_plain(body: &mut ResponseBody, max: u64, expected: u64) -> std::io::Result<(Vec<u8>, bool)> {
     let mut bytes = Vec::with_capacity(usize::try_from(expected).unwrap_or_default());
     while let Some(frame) = body.frame().await {
         let Ok(part) = frame.map_err(std::io::Error::other)?.into_data() else { continue };
-        let room = usize::try_from(most - bytes.len() as u64).unwrap_or(usize::MAX);
+        let room = usize::try_from(max - bytes.len() as u64).unwrap_or(usize::MAX);
         let fits = part.get(..room);
         bytes.extend_from_slice(fits.unwrap_or(&part));
         if fits.is_some_and(|fits| fits.len() < part.len()) {
@@ -264,7 +264,7 @@ async fn read_plain(body: &mut ResponseBody, most: u64, expected: u64) -> std::i
 async fn read_decoded(
     body: ResponseBody,
     coding: ContentCoding,
-    most: u64,
+    max: u64,
     left: u64,
 ) -> std::io::Result<(Vec<u8>, bool)> {
     // Encoded bytes count, too: a stream of empty blocks never ends.
@@ -275,8 +275,8 @@ async fn read_decoded(
     });
     let mut reader = coding.decoder(StreamReader::new(stream));
     let mut bytes = Vec::new();
-    (&mut reader).take(most).read_to_end(&mut bytes).await?;
-    let more = bytes.len() as u64 == most && reader.read(&mut [0]).await? > 0;
+    (&mut reader).take(max).read_to_end(&mut bytes).await?;
+    let more = bytes.len() as u64 == max && reader.read(&mut [0]).await? > 0;
     Ok((bytes, more))
 }
 

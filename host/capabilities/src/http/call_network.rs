@@ -327,8 +327,8 @@ impl CallNetwork {
 }
 
 /// Increments a counter; `None` at its maximum.
-fn try_increment(so_far: &AtomicU32, most: u32) -> Option<()> {
-    let more = |n| (n < most).then_some(n + 1);
+fn try_increment(so_far: &AtomicU32, max: u32) -> Option<()> {
+    let more = |n| (n < max).then_some(n + 1);
     so_far.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok().map(drop)
 }
 

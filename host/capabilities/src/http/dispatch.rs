@@ -135,9 +135,9 @@ impl HttpClient {
             return Err(NetError::Transport(format!("`{}` requests a protocol upgrade", key.host)).into());
         }
         if headers::byte_len(response.headers()) > headers::MAX_BYTES {
-            let most = headers::MAX_BYTES;
+            let max = headers::MAX_BYTES;
             return Err(NetError::Transport(format!(
-                "`{}` sends more than {most} bytes of headers",
+                "`{}` sends more than {max} bytes of headers",
                 key.host
             ))
             .into());

@@ -32,9 +32,14 @@ pub struct OperatorNetworks<'a> {
 }
 
 impl HttpClient {
-    /// Gets a URL that the operator wrote, and returns the body of a response with status 200, at most `most` bytes. The
+    /// Gets a URL that the operator wrote, and returns the body of a response with status 200, at most `max_bytes`. The
     /// URL belongs to no plugin, so no grant is checked. The caller bounds the time.
-    pub async fn get(&self, url: &str, most: u64, networks: OperatorNetworks<'_>) -> Result<Vec<u8>, String> {
+    pub async fn get(
+        &self,
+        url: &str,
+        max_bytes: u64,
+        networks: OperatorNetworks<'_>,
+    ) -> Result<Vec<u8>, String> {
         let url = Url::parse(url).map_err(|e| e.to_string())?;
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
@@ -45,9 +50,9 @@ impl HttpClient {
         if body::has_content_coding(response.headers()) {
             return Err("the response has a content coding that was not requested".to_owned());
         }
-        let most = usize::try_from(most).unwrap_or(usize::MAX);
-        let body = Limited::new(response.into_body(), most).collect().await;
-        let body = body.map_err(|_| format!("the response ended early or has more than {most} bytes"))?;
+        let max = usize::try_from(max_bytes).unwrap_or(usize::MAX);
+        let body = Limited::new(response.into_body(), max).collect().await;
+        let body = body.map_err(|_| format!("the response ended early or has more than {max} bytes"))?;
         Ok(body.to_bytes().to_vec())
     }
 

@@ -32,7 +32,7 @@ pub(super) struct OutboundLimiter {
     all: Arc<Semaphore>,
     /// The permits for connections after a user's first.
     additional: Arc<Semaphore>,
-    most: u32,
+    max_connections: u32,
     /// The share of one user.
     per_user: u32,
     /// The users that hold a permit or wait for one.
@@ -77,11 +77,11 @@ impl OutboundPermit {
 
 impl OutboundLimiter {
     pub(super) fn new(limits: &HostLimits) -> Self {
-        let most = limits.http_connections;
+        let max = limits.http_connections;
         Self {
-            all: semaphore(most),
-            additional: semaphore(most - most / RESERVED_ONE_IN),
-            most,
+            all: semaphore(max),
+            additional: semaphore(max - max / RESERVED_ONE_IN),
+            max_connections: max,
             per_user: limits.connections_per_source(),
             users: Mutex::default(),
             queue_timeout: limits.queue_timeout,
@@ -106,8 +106,9 @@ impl OutboundLimiter {
             None => self.acquire_additional(user, share, pool, until).await?,
         };
         let host = acquire_until(&self.all, until, || pool.clear()).await;
-        let host =
-            host.ok_or_else(|| self.busy(&format!("all {} connections of the host are in use", self.most)))?;
+        let host = host.ok_or_else(|| {
+            self.busy(&format!("all {} connections of the host are in use", self.max_connections))
+        })?;
         Ok(OutboundPermit { user: own, host_permit: host })
     }
 
@@ -127,13 +128,13 @@ impl OutboundLimiter {
                 let one = if self.per_user == 1 { "connection" } else { "connections" };
                 self.busy(&format!(
                     "{user} has {} {one} open, its share of the host's {}",
-                    self.per_user, self.most
+                    self.per_user, self.max_connections
                 ))
             })?;
             let rest = acquire_until(&self.additional, until, || pool.clear()).await.ok_or_else(|| {
                 self.busy(&format!(
                     "all of the host's {} connections are in use, except those reserved for users without one",
-                    self.most
+                    self.max_connections
                 ))
             })?;
             Ok((permit, Some(rest)))
@@ -235,8 +236,8 @@ mod tests {
 
     const SOON: Duration = Duration::from_millis(40);
 
-    fn limiter(most: u32) -> (OutboundLimiter, Arc<ConnectionPool>) {
-        let limits = HostLimits { http_connections: most, ..HostLimits::default() };
+    fn limiter(max: u32) -> (OutboundLimiter, Arc<ConnectionPool>) {
+        let limits = HostLimits { http_connections: max, ..HostLimits::default() };
         (OutboundLimiter::new(&limits), Arc::default())
     }
 

@@ -104,12 +104,11 @@ pub(super) async fn send(
     );
     let (head, body) = sent.await?.into_parts();
     let (left, limit) = network.bytes_left();
-    let most = usize::try_from(left).unwrap_or(usize::MAX);
-    let body =
-        Limited::new(body, most).collect().await.map_err(|error| match error.is::<hyper::Error>() {
-            true => NetError::Transport(format!("the response ended early: {error}")),
-            false => NetError::Denied(network.limit_error(limit)),
-        })?;
+    let max = usize::try_from(left).unwrap_or(usize::MAX);
+    let body = Limited::new(body, max).collect().await.map_err(|error| match error.is::<hyper::Error>() {
+        true => NetError::Transport(format!("the response ended early: {error}")),
+        false => NetError::Denied(network.limit_error(limit)),
+    })?;
     let response = RecordedResponse {
         status: head.status.as_u16(),
         headers: headers::to_text(network, &head.headers)

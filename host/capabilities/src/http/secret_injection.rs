@@ -39,9 +39,9 @@ pub(super) fn scrub(network: &CallNetwork, bytes: Vec<u8>) -> Vec<u8> {
     network.placeholders.scrub(network.redactor(), bytes)
 }
 
-/// [`scrub`] for the first `most` bytes of a buffered body; a value may continue behind them.
-pub(super) fn scrub_prefix(network: &CallNetwork, bytes: Vec<u8>, most: u64) -> Vec<u8> {
-    network.placeholders.scrub_prefix(network.redactor(), bytes, usize::try_from(most).unwrap_or(usize::MAX))
+/// [`scrub`] for the first `max` bytes of a buffered body; a value may continue behind them.
+pub(super) fn scrub_prefix(network: &CallNetwork, bytes: Vec<u8>, max: u64) -> Vec<u8> {
+    network.placeholders.scrub_prefix(network.redactor(), bytes, usize::try_from(max).unwrap_or(usize::MAX))
 }
 
 /// [`scrub`] for a text, such as an error with a server's words. Runs before the text is truncated: half a secret is

@@ -48,13 +48,13 @@ impl ServiceGrants {
     }
 }
 
-/// Sends a request and reads the response, up to `most` bytes.
+/// Sends a request and reads the response, up to `max` bytes.
 ///
 /// # Errors
 /// When there is no response; the text contains no secrets.
 pub async fn send(
     mut request: ServiceRequest,
-    most: u64,
+    max: u64,
     grantee: Grantee,
     deadline: Instant,
 ) -> Result<ServiceResponse, NetError> {
@@ -69,7 +69,7 @@ pub async fn send(
         headers: request.headers,
         body: request.body,
         timeout_ms: None,
-        max_response_bytes: Some(most.min(network.bytes_left().0)),
+        max_response_bytes: Some(max.min(network.bytes_left().0)),
     };
     let fetched = tokio::time::timeout(network.time_left(None), exchange::fetch(&network, request)).await;
     let fetched = fetched

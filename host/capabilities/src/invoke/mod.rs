@@ -98,8 +98,8 @@ impl Capabilities {
             let why = format!("calls can be nested at most {MAX_DEPTH} deep, and this call already is");
             return Err(not_available("depth", why));
         };
-        let (count, most) = (u32::try_from(calls.len()).unwrap_or(u32::MAX), self.grantee.limits.invocations);
-        let Some(before) = caller.tools.count(count, most) else {
+        let (count, max) = (u32::try_from(calls.len()).unwrap_or(u32::MAX), self.grantee.limits.invocations);
+        let Some(before) = caller.tools.count(count, max) else {
             let what = format!("no call was made: {count} more calls exceed the limit");
             return Err(not_available("limit", self.grantee.limit_error(&what, Limit::Invocations)));
         };

@@ -62,11 +62,11 @@ pub(super) fn recorded_usage(transaction: &ReadTransaction, plugin: &str) -> Sto
     Ok(transaction.open_table(USAGE)?.get(plugin)?.map_or((0, 0), |used| used.value()))
 }
 
-/// The live entries of a plugin in key order, at most `most`, and whether there are more.
+/// The live entries of a plugin in key order, at most `max`, and whether there are more.
 pub(super) fn entries(
     transaction: &ReadTransaction,
     plugin: &str,
-    most: usize,
+    max: usize,
     now: TimestampMs,
 ) -> StoreResult<(Vec<EntryInfo>, bool)> {
     let (table, prefix) = (transaction.open_table(ENTRIES)?, plugin_prefix(plugin));
@@ -75,7 +75,7 @@ pub(super) fn entries(
         let (entry_key, stored) = row?;
         let Some(value) = live_value(stored.value(), now) else { continue };
         let Some((scope, owner, key)) = decode_key(entry_key.value()) else { continue };
-        if found.len() == most {
+        if found.len() == max {
             return Ok((found, true));
         }
         let expires_ms = decode_value(stored.value()).0.map(|expiry| expiry.at_ms);

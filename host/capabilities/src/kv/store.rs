@@ -72,14 +72,19 @@ impl RedbStore {
         Self { shared: Arc::new(SharedStore::new(dir.map(Path::to_path_buf), wait)), queue: Mutex::default() }
     }
 
-    /// Returns at most `most` entries of a plugin, of all scopes, in the order of the file; and whether there are
+    /// Returns at most `max_entries` entries of a plugin, of all scopes, in the order of the file; and whether there are
     /// more.
     ///
     /// # Errors
     /// When the store cannot be used.
-    pub async fn entries(&self, plugin: &PluginId, most: usize) -> Result<(Vec<EntryInfo>, bool), KvError> {
+    pub async fn entries(
+        &self,
+        plugin: &PluginId,
+        max_entries: usize,
+    ) -> Result<(Vec<EntryInfo>, bool), KvError> {
         let plugin = plugin.as_str().to_owned();
-        self.read_blocking(move |transaction, now| read::entries(transaction, &plugin, most, now)).await
+        self.read_blocking(move |transaction, now| read::entries(transaction, &plugin, max_entries, now))
+            .await
     }
 
     /// Returns the usage of each plugin, counted entry by entry, in the order of their ids.

@@ -263,11 +263,11 @@ impl<'t> KvTables<'t> {
         Ok(())
     }
 
-    /// Removes at most `most` expired entries of a plugin. Returns whether there may be more.
-    pub(super) fn sweep(&mut self, plugin: &str, most: usize) -> StoreResult<bool> {
+    /// Removes at most `max` expired entries of a plugin. Returns whether there may be more.
+    pub(super) fn sweep(&mut self, plugin: &str, max: usize) -> StoreResult<bool> {
         let prefix = plugin_prefix(plugin);
         let mut expired = Vec::new();
-        for row in rows_with_prefix(&self.expiry, Bound::Included(&prefix), &prefix)?.take(most) {
+        for row in rows_with_prefix(&self.expiry, Bound::Included(&prefix), &prefix)?.take(max) {
             let (key, _) = row?;
             let Some((at, entry_key)) =
                 key.value().get(prefix.len()..).and_then(<[u8]>::split_first_chunk::<8>)
@@ -279,7 +279,7 @@ impl<'t> KvTables<'t> {
             }
             expired.push((key.value().to_vec(), entry_key.to_vec(), u64::from_be_bytes(*at)));
         }
-        let full = expired.len() == most;
+        let full = expired.len() == max;
         for (row, entry_key, at_ms) in expired {
             let stored = self.entries.get(entry_key.as_slice())?.map(|stored| decode_value(stored.value()).0);
             if stored.flatten().is_some_and(|expiry| expiry.at_ms == at_ms) {

@@ -162,12 +162,12 @@ impl RunningProgram {
         (&mut self.exit_status).await.map_err(lost).flatten()
     }
 
-    /// Writes `stdin`, keeps at most `most` bytes of each output stream, and waits for the end.
-    pub(super) async fn run_to_end(mut self, stdin: Vec<u8>, most: u64) -> io::Result<Completed> {
+    /// Writes `stdin`, keeps at most `max` bytes of each output stream, and waits for the end.
+    pub(super) async fn run_to_end(mut self, stdin: Vec<u8>, max: u64) -> io::Result<Completed> {
         let Some(pipes) = self.pipes.take() else {
             return Err(io::Error::other("the pipes of the program are already in use"));
         };
-        let (status, output) = tokio::join!(self.wait(), pipes.drive(stdin, most));
+        let (status, output) = tokio::join!(self.wait(), pipes.drive(stdin, max));
         let (status, output) = (status?, output?);
         Ok(Completed {
             exit_code: if status.signal().is_some() { None } else { status.code() },
@@ -220,13 +220,13 @@ fn wait_with_process_limit(
     id: Pid,
     wait: impl FnOnce() -> io::Result<ExitStatus>,
 ) -> io::Result<ExitStatus> {
-    let (most, key) = (plan.processes.0, &plan.processes.1);
+    let (max, key) = (plan.processes.0, &plan.processes.1);
     std::thread::scope(|scope| {
         let (over, ended) = std::sync::mpsc::channel();
         // The counting thread ends with the program.
         let thread = std::thread::Builder::new().name("toolbay-processes".to_owned());
         let watching = thread.spawn_scoped(scope, move || {
-            process_limit::watch(id, most, &ended, |signal| group.signal(signal))
+            process_limit::watch(id, max, &ended, |signal| group.signal(signal))
         });
         let watching = match watching {
             Ok(watching) => watching,
@@ -240,7 +240,7 @@ fn wait_with_process_limit(
         match watching.join() {
             Ok(false) => status,
             Ok(true) | Err(_) => Err(io::Error::other(format!(
-                "the program had more than {most} processes at once and was killed; the operator can raise the \
+                "the program had more than {max} processes at once and was killed; the operator can raise the \
                  limit: {key}"
             ))),
         }
@@ -384,7 +384,7 @@ fn pid_of(child: &std::process::Child) -> io::Result<Pid> {
 /// Sets the resource limits of the started process. Children that it started within these microseconds escape them.
 #[cfg(target_os = "linux")]
 fn set_resource_limits(plan: &LaunchPlan, child: Pid) {
-    let most = |value: u64| Rlimit { current: Some(value), maximum: Some(value) };
+    let limit = |value: u64| Rlimit { current: Some(value), maximum: Some(value) };
     let bounds = [
         (Resource::Core, Some(0)),
         (Resource::Fsize, Some(plan.file_bytes)),
@@ -393,7 +393,7 @@ fn set_resource_limits(plan: &LaunchPlan, child: Pid) {
     for (resource, value) in bounds {
         if let Some(value) = value {
             // A process that has ended needs no limit.
-            let _ = rustix::process::prlimit(Some(child), resource, most(value));
+            let _ = rustix::process::prlimit(Some(child), resource, limit(value));
         }
     }
 }

@@ -39,7 +39,7 @@ impl Host for Capabilities {
         let work = running.run_to_end(stdin, output_bytes);
         // Without a timeout, the call's deadline ends it.
         let done = match timeout {
-            Some(most) => tokio::time::timeout(most, work).await,
+            Some(max) => tokio::time::timeout(max, work).await,
             None => Ok(work.await),
         };
         match done {

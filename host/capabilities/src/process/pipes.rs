@@ -59,22 +59,22 @@ impl Pipes {
     }
 
     /// Writes `stdin`, and reads the other two streams to their end.
-    pub(super) async fn drive(self, stdin: Vec<u8>, most: u64) -> io::Result<CapturedOutput> {
+    pub(super) async fn drive(self, stdin: Vec<u8>, max: u64) -> io::Result<CapturedOutput> {
         let Self { stdin: mut writer, stdout, stderr } = self;
         let feed = async move {
             // A program need not read its input.
             drop(writer.write_all(&stdin).await);
         };
-        let ((), stdout, stderr) = tokio::join!(feed, read_capped(stdout, most), read_capped(stderr, most));
+        let ((), stdout, stderr) = tokio::join!(feed, read_capped(stdout, max), read_capped(stderr, max));
         let ((stdout, cut_out), (stderr, cut_err)) = (stdout?, stderr?);
         Ok(CapturedOutput { stdout, stderr, truncated: cut_out || cut_err })
     }
 }
 
-/// Reads a stream to its end and keeps the first `most` bytes. Returns whether there were more.
-async fn read_capped(mut stream: Receiver, most: u64) -> io::Result<(Vec<u8>, bool)> {
+/// Reads a stream to its end and keeps the first `max` bytes. Returns whether there were more.
+async fn read_capped(mut stream: Receiver, max: u64) -> io::Result<(Vec<u8>, bool)> {
     let mut kept = Vec::new();
-    (&mut stream).take(most).read_to_end(&mut kept).await?;
+    (&mut stream).take(max).read_to_end(&mut kept).await?;
     let mut dropped = 0u64;
     let mut buffer = vec![0; 64 << 10];
     while dropped < MAX_DROPPED {

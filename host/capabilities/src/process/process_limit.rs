@@ -35,25 +35,25 @@ struct GroupSize {
 }
 
 impl GroupSize {
-    fn exceeds(self, most: u64) -> bool {
-        self.processes > most || self.threads > THREADS_PER_PROCESS.saturating_mul(most)
+    fn exceeds(self, max: u64) -> bool {
+        self.processes > max || self.threads > THREADS_PER_PROCESS.saturating_mul(max)
     }
 }
 
 /// Sets `RLIMIT_NPROC` to the machine's current number of threads plus those that the group may have. It does not
 /// bind root.
-pub(super) fn set_nproc_limit(child: Pid, most: u64) {
+pub(super) fn set_nproc_limit(child: Pid, max: u64) {
     let Some(now) = machine_threads() else { return };
-    let all = Some(now.saturating_add(THREADS_PER_PROCESS.saturating_mul(most)));
+    let all = Some(now.saturating_add(THREADS_PER_PROCESS.saturating_mul(max)));
     let given = rustix::process::getrlimit(Resource::Nproc).maximum;
     let all = given.map_or(all, |given| all.map(|all| all.min(given)));
     // A process that has ended needs no limit.
     let _ = rustix::process::prlimit(Some(child), Resource::Nproc, Rlimit { current: all, maximum: all });
 }
 
-/// Watches a group until the sender of `over` is dropped. Returns whether the group exceeded `most` processes, or
+/// Watches a group until the sender of `over` is dropped. Returns whether the group exceeded `max` processes, or
 /// [`THREADS_PER_PROCESS`] threads for each, and was killed. `signal` sends a signal to the group.
-pub(super) fn watch(group: Pid, most: u64, over: &Receiver<()>, signal: impl Fn(Signal)) -> bool {
+pub(super) fn watch(group: Pid, max: u64, over: &Receiver<()>, signal: impl Fn(Signal)) -> bool {
     let started = Instant::now();
     let (mut known, mut of_machine, mut counted) = (GroupSize::default(), None::<u64>, None::<Instant>);
     loop {
@@ -62,9 +62,9 @@ pub(super) fn watch(group: Pid, most: u64, over: &Receiver<()>, signal: impl Fn(
             return false;
         }
         let now = machine_threads();
-        let room = most
+        let room = max
             .saturating_sub(known.processes)
-            .min((THREADS_PER_PROCESS * most).saturating_sub(known.threads));
+            .min((THREADS_PER_PROCESS * max).saturating_sub(known.threads));
         let due = match (now, of_machine) {
             (Some(now), Some(before)) => now.saturating_sub(before) > room,
             (None, _) => counted.is_none_or(|at| at.elapsed() >= FALLBACK_INTERVAL),
@@ -73,13 +73,13 @@ pub(super) fn watch(group: Pid, most: u64, over: &Receiver<()>, signal: impl Fn(
         if !due && counted.is_some_and(|at| at.elapsed() < MAX_COUNT_INTERVAL) {
             continue;
         }
-        let quick = count_group(group, most, due.then(|| Instant::now() + COUNT_TIMEOUT));
+        let quick = count_group(group, max, due.then(|| Instant::now() + COUNT_TIMEOUT));
         known = quick.unwrap_or_else(|| {
             signal(Signal::STOP);
-            count_group(group, most, None).unwrap_or_default()
+            count_group(group, max, None).unwrap_or_default()
         });
         (of_machine, counted) = (now, Some(Instant::now()));
-        if known.exceeds(most) {
+        if known.exceeds(max) {
             signal(Signal::KILL);
             return true;
         }
@@ -97,7 +97,7 @@ fn machine_threads() -> Option<u64> {
 
 /// Counts a group until it exceeds the limit: a fork bomb must not delay its own end. `None`: the count took longer
 /// than `until`.
-fn count_group(group: Pid, most: u64, until: Option<Instant>) -> Option<GroupSize> {
+fn count_group(group: Pid, max: u64, until: Option<Instant>) -> Option<GroupSize> {
     let group = group.as_raw_nonzero().get().to_string();
     let mut all = GroupSize::default();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -113,7 +113,7 @@ fn count_group(group: Pid, most: u64, until: Option<Instant>) -> Option<GroupSiz
         let threads = stat.ok().and_then(|stat| group_threads(&stat, &group));
         all.processes += u64::from(threads.is_some());
         all.threads += threads.unwrap_or(0);
-        if all.exceeds(most) {
+        if all.exceeds(max) {
             break;
         }
     }

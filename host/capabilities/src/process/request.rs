@@ -113,10 +113,10 @@ impl MatchedCommand {
         let sandbox =
             ProcessSandbox::new(program, &file, tool_folders(self.files.as_ref()).chain(own).collect());
         let asked = self.command.timeout_ms.map(|ms| Duration::from_millis(ms.into()));
-        let most = self.command.max_output_bytes.map_or(u64::MAX, u64::from);
+        let max = self.command.max_output_bytes.map_or(u64::MAX, u64::from);
         Ok(PreparedCommand {
             timeout: asked.into_iter().chain(program.timeout).min(),
-            output_bytes: most.min(self.limits.process_bytes),
+            output_bytes: max.min(self.limits.process_bytes),
             plan: LaunchPlan {
                 sandbox: Some(sandbox),
                 name: program.path.clone().into_os_string(),

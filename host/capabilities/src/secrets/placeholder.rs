@@ -84,23 +84,18 @@ impl SecretPlaceholders {
 
     /// Replaces the placeholders in the headers of a request to `url` by the values. Call it for each hop, on the
     /// guest's original headers (without those that a hop to another origin drops). Values are longer than
-    /// placeholders; the resulting headers have at most `most` bytes.
+    /// placeholders; the resulting headers have at most `max` bytes.
     ///
     /// # Errors
     /// When a placeholder is not allowed there or belongs to another call. The headers are then unchanged.
-    pub(crate) fn inject(
-        &self,
-        headers: &mut HeaderMap,
-        url: &Url,
-        most: usize,
-    ) -> Result<(), PolicyRefusal> {
+    pub(crate) fn inject(&self, headers: &mut HeaderMap, url: &Url, max: usize) -> Result<(), PolicyRefusal> {
         let issued = IssuedPlaceholders(self.issued());
         if let Some(placeholder) =
             issued.0.iter().find(|placeholder| url.as_str().contains(&*placeholder.text))
         {
             return Err(placeholder.refusal("is in the URL of a request, which logs keep").into());
         }
-        let (mut swapped, mut left) = (Vec::new(), most);
+        let (mut swapped, mut left) = (Vec::new(), max);
         for (at, (name, value)) in headers.iter().enumerate() {
             if issued.0.iter().any(|placeholder| name.as_str().contains(&*placeholder.text)) {
                 return Err("a placeholder for a secret cannot be a header name".into());
@@ -134,23 +129,23 @@ impl SecretPlaceholders {
     /// Redacts the values of this call's secrets from a response: a server that echoes a request must not reveal
     /// them.
     pub(crate) fn scrub(&self, redactor: &Redactor, bytes: Vec<u8>) -> Vec<u8> {
-        let most = bytes.len();
-        self.scrub_prefix(redactor, bytes, most)
+        let max = bytes.len();
+        self.scrub_prefix(redactor, bytes, max)
     }
 
-    /// [`SecretPlaceholders::scrub`] for the first `most` bytes of a truncated body. `bytes` continues by
+    /// [`SecretPlaceholders::scrub`] for the first `max` bytes of a truncated body. `bytes` continues by
     /// [`SecretPlaceholders::longest_match`] if the body does, to find a value that lies across the cut.
-    pub(crate) fn scrub_prefix(&self, redactor: &Redactor, mut bytes: Vec<u8>, most: usize) -> Vec<u8> {
-        let whole = most >= bytes.len();
+    pub(crate) fn scrub_prefix(&self, redactor: &Redactor, mut bytes: Vec<u8>, max: usize) -> Vec<u8> {
+        let whole = max >= bytes.len();
         let issued = IssuedPlaceholders(self.issued());
         if !issued.0.is_empty()
             && let Some((clean, _)) =
-                redactor.redact_head(&bytes, most.min(bytes.len()), |name| issued.has_secret(name))
+                redactor.redact_head(&bytes, max.min(bytes.len()), |name| issued.has_secret(name))
         {
             bytes = clean;
         }
         if !whole {
-            bytes.truncate(most);
+            bytes.truncate(max);
         }
         bytes
     }
@@ -177,12 +172,12 @@ impl IssuedPlaceholders {
         name: &HeaderName,
         value: &HeaderValue,
         url: &Url,
-        most: usize,
+        max: usize,
     ) -> Result<Option<HeaderValue>, PolicyRefusal> {
-        let Some(plain) = self.inject_text(name, value.as_bytes(), url, most)? else {
+        let Some(plain) = self.inject_text(name, value.as_bytes(), url, max)? else {
             // `Basic` encodes `user:placeholder` as base64 (RFC 7617).
             let Some((scheme, inner)) = decode_basic(value.as_bytes()) else { return Ok(None) };
-            let Some(inner) = self.inject_text(name, &inner, url, most)? else { return Ok(None) };
+            let Some(inner) = self.inject_text(name, &inner, url, max)? else { return Ok(None) };
             let mut new = Zeroizing::new(scheme.to_vec());
             new.extend_from_slice(Zeroizing::new(STANDARD.encode(&*inner)).as_bytes());
             return Ok(Some(header_value(&new)?));
@@ -195,7 +190,7 @@ impl IssuedPlaceholders {
         name: &HeaderName,
         text: &[u8],
         url: &Url,
-        most: usize,
+        max: usize,
     ) -> Result<Option<Zeroizing<Vec<u8>>>, PolicyRefusal> {
         let mut found = Vec::new();
         let mut bytes = text.len();
@@ -209,7 +204,7 @@ impl IssuedPlaceholders {
         if found.is_empty() {
             return Ok(None);
         }
-        if bytes > most {
+        if bytes > max {
             return Err(headers_too_large().into());
         }
         let mut out = Zeroizing::new(Vec::with_capacity(bytes));

@@ -267,12 +267,12 @@ fn a_body_is_redacted_before_it_is_cut() {
     let call = call();
     let redactor = Redactor::new([("KEY", VALUE)]).unwrap();
     let body = format!("you sent {}", VALUE.repeat(100)).into_bytes();
-    for most in 0..body.len() {
+    for max in 0..body.len() {
         // As many bytes as the host reads for this limit.
-        let read = body[..body.len().min(most + call.placeholders.longest_match())].to_vec();
-        let cut = String::from_utf8(call.placeholders.scrub_prefix(&redactor, read, most)).unwrap();
+        let read = body[..body.len().min(max + call.placeholders.longest_match())].to_vec();
+        let cut = String::from_utf8(call.placeholders.scrub_prefix(&redactor, read, max)).unwrap();
         let clean = "you sent ".to_owned() + &"[secret KEY]".repeat(100);
-        assert!(clean.starts_with(&cut) && cut.len() <= most, "{most}: {cut}");
+        assert!(clean.starts_with(&cut) && cut.len() <= max, "{max}: {cut}");
     }
     let whole = call.placeholders.scrub_prefix(&redactor, body.clone(), usize::MAX);
     assert_eq!(whole.len(), 9 + 1200);

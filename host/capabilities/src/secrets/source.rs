@@ -68,10 +68,10 @@ fn read_file(path: &Path, workspace: &Path) -> Result<Vec<u8>, String> {
         let mode = meta.mode() & 0o777;
         return Err(format!("has mode {mode:03o}, which lets other users access it: run `chmod 600`"));
     }
-    let most = MAX_VALUE_BYTES + 2;
+    let max = MAX_VALUE_BYTES + 2;
     // Allocated in full, so that no outgrown buffer keeps a part of the value.
-    let mut value = Zeroizing::new(Vec::with_capacity(most + 1));
-    file.take(most as u64 + 1).read_to_end(&mut value).map_err(|error| format!("cannot be read: {error}"))?;
+    let mut value = Zeroizing::new(Vec::with_capacity(max + 1));
+    file.take(max as u64 + 1).read_to_end(&mut value).map_err(|error| format!("cannot be read: {error}"))?;
     if value.ends_with(b"\n") {
         value.pop();
         if value.ends_with(b"\r") {

@@ -99,15 +99,15 @@ fn describe_load_error(error: &LoadError) -> String {
 fn probable_cause() -> Option<String> {
     let limited = |resource, unit: fn(u64) -> String| getrlimit(resource).current.map(unit);
     // Below this, wasmtime cannot reserve the memories of a few guests.
-    if let Some(most) = getrlimit(Resource::As).current {
+    if let Some(max) = getrlimit(Resource::As).current {
         return Some(format!(
             "the address space of this process is limited to {} (`ulimit -v`, `LimitAS`): remove the limit, and bound its \
              memory with `guest_memory` of [host] or a control group",
-            show_bytes(most)
+            show_bytes(max)
         ));
     }
-    if let Some(most) = limited(Resource::Fsize, show_bytes) {
-        return Some(format!("this process may write files of {most} only (`ulimit -f`, `LimitFSIZE`)"));
+    if let Some(max) = limited(Resource::Fsize, show_bytes) {
+        return Some(format!("this process may write files of {max} only (`ulimit -f`, `LimitFSIZE`)"));
     }
     None
 }

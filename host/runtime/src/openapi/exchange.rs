@@ -45,11 +45,11 @@ impl ServiceExchange {
         let shutting_down = |_| NetError::Transport("the host is shutting down".to_owned());
         let _permit = self.call_permits.acquire().await.map_err(shutting_down)?;
         let limits = Arc::clone(self.limits(&ctx.tool));
-        let most = limits.http_bytes;
+        let max = limits.http_bytes;
         let plugin = self.section.name.clone();
         let granted = Some(Arc::clone(self.grants_for(ctx)));
         let who = Grantee { plugin, granted, limits, ctx: Some(Arc::clone(ctx)), hint: None };
-        service::send(request, most, who, deadline).await
+        service::send(request, max, who, deadline).await
     }
 
     /// The service did not answer within `timeout`.

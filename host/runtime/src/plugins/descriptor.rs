@@ -325,10 +325,10 @@ fn toolset(name: String) -> Result<String, LoadError> {
 
 /// Validates a text for people and models: limits its length, rejects control and invisible characters, and neutralizes
 /// tokens of chat templates.
-fn checked_text(what: &str, value: String, most: usize) -> Result<String, LoadError> {
+fn checked_text(what: &str, value: String, max: usize) -> Result<String, LoadError> {
     let count = value.chars().count();
-    if count > most {
-        return Err(LoadError::Metadata(format!("{what} has {count} characters, but the limit is {most}")));
+    if count > max {
+        return Err(LoadError::Metadata(format!("{what} has {count} characters, but the limit is {max}")));
     }
     if let Some(c) = first_hidden(&value) {
         return Err(LoadError::Metadata(format!(

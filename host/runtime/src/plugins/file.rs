@@ -157,7 +157,7 @@ fn with_file_name(file: &Path, error: LoadError) -> LoadError {
 }
 
 /// Reads a regular file. Also returns its identity, if it did not change meanwhile.
-fn read(path: &Path, most: u64) -> Result<(Vec<u8>, Option<FileIdentity>), LoadError> {
+fn read(path: &Path, limit: u64) -> Result<(Vec<u8>, Option<FileIdentity>), LoadError> {
     let kind = std::fs::metadata(path)?.file_type();
     if !kind.is_file() {
         return Err(LoadError::NotAFile(if kind.is_dir() {
@@ -171,13 +171,13 @@ fn read(path: &Path, most: u64) -> Result<(Vec<u8>, Option<FileIdentity>), LoadE
     let mut file = open_regular(path)?;
     let meta = file.metadata()?;
     let size = meta.len();
-    if size > most {
-        return Err(LoadError::TooLarge { size, most });
+    if size > limit {
+        return Err(LoadError::TooLarge { size, limit });
     }
     let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
-    (&mut file).take(most + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > most {
-        return Err(LoadError::TooLarge { size: bytes.len() as u64, most });
+    (&mut file).take(limit + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > limit {
+        return Err(LoadError::TooLarge { size: bytes.len() as u64, limit });
     }
     let stamp = FileIdentity::from(&meta);
     let stayed = stamp == FileIdentity::from(&file.metadata()?);

@@ -163,7 +163,7 @@ impl Loader {
     /// Loads a plugin from bytes. Its code stays in memory.
     pub(crate) async fn prepare_bytes(&self, id: PluginId, bytes: Vec<u8>) -> Result<Arc<Plugin>, LoadError> {
         if bytes.len() as u64 > MAX_COMPONENT_BYTES {
-            return Err(LoadError::TooLarge { size: bytes.len() as u64, most: MAX_COMPONENT_BYTES });
+            return Err(LoadError::TooLarge { size: bytes.len() as u64, limit: MAX_COMPONENT_BYTES });
         }
         let origin = ComponentOrigin::new(id, Digest::of(&bytes), bytes.len() as u64, None);
         let origin = ComponentOrigin { component_bytes: Some(bytes.as_slice().into()), ..origin };

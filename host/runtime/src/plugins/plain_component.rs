@@ -172,8 +172,8 @@ impl PlainComponent {
         }
         func.call_async(&mut *store, &params, &mut results).await?;
         drop(params);
-        let most = store.data().max_program_output();
-        text::result_from_values(&ty, &results, most)
+        let max = store.data().max_program_output();
+        text::result_from_values(&ty, &results, max)
     }
 
     /// Runs the program once. The WASI context was set up with the store.

@@ -117,7 +117,7 @@ impl OutputFolder {
     }
 
     fn put(&self, session: &str, text: &SavedText) -> Result<OutputId, SaveError> {
-        let most = self.quota.check(text)?;
+        let max = self.quota.check(text)?;
         let (id, folder) = (OutputId::from_text(text), self.folder(session));
         let header = OutputHeader {
             version: 1,
@@ -131,7 +131,7 @@ impl OutputFolder {
         }
         let mut since = self.since.lock();
         private::make_dir(&self.root).and_then(|()| private::make_dir(&folder)).map_err(SaveError::Failed)?;
-        self.make_room(&mut since, &folder, most, text.weight());
+        self.make_room(&mut since, &folder, max, text.weight());
         let parts = [header.as_bytes(), text.text.as_bytes()];
         let path = folder.join(id.as_str());
         // Another process may have removed the empty folder in between.

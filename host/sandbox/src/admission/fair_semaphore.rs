@@ -67,12 +67,12 @@ impl FairSemaphore {
     }
 
     /// Creates `permits` permits for all plugins, `reserve` of them reserved. At most `max_waiting` calls may wait.
-    pub(crate) fn with_reserve(permits: u32, reserve: u32, most_waiting: u32) -> Self {
+    pub(crate) fn with_reserve(permits: u32, reserve: u32, max_waiting: u32) -> Self {
         let state = SemaphoreState {
             free: permits,
             reserve,
             waiting: 0,
-            most_waiting,
+            max_waiting,
             next: 0,
             queues: HashMap::new(),
             runnable: BTreeMap::new(),
@@ -112,7 +112,7 @@ impl FairSemaphore {
             return Ok(None);
         }
         let mut evicted = None;
-        if state.waiting >= state.most_waiting {
+        if state.waiting >= state.max_waiting {
             evicted = state.evict_for(plugin);
             if evicted.is_none() {
                 state.remove_unused(plugin);
@@ -184,7 +184,7 @@ pub(super) struct SemaphoreState {
     /// The number of reserved permits.
     reserve: u32,
     pub(super) waiting: u32,
-    most_waiting: u32,
+    max_waiting: u32,
     /// The last number given to a waiter or a turn.
     next: u64,
     /// The queues of plugins with running or waiting calls, and some unused ones.

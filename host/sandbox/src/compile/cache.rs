@@ -269,8 +269,8 @@ fn is_cache_file(stem: &str, kind: &str) -> bool {
 }
 
 /// Reads a cache file, and logs if it cannot be trusted.
-pub fn read_trusted(path: &Path, most: u64) -> Option<Vec<u8>> {
-    private::read(path, most)
+pub fn read_trusted(path: &Path, max_bytes: u64) -> Option<Vec<u8>> {
+    private::read(path, max_bytes)
         .inspect_err(|problem| tracing::warn!("a cache file is not used: {problem}"))
         .ok()?
 }

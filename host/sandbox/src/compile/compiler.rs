@@ -200,9 +200,9 @@ impl Compiler {
     }
 
     fn timeout_error(&self) -> CompileError {
-        let most = quantity::show_duration(self.timeout);
+        let limit = quantity::show_duration(self.timeout);
         CompileError::Failed(format!(
-            "it took longer than the limit `compile_timeout` of {most}; to raise it, write in the policy: [host] \
+            "it took longer than the limit `compile_timeout` of {limit}; to raise it, write in the policy: [host] \
              compile_timeout = …"
         ))
     }

@@ -116,7 +116,7 @@ impl Complexity {
 
     fn check_limits(&self) -> Result<(), CompileError> {
         let FunctionComplexity { body_bytes, locals, branches, flow, targets, nesting } = self.largest;
-        for (found, most, what) in [
+        for (found, max, what) in [
             (self.parts, MAX_PARTS, "modules and components"),
             (self.depth, MAX_DEPTH, "nested components"),
             (self.functions, MAX_FUNCTIONS, "functions"),
@@ -130,8 +130,8 @@ impl Complexity {
             (targets, MAX_TARGETS, "targets of `br_table` in one function"),
             (nesting, MAX_NESTING, "nested blocks"),
         ] {
-            if found > most {
-                return Err(CompileError::TooComplex(format!("{found} {what}; at most {most} are compiled")));
+            if found > max {
+                return Err(CompileError::TooComplex(format!("{found} {what}; at most {max} are compiled")));
             }
         }
         Ok(())

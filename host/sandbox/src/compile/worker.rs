@@ -200,7 +200,7 @@ pub fn run_compile_worker() -> std::io::Result<()> {
 }
 
 fn set_resource_limits(request: &CompileRequest) -> std::io::Result<()> {
-    for (resource, most) in [
+    for (resource, max) in [
         (Resource::As, request.memory),
         (Resource::Cpu, request.seconds),
         (Resource::Fsize, 0),
@@ -208,8 +208,8 @@ fn set_resource_limits(request: &CompileRequest) -> std::io::Result<()> {
         (Resource::Nofile, MAX_FILES),
     ] {
         // A process may only lower its limits.
-        let most = getrlimit(resource).maximum.map_or(most, |hard| hard.min(most));
-        setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?;
+        let max = getrlimit(resource).maximum.map_or(max, |hard| hard.min(max));
+        setrlimit(resource, Rlimit { current: Some(max), maximum: Some(max) })?;
     }
     nice(NICENESS)?;
     Ok(())

@@ -114,7 +114,7 @@ fn list(dir: &Path) -> Result<DirectoryListing, HostError> {
 /// Calls `take` with the name of each entry, and whether it is a `.wasm` file.
 fn for_each_entry(dir: &Path, mut take: impl FnMut(OsString, bool)) -> Result<(), HostError> {
     let failed = |error| HostError::Directory { path: dir.to_path_buf(), error };
-    let crowded = |most: usize, of: &str| failed(std::io::Error::other(format!("more than {most} {of}")));
+    let crowded = |max: usize, of: &str| failed(std::io::Error::other(format!("more than {max} {of}")));
     let mut plugins = 0;
     for (number, entry) in std::fs::read_dir(dir).map_err(failed)?.enumerate() {
         let name = entry.map_err(failed)?.file_name();

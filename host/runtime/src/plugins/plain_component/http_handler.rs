@@ -98,7 +98,7 @@ impl HttpHandler {
         instance: &Instance,
         request: Request<Full<Bytes>>,
     ) -> wasmtime::Result<HandlerAnswer> {
-        let most = store.data().max_program_output();
+        let max = store.data().max_program_output();
         let (sender, receiver) = oneshot::channel();
         let request = store.data_mut().http().new_incoming_request(Scheme::Http, request)?;
         let response = store.data_mut().http().new_response_outparam(sender)?;
@@ -109,7 +109,7 @@ impl HttpHandler {
             )?;
         // The guest writes the body while the host reads it. What it wrote before it ended can be read in one poll.
         let run = pin!(handle.call_async(store, (request, response)));
-        let read = pin!(tokio::task::unconstrained(receive_response(receiver, most)));
+        let read = pin!(tokio::task::unconstrained(receive_response(receiver, max)));
         match select(run, read).await {
             Either::Left((ended, read)) => {
                 ended?;
@@ -131,7 +131,7 @@ impl HttpHandler {
         request: Request<Full<Bytes>>,
     ) -> wasmtime::Result<HandlerAnswer> {
         type Answer = Result<Resource<p3::Response>, p3::bindings::http::types::ErrorCode>;
-        let most = store.data().max_program_output();
+        let max = store.data().max_program_output();
         let WasiHttpCtxView { table, hooks, .. } = store.data_mut().http();
         let (request, _sent) = p3::Request::from_http(hooks, request);
         let request = table.push(request)?;
@@ -147,7 +147,7 @@ impl HttpHandler {
                 let response = access.data_mut().http().table.delete(response)?;
                 response.into_http(access, async { Ok(()) })
             })?;
-            read_response(response, most).await
+            read_response(response, max).await
         });
         answer.await?
     }
@@ -160,23 +160,23 @@ fn handler_failed(code: &impl std::fmt::Debug) -> String {
 /// Waits for a response and reads it.
 async fn receive_response(
     receiver: oneshot::Receiver<Result<Response<HyperOutgoingBody>, impl std::fmt::Debug>>,
-    most: usize,
+    max: usize,
 ) -> wasmtime::Result<HandlerAnswer> {
     match receiver.await {
-        Ok(Ok(response)) => read_response(response, most).await,
+        Ok(Ok(response)) => read_response(response, max).await,
         Ok(Err(code)) => Ok(Err(handler_failed(&code))),
         Err(_dropped) => Ok(Err("the handler sent no response".to_owned())),
     }
 }
 
-/// Reads a response with a body of at most `most` bytes.
-async fn read_response<B>(response: Response<B>, most: usize) -> wasmtime::Result<HandlerAnswer>
+/// Reads a response with a body of at most `max` bytes.
+async fn read_response<B>(response: Response<B>, max: usize) -> wasmtime::Result<HandlerAnswer>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let (parts, body) = response.into_parts();
-    let body = match Limited::new(body, most).collect().await {
+    let body = match Limited::new(body, max).collect().await {
         Ok(body) => body.to_bytes(),
         Err(error) if error.is::<http_body_util::LengthLimitError>() => {
             return Err(ProgramOutputTooLong.into());

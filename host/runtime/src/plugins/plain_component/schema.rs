@@ -239,16 +239,16 @@ fn shorten_name(name: &str) -> String {
     toolbay_policy::excerpt::one_line(name, 80)
 }
 
-fn integer(least: impl Into<Value>, most: impl Into<Value>) -> Value {
-    let (least, most): (Value, Value) = (least.into(), most.into());
-    json!({"type": "integer", "minimum": least, "maximum": most})
+fn integer(min: impl Into<Value>, max: impl Into<Value>) -> Value {
+    let (min, max): (Value, Value) = (min.into(), max.into());
+    json!({"type": "integer", "minimum": min, "maximum": max})
 }
 
 /// A 64-bit integer: a number, or a string of digits where JSON readers would round. The bounds apply to numbers only,
 /// the pattern to strings only.
-fn integer_64(least: impl Into<Value>, most: impl Into<Value>, digits: &str) -> Value {
-    let (least, most): (Value, Value) = (least.into(), most.into());
-    json!({"type": ["integer", "string"], "minimum": least, "maximum": most, "pattern": digits})
+fn integer_64(min: impl Into<Value>, max: impl Into<Value>, digits: &str) -> Value {
+    let (min, max): (Value, Value) = (min.into(), max.into());
+    json!({"type": ["integer", "string"], "minimum": min, "maximum": max, "pattern": digits})
 }
 
 fn any_of(mut choices: Vec<Value>) -> Value {

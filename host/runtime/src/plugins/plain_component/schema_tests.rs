@@ -41,9 +41,9 @@ fn fields(count: usize, ty: &str) -> String {
 fn shared_types_are_counted_at_each_use() {
     // One part each for the parameter's name, the list and the record, and two for each field.
     let wide = |count| function_schemas(&function(&record("t", &fields(count, "u8"))));
-    let most = (MAX_PARTS - 3) / 2;
-    assert!(wide(most).is_ok());
-    assert!(wide(most + 1).unwrap_err().contains("more than 2000 parts"), "{:?}", wide(most + 1));
+    let max = (MAX_PARTS - 3) / 2;
+    assert!(wide(max).is_ok());
+    assert!(wide(max + 1).unwrap_err().contains("more than 2000 parts"), "{:?}", wide(max + 1));
     // Each record has ten fields of the previous record: 10^5 parts. The engine rejects types of more than a million
     // parts.
     let mut types = record("r0", &fields(10, "u8"));

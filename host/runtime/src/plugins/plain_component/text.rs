@@ -23,16 +23,16 @@ const DONE: &str = "done";
 /// The tool result for the values that a function returned. An `err` is an error of the tool.
 ///
 /// # Errors
-/// The text would be longer than `most` bytes.
+/// The text would be longer than `max` bytes.
 pub(super) fn result_from_values(
     func: &ComponentFunc,
     results: &[Val],
-    most: usize,
+    max: usize,
 ) -> wasmtime::Result<ToolResult> {
     let (returned, ty) = match (results.first(), func.results().next()) {
         (Some(Val::Result(Err(error))), Some(Type::Result(result))) => {
             let message = match (error, result.err()) {
-                (Some(error), Some(ty)) => display_text(&ty, error, most)?,
+                (Some(error), Some(ty)) => display_text(&ty, error, max)?,
                 _ => "it failed without a message".to_owned(),
             };
             let code = ErrorCode::ExecutionFailed;
@@ -42,11 +42,11 @@ pub(super) fn result_from_values(
         (value, ty) => (value, ty),
     };
     let (Some(value), Some(ty)) = (returned, ty) else { return Ok(Ok(output(DONE.to_owned(), None))) };
-    let text = display_text(&ty, value, most)?;
+    let text = display_text(&ty, value, max)?;
     let structured = match &ty {
         Type::String => None,
-        Type::Record(_) => Some(json(&ty, value, most)?),
-        _ => Some(format!("{{\"result\":{}}}", json(&ty, value, most)?)),
+        Type::Record(_) => Some(json(&ty, value, max)?),
+        _ => Some(format!("{{\"result\":{}}}", json(&ty, value, max)?)),
     };
     Ok(Ok(output(text, structured)))
 }
@@ -66,12 +66,12 @@ fn output(value: String, structured: Option<String>) -> ToolOutput {
 }
 
 /// A value as text for a model: JSON, but without quotes around a single string.
-fn display_text(ty: &Type, value: &Val, most: usize) -> wasmtime::Result<String> {
+fn display_text(ty: &Type, value: &Val, max: usize) -> wasmtime::Result<String> {
     match value {
         Val::String(text) => Ok(text.clone()),
         Val::Char(one) => Ok(one.to_string()),
         value => {
-            let text = json(ty, value, most)?;
+            let text = json(ty, value, max)?;
             // Digits, base64 and names contain no escapes.
             let inside = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
             Ok(inside.map(str::to_owned).unwrap_or(text))
@@ -79,8 +79,8 @@ fn display_text(ty: &Type, value: &Val, most: usize) -> wasmtime::Result<String>
     }
 }
 
-fn json(ty: &Type, value: &Val, most: usize) -> wasmtime::Result<String> {
-    let mut writer = JsonWriter { text: Vec::new(), most };
+fn json(ty: &Type, value: &Val, max: usize) -> wasmtime::Result<String> {
+    let mut writer = JsonWriter { text: Vec::new(), max };
     writer.write_value(ty, value).map_err(|_| ProgramOutputTooLong)?;
     Ok(String::from_utf8(writer.text)?)
 }
@@ -88,12 +88,12 @@ fn json(ty: &Type, value: &Val, most: usize) -> wasmtime::Result<String> {
 /// Writes JSON up to a maximum length.
 struct JsonWriter {
     text: Vec<u8>,
-    most: usize,
+    max: usize,
 }
 
 impl Write for JsonWriter {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        if self.text.len() + bytes.len() > self.most {
+        if self.text.len() + bytes.len() > self.max {
             return Err(std::io::ErrorKind::StorageFull.into());
         }
         self.text.extend_from_slice(bytes);
