@@ -41,15 +41,15 @@ pub enum BlockingError {
     /// The work panicked.
     #[error("the host failed while it handled the file")]
     Failed,
-    /// The system lets the host start no thread.
+    /// The system does not let the host start a thread.
     #[error("the host cannot start a thread for the file; try again later")]
     NoThread,
 }
 
 /// A pool whose threads exist only while they are needed.
 ///
-/// The pool of a runtime of tokio panics if it cannot start its first thread, and a limit on processes would then cost each
-/// call a panic.
+/// The pool of a tokio runtime panics if it cannot start its first thread, so a limit on processes would make each call
+/// panic.
 #[derive(Debug, Default)]
 struct ThreadPool(Arc<PoolState>);
 

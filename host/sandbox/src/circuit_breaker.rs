@@ -56,10 +56,10 @@ pub struct BreakerPermit<'a> {
 }
 
 impl CircuitBreaker {
-    /// Creates a closed breaker for the tool or reducer that messages call `what`.
-    pub fn new(what: String, limits: &HostLimits) -> Self {
+    /// Creates a closed breaker for the tool or reducer that messages call `subject`.
+    pub fn new(subject: String, limits: &HostLimits) -> Self {
         Self {
-            subject: what,
+            subject,
             max_faults: limits.breaker_faults,
             pause: limits.breaker_pause,
             faults: AtomicU32::new(0),

@@ -197,8 +197,7 @@ impl Engine {
         Ok(Self::without_guests(on_demand_engine(kind)?, kind))
     }
 
-    /// As [`Self::for_compiling`]. It takes functions that are compiled already from `functions`, and offers it the
-    /// others.
+    /// Like [`Self::for_compiling`], but reuses the compiled functions in `functions` and stores new ones there.
     pub(crate) fn for_compiling_with(
         kind: EngineKind,
         functions: Arc<dyn CacheStore>,

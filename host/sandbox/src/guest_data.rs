@@ -1,5 +1,5 @@
-//! What a guest entry needs of the data in its store. The data has whatever the guest can reach; the engine knows none
-//! of it.
+//! The interface between a guest entry and the data in its store. The data also holds what the guest can reach, which
+//! the sandbox does not know.
 
 use std::borrow::Cow;
 use std::time::Instant;

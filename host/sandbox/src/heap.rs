@@ -1,8 +1,8 @@
 //! Returns freed memory to the system.
 //!
 //! The C library keeps what a program has freed, in one heap for each thread. After a few large results, documents or
-//! schemas, a server would keep several times the memory that it uses. So it looks at its resident memory from time to time,
-//! and asks the C library to return what is free.
+//! schemas, a server would keep several times the memory that it uses. The trimmer therefore checks the resident memory
+//! from time to time, and asks the C library to return what is free.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use super::native;
 
 /// How often the resident memory is read, which takes microseconds.
 const INTERVAL: Duration = Duration::from_secs(2);
-/// The growth after which memory is returned: a tenth, and at least this many bytes.
-const LEAST_GROWTH: u64 = 8 << 20;
-/// The number of looks after which memory is returned without growth: what was in use last time may be free.
-const LOOKS: u32 = 15;
+/// The growth after which memory is returned: a tenth, and at lowest this many bytes.
+const MIN_GROWTH: u64 = 8 << 20;
+/// The number of checks after which memory is returned without growth: what was in use last time may be free.
+const CHECKS_BEFORE_TRIM: u32 = 15;
 
 /// Returns freed memory to the system from time to time, until it is dropped. For programs that own their process, such as
 /// `toolbay serve`.
@@ -26,7 +26,7 @@ pub struct HeapTrimmer {
 }
 
 impl HeapTrimmer {
-    /// Starts a task that looks at the memory of this process. Needs a tokio runtime with timers.
+    /// Starts a task that checks the memory of this process. Needs a tokio runtime with timers.
     pub fn start() -> Self {
         // The `HeapTrimmer` owns the task.
         Self { _task: AbortOnDropHandle::new(tokio::spawn(run())) }
@@ -53,26 +53,26 @@ async fn run() {
 struct TrimSchedule {
     /// The resident memory after the last time.
     after: u64,
-    /// The least of those.
-    least: Option<u64>,
-    looks: u32,
+    /// The lowest of those.
+    lowest: Option<u64>,
+    checks: u32,
 }
 
 impl TrimSchedule {
     fn is_due(&mut self, resident: u64) -> bool {
-        self.looks += 1;
-        let grown = |from: u64| resident > from.saturating_add((from / 10).max(LEAST_GROWTH));
-        grown(self.after) || (self.looks >= LOOKS && self.least.is_some_and(grown))
+        self.checks += 1;
+        let grown = |from: u64| resident > from.saturating_add((from / 10).max(MIN_GROWTH));
+        grown(self.after) || (self.checks >= CHECKS_BEFORE_TRIM && self.lowest.is_some_and(grown))
     }
 
     fn trimmed(&mut self, resident: u64) {
         self.after = resident;
-        self.least = Some(self.least.map_or(resident, |least| least.min(resident)));
-        self.looks = 0;
+        self.lowest = Some(self.lowest.map_or(resident, |lowest| lowest.min(resident)));
+        self.checks = 0;
     }
 }
 
-/// The resident memory of this process, in bytes; `None` where the system does not tell.
+/// The resident memory of this process, in bytes; `None` where the system does not report it.
 fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -92,10 +92,10 @@ mod tests {
         assert!(!schedule.is_due(85 * MIB) && schedule.is_due(200 * MIB));
         // All of it is in use.
         schedule.trimmed(200 * MIB);
-        let due: Vec<bool> = (0..LOOKS).map(|_| schedule.is_due(200 * MIB)).collect();
+        let due: Vec<bool> = (0..CHECKS_BEFORE_TRIM).map(|_| schedule.is_due(200 * MIB)).collect();
         assert_eq!(due.iter().filter(|due| **due).count(), 1, "it may be free by now");
         schedule.trimmed(81 * MIB);
-        assert!((0..LOOKS * 2).all(|_| !schedule.is_due(82 * MIB)));
+        assert!((0..CHECKS_BEFORE_TRIM * 2).all(|_| !schedule.is_due(82 * MIB)));
     }
 
     #[test]

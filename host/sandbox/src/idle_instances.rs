@@ -33,7 +33,7 @@ pub struct InstanceKey {
     session: Weak<Session>,
     agent: AgentKey,
     /// The grants of one tool under one policy. Profiles that grant the same share them.
-    granted: Identity,
+    grants: Identity,
     profile: Option<Arc<str>>,
     code: Identity,
 }
@@ -43,7 +43,7 @@ impl InstanceKey {
     pub fn new<G: Send + Sync + 'static, C: Send + Sync + 'static>(
         plugin: &PluginId,
         ctx: &CallContext,
-        granted: &Arc<G>,
+        grants: &Arc<G>,
         code: &Arc<C>,
     ) -> Self {
         let who = &ctx.turn.identity;
@@ -51,7 +51,7 @@ impl InstanceKey {
             plugin: plugin.clone(),
             session: Arc::downgrade(&ctx.turn.session),
             agent: [who.agent_id.clone(), who.personality_id.clone(), who.team_id.clone()],
-            granted: Arc::downgrade(granted) as Identity,
+            grants: Arc::downgrade(grants) as Identity,
             profile: ctx.profile.clone(),
             code: Arc::downgrade(code) as Identity,
         }
@@ -59,7 +59,7 @@ impl InstanceKey {
 
     fn matches(&self, other: &Self) -> bool {
         self.session.ptr_eq(&other.session)
-            && self.granted.ptr_eq(&other.granted)
+            && self.grants.ptr_eq(&other.grants)
             && self.profile == other.profile
             && self.code.ptr_eq(&other.code)
             && self.agent == other.agent
@@ -67,7 +67,7 @@ impl InstanceKey {
 
     /// Whether no future call can match this key.
     fn is_expired(&self) -> bool {
-        self.session.strong_count() == 0 || self.granted.strong_count() == 0 || self.code.strong_count() == 0
+        self.session.strong_count() == 0 || self.grants.strong_count() == 0 || self.code.strong_count() == 0
     }
 }
 
@@ -117,10 +117,10 @@ impl<D: Send + 'static> IdleInstances<D> {
     }
 
     /// Takes the most recently used instance that matches the key.
-    pub fn take(&self, owner: &InstanceKey) -> Option<Box<UsedInstance<D>>> {
+    pub fn take(&self, key: &InstanceKey) -> Option<Box<UsedInstance<D>>> {
         let mut inner = self.queue.lock();
         let expired = inner.remove_expired(self.idle_timeout);
-        let at = inner.idle.iter().rposition(|one| one.key.matches(owner));
+        let at = inner.idle.iter().rposition(|one| one.key.matches(key));
         let taken = at.map(|at| inner.idle.remove(at).instance);
         drop(inner);
         // Dropped without the lock: dropping an instance takes time.
@@ -129,16 +129,16 @@ impl<D: Send + 'static> IdleInstances<D> {
     }
 
     /// Adds an instance. When the plugin or the host has too many, drops the one that has been idle longest.
-    pub fn put(self: &Arc<Self>, owner: InstanceKey, used: Box<UsedInstance<D>>) {
+    pub fn put(self: &Arc<Self>, key: InstanceKey, used: Box<UsedInstance<D>>) {
         let mut inner = self.queue.lock();
         let mut removed = inner.remove_expired(self.idle_timeout);
-        let of_plugin = |one: &IdleInstance<D>| one.key.plugin == owner.plugin;
+        let of_plugin = |one: &IdleInstance<D>| one.key.plugin == key.plugin;
         if inner.idle.iter().filter(|one| of_plugin(one)).count() >= MAX_PER_PLUGIN
             && let Some(oldest) = inner.idle.iter().position(of_plugin)
         {
             removed.push(inner.idle.remove(oldest));
         }
-        inner.idle.push(IdleInstance { key: owner, instance: used, idle_since: Instant::now() });
+        inner.idle.push(IdleInstance { key, instance: used, idle_since: Instant::now() });
         while inner.idle.len() > self.capacity {
             removed.push(inner.idle.remove(0));
         }

@@ -62,7 +62,7 @@ struct RightsLost(String);
 #[error("the output is longer than `host_call_bytes`")]
 pub struct ProgramOutputTooLong;
 
-/// A guest broke the contract of an interface of the host, which says how.
+/// A guest broke the contract of an interface of the host. The text says how.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct ContractBreach(String);
@@ -104,7 +104,7 @@ impl<D: GuestData> Drop for RunningGuest<'_, D> {
 }
 
 impl GuestEntry<'_> {
-    /// Runs `run` on a fresh store. Returns by the time-out, whatever the guest does.
+    /// Runs `run` on a fresh store. Returns at the time-out at the latest, whatever the guest does.
     ///
     /// The store is created outside the future, which stays smaller without the data.
     pub fn run<D: GuestData, R>(
@@ -326,7 +326,7 @@ impl GuestEntry<'_> {
     }
 }
 
-/// What the call of an entry may lose while it runs; `None` outside of calls and on a host without shared state.
+/// The rights that a call can lose while it runs; `None` outside of calls and on a host without shared state.
 fn rights(data: &impl GuestData) -> Option<&CallRights> {
     data.call()?.rights()
 }

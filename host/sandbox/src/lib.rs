@@ -1,8 +1,8 @@
-//! The sandbox that guests run in: wasmtime with the settings of Toolbay, one entry into a guest with every limit, and
-//! what keeps guests from one another: fair permits, circuit breakers, the memory budget. It also compiles components,
-//! within limits of their own, and caches the code.
+//! The sandbox that guests run in: wasmtime with the settings of Toolbay, guest entries with every limit, and the
+//! isolation of guests from one another: fair permits, circuit breakers, the memory budget. It also compiles
+//! components, within limits of their own, and caches the code.
 //!
-//! The crate knows nothing of what a guest can import. The data of a store is a type of the caller that implements
+//! The crate does not know what a guest can import. The data of a store is a type of the caller that implements
 //! [`GuestData`](guest_data::GuestData), and the caller links the imports.
 
 #![expect(missing_debug_implementations, reason = "types that hold wasmtime's handles have nothing to show")]

@@ -1,8 +1,8 @@
-//! The boundary that a panic of the engine does not cross: of a guest that runs, and of what is dropped after it.
+//! Contains panics of the engine, while a guest runs and while its store is dropped.
 //!
-//! A guest can reach panics of the engine ([the list](https://github.com/bytecodealliance/wasmtime/security/advisories) has
-//! several), and the end of such a guest may panic once more. Such a panic costs the guest its call, and nobody else
-//! anything. A value that panicked is dropped and never used again.
+//! A guest can reach panics of the engine ([the list](https://github.com/bytecodealliance/wasmtime/security/advisories)
+//! has several), and the end of such a guest may panic once more. Such a panic costs the guest its call and affects
+//! nobody else. A value that panicked is dropped and never used again.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;

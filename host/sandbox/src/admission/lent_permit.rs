@@ -18,9 +18,9 @@ pub struct LentPermit {
 impl LentPermit {
     /// A permit that its call holds for now.
     #[must_use]
-    pub fn new(place: FairPermit) -> Self {
-        let (state, plugin) = (Arc::clone(&place.state), place.plugin.clone());
-        Self { state, plugin, permit: Mutex::new(Some(place)) }
+    pub fn new(permit: FairPermit) -> Self {
+        let (state, plugin) = (Arc::clone(&permit.state), permit.plugin.clone());
+        Self { state, plugin, permit: Mutex::new(Some(permit)) }
     }
 
     /// Releases the permit to the next waiter.
@@ -31,8 +31,8 @@ impl LentPermit {
     /// Waits for the next permit that is free and not reserved for plugins with fewer calls. Calls that have not
     /// started come later. The call's own deadline bounds the wait. Dropping the future gives up.
     pub async fn reclaim(&self) {
-        let place = PermitReclaim::start(&self.state, &self.plugin).wait().await;
-        *self.permit.lock() = Some(place);
+        let permit = PermitReclaim::start(&self.state, &self.plugin).wait().await;
+        *self.permit.lock() = Some(permit);
     }
 }
 

@@ -1,8 +1,8 @@
-//! Compiles a component with the machine code of another one, its base, whose functions it has and whose data differs:
-//! an interpreter with another script.
+//! Compiles a component with the machine code of another one, its base. The two have the same functions and different
+//! data, such as an interpreter with two scripts.
 //!
-//! Only the compilation of the base adds functions. What is compiled with them adds none, so a plugin cannot change the
-//! code of another. The embedder names the base, which must be its own; plugins cannot.
+//! Only the compilation of the base adds functions. A compilation that uses them adds none, so a plugin cannot change
+//! the code of another. The embedder names the base, which must be its own; plugins cannot.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

@@ -132,7 +132,7 @@ impl Compiler {
         }
     }
 
-    /// The sandbox of a worker, which is started to find out. `None` without a worker.
+    /// The sandbox of a worker. Starts one to find out. `None` without a worker.
     pub async fn confinement(&self) -> Option<Result<Confinement, CompileError>> {
         Some(worker::confinement(self.worker.as_deref()?).await)
     }
@@ -264,7 +264,7 @@ impl Mount {
     }
 }
 
-/// An error of mapping code from a folder, with what the operator can do about it.
+/// The error when code cannot be mapped from a folder, with what the operator can do about it.
 fn describe_map_error(error: &wasmtime::Error, folder: &Path, mount: Mount) -> String {
     let is_denied = |cause: &(dyn std::error::Error + 'static)| {
         let system = cause.downcast_ref::<std::io::Error>().and_then(Errno::from_io_error);

@@ -110,7 +110,7 @@ pub(crate) async fn compile_in_worker(
     }
 }
 
-/// Starts a worker only to find out its sandbox.
+/// Starts a worker only to determine its sandbox.
 pub async fn confinement(program: &Path) -> Result<Confinement, CompileError> {
     let engine = EngineKind { metering: Metering::Fuel, async_support: AsyncSupport::Off };
     let reply = tokio::time::timeout(MAX_START, exchange(program, (Vec::new(), engine), MAX_START)).await;
