@@ -1,5 +1,5 @@
-//! What a capability is to the host. Each capability is a folder, and the type of its `mod.rs` that implements
-//! [`Capability`] lists all that belongs to it. The table below lists the capabilities; nothing else knows all of them.
+//! The capabilities of guests. Each one is a folder, whose `mod.rs` has the type that implements [`Capability`]. The
+//! table below lists all of them; no other code does.
 
 use std::fmt::Debug;
 
@@ -12,12 +12,12 @@ use wasmtime_wasi::WasiCtxBuilder;
 use crate::state::GuestState;
 use crate::{CallTimes, Grantee};
 
-/// One thing that a guest can reach, through one or several interfaces.
+/// Something that a guest can reach, through one or several interfaces.
 pub trait Capability {
     /// The keys of the policy that grant it. The audit counts its uses under them.
     const KEYS: &'static [GrantKey];
 
-    /// What one guest entry has of it, such as quotas and counters.
+    /// Its state in one guest entry, such as quotas and counters.
     type State: Debug;
 
     /// The state when an entry with these limits begins.
@@ -33,7 +33,7 @@ pub trait Capability {
     fn end(_state: &Self::State, _of: &Grantee) {}
 }
 
-/// Makes [`Capabilities`] and what all capabilities do from the table.
+/// Generates [`Capabilities`] and the functions over all capabilities from the table.
 macro_rules! capabilities {
     ($($(#[$doc:meta])* $vis:vis $state:ident: $Capability:ty,)*) => {
         /// The grants of one guest entry, and its state of each capability.

@@ -1,5 +1,5 @@
-//! The plugin or service that uses a capability, and the texts of its refusals: one for the guest, and so for the
-//! model, and a hint for the operator in the record of the call.
+//! The plugin or service that uses a capability, and its refusals: a text for the guest and the model, and a hint for
+//! the operator in the record of the call.
 
 use std::sync::{Arc, OnceLock};
 
@@ -25,7 +25,7 @@ pub struct Grantee {
     /// The call. `None` for sealed entries (metadata queries and reductions) and when the host itself requests an
     /// OpenAPI document; an operator reads the refusal then.
     pub ctx: Option<Arc<CallContext>>,
-    /// Without a call: where the hint of a refusal goes. `None`: into its text.
+    /// Where a refusal without a call puts its hint; `None` to append it to the text.
     pub hint: Option<Arc<OnceLock<Hint>>>,
 }
 

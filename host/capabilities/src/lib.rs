@@ -259,8 +259,7 @@ impl Capabilities {
 
 impl types::Host for Capabilities {}
 
-/// Links every interface that guests can import: what WASI has beside capabilities, the types of the contract, and each
-/// capability.
+/// Links every interface that guests can import: the rest of WASI, the types of the contract, and each capability.
 pub fn link_all(linker: &mut Linker<GuestState>, async_support: AsyncSupport) -> wasmtime::Result<()> {
     wasmtime_wasi::p2::add_to_linker_async(linker)?;
     if async_support == AsyncSupport::On {

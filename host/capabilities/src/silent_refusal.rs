@@ -31,16 +31,16 @@ pub(crate) struct UngrantedUse {
     text: &'static str,
     /// Appended only to a failed result: language runtimes make this use before the author's code runs.
     only_on_failure: bool,
-    /// Which tools are reported, of those that do not declare the use.
+    /// The tools that are reported although they do not declare the use.
     undeclared: UndeclaredUse,
 }
 
 /// Which tools that do not declare a use are reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum UndeclaredUse {
-    /// All: only the author's code makes this use.
+    /// All tools, because only the author's code makes this use.
     OfAll,
-    /// Those of plain components, whose authors know no declaration.
+    /// Tools of plain components, which cannot declare it.
     OfPlainComponents,
 }
 

@@ -38,7 +38,7 @@ pub struct GuestState {
     stdio_bytes: u64,
     /// The limiter of the store.
     pub limiter: GuestResourceLimiter,
-    /// What the guest reaches beside WASI.
+    /// The grants of the entry, and its state of each capability.
     pub capabilities: Capabilities,
     /// The stdout of a program whose output is the result. It is not logged.
     program_output: Option<OutputSink>,
@@ -111,8 +111,7 @@ impl GuestState {
         Ok(())
     }
 
-    /// Continues in the store of a previous call. Only the guest's memory usage is taken over; everything else belongs
-    /// to the new call.
+    /// Takes over the memory usage of the previous call in the same store. Everything else belongs to the new call.
     pub fn with_memory_of(mut self, before: &mut Self) -> Self {
         self.limiter.inherit_usage(&mut before.limiter);
         self

@@ -23,15 +23,15 @@ const VERSION: u32 = 1;
 const LIST: &str = "backup.json";
 /// The folder with the copies.
 const COPIES: &str = "state";
-/// Largest list, in bytes.
+/// Maximum size of the list, in bytes.
 const MAX_LIST: u64 = 64 << 20;
-/// Most files of a backup.
+/// Maximum number of files in a backup.
 const MAX_FILES: usize = 200_000;
-/// Deepest folder in a state folder.
+/// Maximum depth of folders in a state folder.
 const MAX_DEPTH: usize = 8;
 /// The key-value store.
 const STORE: &str = "kv.redb";
-/// The folder of control sockets, which a backup leaves out.
+/// The folder of control sockets, which is not part of a backup.
 const SOCKETS: &str = "servers";
 
 /// The list of a backup.
@@ -53,7 +53,7 @@ struct CopiedFile {
     sha256: String,
 }
 
-/// What a backup or a restoration did.
+/// The summary of a backup or a restoration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BackupSummary {
     /// The number of files.
@@ -228,7 +228,7 @@ impl BackupList {
                 .ok_or_else(|| format!("the backup is damaged: `{}` is missing", path.display()))?;
             let mut target = create(&to).map_err(failed)?;
             io::copy(&mut source, &mut target).and_then(|_| target.sync_all()).map_err(failed)?;
-            // What was copied counts, not what was checked before.
+            // The copies count, not the files that were checked before.
             if describe(fresh, path.clone())?.sha256 != *sha256 {
                 return Err(format!("the backup changed while it was read: `{}`", path.display()));
             }

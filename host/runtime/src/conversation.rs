@@ -1,8 +1,8 @@
 //! Recorded conversations: an embedder writes turns, and the tool `conversation_search` of the plugin `memory` reads
 //! them.
 //!
-//! A turn is an entry of the key-value store, in the plugin's bucket of the agent: the scope `agent`, which the operator
-//! grants or does not. Keys begin with `turn/` and sort the newest turn first.
+//! A turn is an entry of the key-value store, in the plugin's bucket of the agent: the scope `agent`, which the
+//! operator must grant. Keys begin with `turn/` and sort the newest turn first.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -15,7 +15,7 @@ use toolbay_policy::name::PluginId;
 
 use crate::host::Host;
 
-/// Attempts to find a free key for turns of the same millisecond.
+/// Maximum number of attempts to find a free key for turns of the same millisecond.
 const TRIES: u32 = 100;
 
 /// A turn of a conversation.

@@ -114,7 +114,7 @@ pub enum LoadError {
     /// The lock names a component that the store does not have.
     #[error("is locked, but its component is not on this machine; `toolbay fetch` downloads it")]
     MissingBlob,
-    /// A component of the store has another content than the lock says.
+    /// The content of a component in the store is not the locked one.
     #[error("has SHA-256 {found}, but the lock pins {locked}; `toolbay fetch` downloads it again")]
     CorruptBlob {
         /// The digest of the file.
@@ -145,7 +145,7 @@ pub enum LoadError {
     /// The policy names a file that does not exist.
     #[error("is named by the policy ([plugins.{0}]), but is not in the plugin directory")]
     MissingFile(PluginId),
-    /// The new version would get more than the operator agreed to.
+    /// The new version would be granted more than the operator agreed to.
     #[error("{0}")]
     ConsentRequired(String),
     /// The directory can no longer be read.

@@ -44,8 +44,8 @@ pub struct Explanation {
     pub capabilities: Vec<CapabilityExplanation>,
     /// The settings that the plugin declares, with the operator's values.
     pub settings: Vec<SettingExplanation>,
-    /// Interfaces that the component imports but no tool declares a capability for. Calls to them get nothing. WASI
-    /// counts for plain components only: the runtimes of languages import it in every plugin.
+    /// Interfaces that the component imports although no tool declares a capability for them. Calls to them are
+    /// refused. WASI is listed for plain components only, because language runtimes import it in every plugin.
     pub undeclared: Vec<String>,
     /// The limits of one call.
     pub limits: Vec<LimitRow>,
@@ -148,8 +148,8 @@ pub(crate) fn explain_plugin_tool(
     });
     let declared = plugin.descriptor.tools.iter().flat_map(|tool| &tool.capabilities);
     let imports = &plugin.descriptor.imports;
-    // Runtimes of languages import WASI whatever a plugin does, and some toolchains the whole contract. Only for a plain
-    // component is WASI what it uses.
+    // Language runtimes import WASI whatever a plugin does, and some toolchains import the whole contract. Only plain
+    // components use the WASI that they import.
     let is_plain = is_plain(&descriptor.entry);
     let undeclared = undeclared_imports(imports, declared).into_iter();
     let undeclared = undeclared.filter(|one| is_plain || (one.is_contract && !imports_everything(imports)));

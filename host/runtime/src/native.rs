@@ -1,4 +1,4 @@
-//! Native tools from Rust types: what `#[tool]` and `#[tools]` make of a function.
+//! Native tools from Rust functions: the code that `#[tool]` and `#[tools]` generate calls this module.
 
 use std::any::Any;
 use std::fmt;
@@ -17,7 +17,7 @@ use toolbay_core::registry::native::{DefinitionError, NativeTool};
 use toolbay_core::tool::content::{ErrorCode, ToolError, ToolOutput, ToolResult};
 use toolbay_core::tool::schema::to_portable_form;
 
-/// A result as JSON: the model reads its text, programs its structure, and its type gives the output schema.
+/// A result as JSON: the model reads the text, programs read the structure, and the type gives the output schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Json<T>(pub T);
 
@@ -30,8 +30,8 @@ pub struct Rendered<T> {
     pub data: T,
 }
 
-/// A type that a native tool may return. The error of a `Result` is a [`ToolError`], or anything with a text, which
-/// becomes `execution_failed`.
+/// A type that a native tool may return. The error of a `Result` is a [`ToolError`], or any type that implements
+/// [`Display`](std::fmt::Display), which becomes `execution_failed`.
 #[diagnostic::on_unimplemented(
     message = "a native tool cannot return `{Self}`",
     note = "return a `String`, `Json<T>` or `Rendered<T>` of a type with `#[data]`, `ToolOutput`, or a `Result` of one of them"
@@ -105,7 +105,7 @@ impl<T: IntoToolResult, E: fmt::Display + 'static> IntoToolResult for Result<T, 
     }
 }
 
-/// A [`ToolError`] as it is; any other error by its text, which is that of its causes, too, for `anyhow`.
+/// Returns a [`ToolError`] unchanged, and any other error as its text. For `anyhow`, the text includes the causes.
 fn tool_error<E: fmt::Display + 'static>(error: E) -> ToolError {
     match (&error as &dyn Any).downcast_ref::<ToolError>() {
         Some(error) => error.clone(),
@@ -113,7 +113,7 @@ fn tool_error<E: fmt::Display + 'static>(error: E) -> ToolError {
     }
 }
 
-/// Makes a tool of a function that takes its arguments as `A`.
+/// Creates a tool from a function that takes its arguments as `A`.
 #[doc(hidden)]
 pub fn define<A, O, F, R>(tool: NativeTool, run: F) -> Result<ToolEntry, DefinitionError>
 where
@@ -141,7 +141,7 @@ where
     })
 }
 
-/// The schema of a type, without what only Rust knows: each byte of it stands in every prompt.
+/// The schema of a type without the details of Rust, because each byte of it is part of every prompt.
 fn schema<T: JsonSchema>(contract: Contract) -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.meta_schema = None;

@@ -50,7 +50,7 @@ const SWAP_TIME: Duration = Duration::from_secs(5);
 /// own load.
 const MAX_ATTEMPTS: usize = 4;
 
-/// Most warnings about tools that lack a part of their operation.
+/// Maximum number of warnings about tools that lack a part of their operation.
 const MAX_WARNINGS: usize = 20;
 
 /// Whether the document of a section is loaded.

@@ -57,7 +57,8 @@ pub fn saved_tools(state_dir: &Path, policy: &Policy) -> BTreeMap<String, SavedT
     policy.mcp_servers().filter_map(read).collect()
 }
 
-/// How long a change of credentials waits for another one: a renewal holds the lock for its request, which has 20 s.
+/// How long a change of credentials waits for another one. A renewal holds the lock during its request, which takes up
+/// to 20 s.
 const LOCK_WAIT: Duration = Duration::from_secs(30);
 
 /// Locks the credentials of a server. The lock is a file beside theirs, because that one is replaced.
@@ -66,8 +67,8 @@ fn lock_credentials(file: &Path) -> Result<CredentialsLock, String> {
     private::lock(&file.with_extension("lock"), LOCK_WAIT).map(CredentialsLock::new)
 }
 
-/// Replaces the credentials of a server, or removes them. Synced: the authorization server may accept the old refresh
-/// token no longer.
+/// Replaces the credentials of a server, or removes them. Synced, because the authorization server may no longer accept
+/// the old refresh token.
 fn write_credentials(file: &Path, bytes: Option<&[u8]>) -> Result<(), String> {
     let dir = file.parent().unwrap_or(Path::new("/"));
     let written = match bytes {

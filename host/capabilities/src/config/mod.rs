@@ -1,5 +1,5 @@
-//! The operator's settings for the plugin (`config` in the policy). Never secret. The contract's `config` has each as
-//! JSON; `wasi:config` has a text as itself and anything else as JSON.
+//! The operator's settings for the plugin (`config` in the policy), which are never secret. The contract's `config`
+//! returns each as JSON; `wasi:config` returns a string without quotes and anything else as JSON.
 
 mod contract;
 mod wasi;

@@ -1,4 +1,4 @@
-//! `wasi:config`: a text as itself, any other setting as JSON.
+//! `wasi:config`: a string setting without quotes, any other setting as JSON.
 
 use serde_json::Value;
 

@@ -1,6 +1,6 @@
-//! Clock and randomness of the embedder in place of the system's, for reproducible tests.
+//! The embedder's clock and randomness instead of the system's, for reproducible tests.
 //!
-//! Grants stay in force: a tool without the capability `clock` or `random` still gets the frozen clock and the fixed
+//! Grants still apply: a tool without the capability `clock` or `random` still gets the frozen clock and the fixed
 //! bytes (see [`super`]).
 
 use std::fmt;

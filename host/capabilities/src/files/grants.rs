@@ -29,7 +29,7 @@ use super::quota::FileUsage;
 use super::reads::{ReadLog, ReadTracker};
 use crate::bindings::host::files::FileError;
 
-/// Longest path of a guest, in bytes: `PATH_MAX` of Linux.
+/// Maximum length of a guest's path, in bytes: `PATH_MAX` of Linux.
 const MAX_PATH: usize = 4096;
 
 /// The access of a file operation.
@@ -59,7 +59,7 @@ impl FileAccess {
     }
 }
 
-/// How a path must be granted.
+/// The part of a path's tree that must be granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PathScope {
     /// The path itself.
@@ -68,7 +68,8 @@ pub(crate) enum PathScope {
     Below,
 }
 
-/// The folders that a host has opened, each once however many tools were granted it, and the protected paths.
+/// The folders that a host has opened, and the protected paths. A folder is opened once, however many tools were
+/// granted it.
 #[derive(Debug, Default)]
 pub struct FolderHandles {
     by_path: Mutex<HashMap<PathBuf, Arc<OpenedFolder>>>,

@@ -1,4 +1,4 @@
-//! Where a path lies, whatever its name: the file system, and the place inside of it.
+//! The place of a path independent of its name: the file system, and the path inside of it.
 //!
 //! A mount gives a folder a second name: a bind mount of `.ssh` in a granted folder has no name that starts with `.ssh`,
 //! and a second procfs is not called `/proc`. The table of mounts of the kernel (`/proc/self/mountinfo`, proc(5)) says
@@ -10,7 +10,7 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
-/// Longest table that is read, in bytes: about 100,000 mounts.
+/// Maximum size of a table that is read, in bytes: about 100,000 mounts.
 const MAX_TABLE: u64 = 16 << 20;
 /// File systems whose files are interfaces of the kernel: a reader sees the memory of processes, a writer changes the
 /// machine.
@@ -37,7 +37,7 @@ const KERNEL_TYPES: [&str; 20] = [
     "tracefs",
 ];
 
-/// Whether an open file is of a file system that is an interface of the kernel, by the numbers of `linux/magic.h`.
+/// Whether an open file belongs to a file system that is an interface of the kernel, by the numbers of `linux/magic.h`.
 pub(super) fn is_kernel_file(file: BorrowedFd<'_>) -> bool {
     #[cfg(target_os = "linux")]
     {
@@ -73,7 +73,7 @@ struct Mount {
     device: String,
     /// The part of the file system that it shows.
     root: PathBuf,
-    /// Where it shows it.
+    /// The mount point.
     point: PathBuf,
     kind: String,
 }
@@ -135,7 +135,7 @@ impl MountTable {
         Some(mount.place(inside))
     }
 
-    /// The first of some mounts that a walk along a path comes to.
+    /// The first matching mount on the way along a path.
     fn first_mount(&self, path: &Path, of: impl Fn(&Mount) -> bool) -> Option<&Mount> {
         let on_path = self.0.iter().filter(|mount| path.starts_with(&mount.point) && of(mount));
         on_path.min_by_key(|mount| mount.depth())

@@ -90,8 +90,8 @@ impl OpenedFolder {
         self.path.starts_with(&other.path) && self.real.starts_with(&other.real)
     }
 
-    /// The locks of the file system of `folder`. Writers of one file hold its lock, whichever folder they rule it
-    /// through: the stale-write check and the replacement are one step. No lock is held while the device is queried.
+    /// The locks of the file system of `folder`. Writers of one file hold its lock, whichever folder they reach it
+    /// through, so the stale-write check and the replacement are one step. No lock is held while the device is queried.
     pub(super) fn locks_for(&self, folder: BorrowedFd<'_>) -> rustix::io::Result<Arc<FileLocks>> {
         let device = rustix::fs::fstat(folder)?.st_dev;
         let mut all = self.locks.lock();

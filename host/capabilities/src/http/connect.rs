@@ -82,9 +82,9 @@ impl fmt::Display for ConnectionUser {
 /// How a connection is made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Route {
-    /// To an address that was checked, and trusting what the host trusts: for guests.
+    /// To a checked address, with the certificates that the host trusts: for guests.
     Direct,
-    /// As the operator says, in a section of the policy or with the environment.
+    /// As configured by the operator, in a section of the policy or in the environment.
     Operator(OutboundRoute),
 }
 

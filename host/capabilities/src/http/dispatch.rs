@@ -92,7 +92,7 @@ impl HttpClient {
                 addresses
             }
             Some(proxy) => {
-                // The proxy looks names up, but these are known.
+                // The proxy looks up names, but this one is known.
                 let local = is_localhost(&key.host).then_some(IpAddr::V4(Ipv4Addr::LOCALHOST));
                 if let Some(ip) = parse_ip_literal(&key.host).or(local) {
                     check(&[(ip, key.port).into()])?;
@@ -111,7 +111,7 @@ impl HttpClient {
         OutboundConnection::open(&addresses, key, tls, proxy.as_ref(), permit).await
     }
 
-    /// The proxy for a connection. What has no TLS goes through none, which could read and change it.
+    /// The proxy for a connection. A connection without TLS uses none, because the proxy could read and change it.
     fn find_proxy(&self, key: &ConnectionKey) -> Result<Option<HttpProxy>, NetError> {
         match (&key.route, key.scheme) {
             (Route::Operator(OutboundRoute { proxy: Some(proxy), .. }), Scheme::Https) => {

@@ -71,7 +71,7 @@ pub(super) async fn fetch(network: &CallNetwork, request: HttpRequest) -> Result
     })
 }
 
-/// What a service answered: status, and path and query of the location.
+/// Describes the redirect of a service: status, and path and query of the location.
 fn describe_redirect(response: &Response<ResponseBody>, location: &Url) -> String {
     let query = location.query().map(|query| format!("?{query}")).unwrap_or_default();
     let location = one_line(&format!("{}{query}", location.path()), MAX_SHOWN_LOCATION);
@@ -81,7 +81,7 @@ fn describe_redirect(response: &Response<ResponseBody>, location: &Url) -> Strin
     format!("the service answered {} with the location {location}{wait}", response.status().as_u16())
 }
 
-/// Adds to the refusal of a redirect what the service answered: the first request has run.
+/// Adds the response to the refusal of a redirect: the first request has run.
 fn after_answer(error: NetError, answered: Option<&str>) -> NetError {
     let Some(answered) = answered else { return error };
     let with = |why: String| format!("{answered}, which is not followed: {why}");

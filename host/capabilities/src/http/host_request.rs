@@ -19,10 +19,10 @@ use super::operator_target::OperatorTarget;
 
 /// The name that its lookups count for; a plugin with this name shares them.
 pub(super) const LOOKUP_NAME: &str = "host";
-/// Most bytes of a response that is only drained, so that its connection can be used again.
+/// Maximum number of bytes of a response that is only drained, so that its connection can be used again.
 const MAX_DRAINED: usize = 64 << 10;
 
-/// Where a URL of the operator may lead.
+/// The private networks that a URL of the operator may lead to.
 #[derive(Debug, Clone, Copy)]
 pub struct OperatorNetworks<'a> {
     /// The private networks that its host may resolve to.
@@ -76,7 +76,7 @@ impl HttpClient {
         }
         let response = self.send_as_host("POST", url, (map, Bytes::from(body)), networks).await?;
         let status = response.status().as_u16();
-        // Read for the connection's sake only: what it says is not needed.
+        // Read only so that the connection can be used again.
         drop(Limited::new(response.into_body(), MAX_DRAINED).collect().await);
         Ok(status)
     }

@@ -128,8 +128,8 @@ fn redirect_target(
     Ok(to)
 }
 
-/// The response to the reader, which bounds its body. Some servers encode a body although the request accepts no coding. One
-/// that cannot be decoded costs the response, but not the connection to the server.
+/// The response to the reader, which bounds its body. Some servers encode a body although the request accepts no
+/// coding. A body that cannot be decoded fails the response, but not the connection to the server.
 pub(super) fn to_connector_response(response: Response<ResponseBody>) -> server_connector::ConnectorResponse {
     let (mut parts, body) = response.into_parts();
     let body: BodyStream = match body::decode_stream(&mut parts.headers, BodyDataStream::new(body)) {

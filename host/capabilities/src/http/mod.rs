@@ -2,9 +2,9 @@
 //!
 //! `wasi:http` uses the same client (`wasi`), `wasi:sockets` the same checks (`sockets`). Every hop of a
 //! request passes the rules (`call_network`), the limits, secret injection (`secret_injection`), one name lookup
-//! (`resolve`) and the check of every address; then the client connects to a checked address (`dispatch`,
-//! `connect`). Proxies are for requests to what the operator names, such as registries and MCP servers (`proxy`), and
-//! never for those of guests: a proxy resolves names again, unchecked.
+//! (`resolve`) and the check of every address; then the client connects to a checked address (`dispatch`, `connect`).
+//! Only requests to hosts that the operator names, such as registries and MCP servers, use a proxy (`proxy`). Requests
+//! of guests never do, because a proxy resolves names again, unchecked.
 
 mod body;
 pub(super) mod call_network;

@@ -27,7 +27,7 @@ use super::connect::{ConnectionKey, ConnectionUser, Route, full_body};
 use super::dispatch::{DispatchError, USER_AGENT_VALUE, build_request, root_cause};
 use super::resolve::{is_localhost, parse_ip_literal};
 
-/// Longest text of a peer in an error, in characters.
+/// Maximum length of a peer's text in an error, in characters.
 pub(super) const MAX_SHOWN: usize = 300;
 
 /// A target that the operator wrote, or that a server of the operator named.

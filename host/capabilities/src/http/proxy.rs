@@ -21,19 +21,19 @@ use super::call_network::NetError;
 use super::connect::dial;
 use super::resolve::Resolver;
 
-/// Largest head of a proxy's response, in bytes.
+/// Maximum size of the head of a proxy's response, in bytes.
 const MAX_HEAD: usize = 16 << 10;
-/// Timeout of a tunnel. The proxy connects to the host before it answers. Less than what waits for the tunnel: then the
-/// message names the proxy.
+/// Timeout of a tunnel. The proxy connects to the host before it answers. Shorter than the timeouts of the callers, so
+/// that the message names the proxy.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// The port of a proxy without one.
 const HTTP_PORT: u16 = 80;
 /// The variable for credentials of a proxy of the policy.
 const CREDENTIALS_VARIABLE: &str = "HTTPS_PROXY";
-/// Longest text of a proxy in a message, in characters.
+/// Maximum length of a proxy's text in a message, in characters.
 const MAX_SHOWN: usize = 100;
 
-/// Which proxy each host is reached through. `Debug` hides its credentials.
+/// The proxy for each host. `Debug` hides its credentials.
 pub(super) struct ProxyRules {
     /// The text of the variable. Empty: no proxy.
     proxy: String,
@@ -44,7 +44,7 @@ pub(super) struct ProxyRules {
 
 /// An entry of `NO_PROXY`.
 struct NoProxyEntry {
-    /// A name, which stands for all below it too; an address, a network, or `*`.
+    /// A name, which includes all names below it; an address, a network, or `*`.
     host: String,
     /// `None`: every port.
     port: Option<u16>,
@@ -69,7 +69,7 @@ pub(super) struct HttpProxy {
 }
 
 impl NoProxyEntry {
-    /// Reads an entry: also `*.example.com`, and a port behind a colon.
+    /// Reads an entry, which may be `*.example.com` and may have a port after a colon.
     fn parse(text: &str) -> Self {
         let (host, port) = match text.rsplit_once(':') {
             // More than one colon: an IPv6 address.
@@ -106,12 +106,13 @@ impl ProxyRules {
         Self { proxy: proxy.trim().to_owned(), variable, exceptions }
     }
 
-    /// The proxy for a host; `None`: it is reached without one.
+    /// The proxy for a host; `None` if it is reached without one.
     pub(super) fn find(&self, host: &str, port: u16) -> Result<Option<HttpProxy>, NetError> {
         if self.proxy.is_empty() || self.is_excepted(host, port)? { Ok(None) } else { self.read().map(Some) }
     }
 
-    /// The proxy that the policy names, for all hosts. If it is the one of the environment, it gets its credentials.
+    /// The proxy that the policy names, for all hosts. If the environment names the same proxy, its credentials are
+    /// used.
     pub(super) fn find_named(&self, proxy: &Url) -> HttpProxy {
         let host = proxy.host_str().unwrap_or_default();
         let port = proxy.port_or_known_default().unwrap_or(HTTP_PORT);
@@ -154,7 +155,7 @@ impl ProxyRules {
         let authority = found.uri().authority().ok_or_else(unusable)?;
         let port = match authority.as_str().strip_prefix(authority.host()) {
             Some("" | ":") => HTTP_PORT,
-            // A port that is none counts as absent there.
+            // An invalid port counts as absent there.
             _ => authority.port_u16().filter(|port| *port != 0).ok_or_else(unusable)?,
         };
         if authority.host().is_empty() {
@@ -198,14 +199,14 @@ impl HttpProxy {
         opened.map_err(|why| self.describe(&why))
     }
 
-    /// Says which proxy something is about, and where it is written.
+    /// Adds to a problem which proxy it concerns, and where that is configured.
     fn describe(&self, why: &str) -> String {
         let written =
             if self.is_of_policy { "the key `proxy`".to_owned() } else { format!("`{}`", self.variable) };
         format!("the proxy `{}`, port {}, of {written} {why}", self.host, self.port)
     }
 
-    /// What a 407 means (RFC 9110, section 15.5.8).
+    /// Explains a refused tunnel, such as a 407 (RFC 9110, section 15.5.8).
     fn explain_refusal(&self, head: &str) -> String {
         let fields = head.lines().filter_map(|line| line.split_once(':'));
         let values = fields.filter(|(name, _)| name.trim().eq_ignore_ascii_case("proxy-authenticate"));
@@ -235,7 +236,7 @@ impl HttpProxy {
         }
         request.extend_from_slice(b"\r\n");
         stream.write_all(&request).await.map_err(broken)?;
-        // Byte by byte: what follows the head belongs to the host.
+        // Byte by byte, because the bytes after the head belong to the host.
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
             if head.len() >= MAX_HEAD {

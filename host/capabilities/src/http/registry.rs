@@ -23,7 +23,7 @@ use super::oauth::protocol_headers;
 use super::operator_target::OperatorTarget;
 use crate::secrets::SecretStore;
 
-/// A registry cannot be reached as the policy says.
+/// The client for a registry cannot be created from the policy.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct RegistryClientError(String);

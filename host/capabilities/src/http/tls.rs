@@ -1,4 +1,4 @@
-//! Which certificates the host trusts, and what a failed handshake means.
+//! The certificates that the host trusts, and the reasons for failed handshakes.
 //!
 //! | connection | trusted |
 //! |---|---|
@@ -19,9 +19,9 @@ use toolbay_policy::excerpt::one_line;
 use toolbay_state::digest::Digest;
 use toolbay_state::regular::read_regular;
 
-/// Largest file with certificates, in bytes. The bundles of systems have less than 300 KiB.
+/// Maximum size of a file with certificates, in bytes. System bundles have less than 300 KiB.
 const MAX_CA: u64 = 1 << 20;
-/// Longest text of a peer in an error, in characters.
+/// Maximum length of a peer's text in an error, in characters.
 const MAX_SHOWN: usize = 200;
 
 /// The trusted roots, as configurations of connections.
@@ -34,7 +34,7 @@ pub(super) struct TlsRoots {
 }
 
 impl TlsRoots {
-    /// Adds roots for all connections. Has to be called before the first one.
+    /// Adds roots for all connections. Must be called before the first one.
     pub(super) fn add(&self, pem: &[u8]) -> Result<(), String> {
         let roots = parse_certificates(pem).map_err(|why| format!("the TLS roots {why}"))?;
         self.extra.set(roots).map_err(|_| "the TLS roots are already set".to_owned())

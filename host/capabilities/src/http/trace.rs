@@ -1,7 +1,7 @@
 //! The spans of requests, and the context that they pass on.
 //!
-//! Only origins that the operator listed in `propagate` receive the context of a trace. What a guest writes itself into
-//! these headers is sent to other origins as it is, like any header.
+//! Only origins that the operator listed in `propagate` receive the context of a trace. Values that a guest sets in
+//! these headers are sent to other origins unchanged, like any header.
 
 use hyper::header::{HeaderName, HeaderValue};
 use hyper::{HeaderMap, Response};

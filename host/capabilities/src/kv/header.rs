@@ -1,5 +1,5 @@
-//! The length that redb's header of a file says it has. redb repairs a file that another program truncated, and changes what
-//! is left of it, so such a file is not opened.
+//! Detects truncated files by the length in redb's header. redb would repair such a file and change the rest of it, so
+//! it is not opened.
 
 use std::fs::File;
 use std::io;

@@ -1,4 +1,4 @@
-//! An open bucket of `wasi:keyvalue`, which the generated bindings name.
+//! An open bucket of `wasi:keyvalue`. The generated bindings refer to it.
 
 use crate::bindings::host::kv::Scope;
 

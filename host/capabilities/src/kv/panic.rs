@@ -9,14 +9,14 @@ thread_local! {
     static CONTAINED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether a panic of this thread is one of the key-value store, which becomes an error that the log reports. For panic
-/// hooks, which need not report it once more.
+/// Whether the current panic of this thread comes from the key-value store. It becomes an error, which is logged, so a
+/// panic hook need not report it.
 #[must_use]
 pub fn is_store_panic() -> bool {
     CONTAINED.get()
 }
 
-/// Runs work on a store. What it used must not be used again after an error.
+/// Runs work on a store. After an error, nothing that the work used may be used again.
 pub(super) fn contain<T>(work: impl FnOnce() -> Result<T, KvStoreError>) -> Result<T, KvStoreError> {
     let outer = CONTAINED.replace(true);
     let done = catch_unwind(AssertUnwindSafe(work));

@@ -156,7 +156,7 @@ fn has_program_option(kind: &str, args: &[String]) -> bool {
     }
 }
 
-/// What the options of Python say, up to its first operand.
+/// The options of Python up to its first operand.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct PythonOptions {
     /// Whether it runs a module or a text, and no file.

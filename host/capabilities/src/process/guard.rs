@@ -22,7 +22,7 @@ use rustix::process::{Pid, Signal};
 
 /// The only argument of the guard process.
 pub const PROGRAM_GUARD: &str = "__guard-program";
-/// Longest line, in bytes: a sign and an id.
+/// Maximum length of a line, in bytes: a sign and an id.
 const MAX_LINE: u64 = 32;
 
 /// The guard of a host. It starts with the first program. Without an executable, or when it cannot start, this process
@@ -79,7 +79,7 @@ impl Drop for GuardedGroup {
     fn drop(&mut self) {
         let mut state = self.guard.state.lock();
         state.groups.remove(&self.group);
-        // A guard that is gone knows no groups. The next program starts another one.
+        // A guard that has ended has killed its groups. The next program starts another one.
         if let Some(process) = &mut state.process
             && process.write(&format!("-{}\n", self.group)).is_err()
         {
@@ -89,7 +89,7 @@ impl Drop for GuardedGroup {
 }
 
 impl GuardState {
-    /// Tells the guard that a group runs. A guard that does not run, or does not any more, is started and told all groups.
+    /// Sends a line to the guard. If no guard is running, starts one and sends it all groups.
     fn tell(&mut self, line: &str, program: &Path) {
         if let Some(process) = &mut self.process
             && process.write(line).is_ok()
@@ -138,7 +138,7 @@ impl GuardProcess {
 impl Drop for GuardProcess {
     fn drop(&mut self) {
         drop(self.pipe.take());
-        // It ends with its pipe. A guard that somebody stopped must not stop this process, too.
+        // It ends with its pipe. A guard that was stopped from outside must not block this process.
         drop(self.child.kill());
         drop(self.child.wait());
     }

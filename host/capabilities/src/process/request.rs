@@ -1,4 +1,4 @@
-//! From a guest's command to a launch plan, or to the reason for a refusal.
+//! Turns a guest's command into a launch plan, or into the reason for a refusal.
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
@@ -49,7 +49,7 @@ pub(super) struct PreparedCommand {
     pub(super) rule: String,
     pub(super) stdin: Vec<u8>,
     pub(super) timeout: Option<Duration>,
-    /// Maximum number of bytes protected of each output stream.
+    /// Maximum number of bytes kept of each output stream.
     pub(super) output_bytes: u64,
 }
 
@@ -61,7 +61,7 @@ pub(super) enum PrepareError {
     Denied(PolicyRefusal),
     /// A limit was reached: the event and the limit.
     Limit(String, Limit),
-    /// The tool does not rule the working folder.
+    /// The tool is not granted the working folder.
     FolderNotGranted(String),
 }
 

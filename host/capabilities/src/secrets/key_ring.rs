@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 const SERVICE: &str = "toolbay";
 /// Maximum wait for an answer: a user may have to type a password.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
-/// Longest reason in an error, in characters.
+/// Maximum length of a reason in an error, in characters.
 const MAX_REASON: usize = 300;
 
 /// The key ring of the system. It is not asked again after a time-out.

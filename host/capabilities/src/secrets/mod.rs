@@ -113,7 +113,8 @@ impl SecretStore {
         Ok(value)
     }
 
-    /// What is wrong with the value of a secret, for the check of a policy. Blocks as [`Self::read_one`].
+    /// Why the value of a secret cannot be used, for the check of a policy; `None` if it can. Blocks like
+    /// [`Self::read_one`].
     pub fn problem(policy: &Policy, name: &str) -> Option<String> {
         match Self::read_one(policy, name) {
             Err(problem) => Some(format!("the secret has no value here: {problem}")),

@@ -30,7 +30,7 @@ const PREFIX: &str = "tbs_";
 const RANDOM_BYTES: usize = 16;
 /// Length of a placeholder, in bytes.
 const PLACEHOLDER_BYTES: usize = PREFIX.len() + 2 * RANDOM_BYTES;
-/// Longest host or header name in a refusal, in characters.
+/// Maximum length of a host or header name in a refusal, in characters.
 const MAX_SHOWN: usize = 100;
 
 /// The placeholders of one call. A clone travels with each request and sees placeholders issued later, so responses

@@ -47,8 +47,8 @@ use crate::storage::output_store::FileOutputStore;
 
 use super::{Host, call_policy};
 
-/// How long a start waits for OpenAPI documents and MCP servers: some take several seconds, and one that hangs must
-/// delay only itself.
+/// How long a start waits for OpenAPI documents and MCP servers. Some take several seconds, and one that hangs must not
+/// delay the others for longer.
 pub const SOURCE_WAIT: Duration = Duration::from_secs(10);
 
 /// The settings of a [`Host`] before it is built.
@@ -138,8 +138,8 @@ impl HostBuilder {
         }
     }
 
-    /// Sets how long [`HostBuilder::start`] waits for OpenAPI documents and MCP servers, [`SOURCE_WAIT`] by default. What
-    /// comes later is registered when it comes.
+    /// Sets how long [`HostBuilder::start`] waits for OpenAPI documents and MCP servers, [`SOURCE_WAIT`] by default.
+    /// Sources that are ready later are registered then.
     #[must_use]
     pub fn source_wait(self, wait: Duration) -> Self {
         Self { source_wait: wait, ..self }
@@ -206,8 +206,8 @@ impl HostBuilder {
         self
     }
 
-    /// Ends the programs of plugins and of MCP servers even if this process is killed. With the first of them the host
-    /// starts `program` with [`crate::PROGRAM_GUARD`] as its only argument, and the program must then call
+    /// Ends the programs of plugins and of MCP servers even if this process is killed. Before the first of them starts,
+    /// the host starts `program` with [`crate::PROGRAM_GUARD`] as its only argument, and that program must call
     /// [`crate::run_worker`]. Pass the path of your own executable. Without a guard, programs outlive a process that is
     /// killed.
     #[must_use]
@@ -247,7 +247,7 @@ impl HostBuilder {
         self
     }
 
-    /// Shows guests this clock instead of the system's. For tests. The wall clock still needs the capability `clock`.
+    /// Gives guests this clock instead of the system's. For tests. The wall clock still needs the capability `clock`.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.environment_overrides.clock = Some(clock);
@@ -292,7 +292,7 @@ impl HostBuilder {
         self
     }
 
-    /// Replaces the audit by one that passes records on to it.
+    /// Wraps the audit sink in another one, which passes the records on.
     #[must_use]
     pub fn wrap_audit(mut self, wrap: impl FnOnce(Arc<dyn AuditSink>) -> Arc<dyn AuditSink>) -> Self {
         self.audit = wrap(self.audit);
@@ -313,7 +313,7 @@ impl HostBuilder {
         self
     }
 
-    /// Emits events to these listeners from the first load on.
+    /// Emits events to these listeners, beginning with the first load.
     #[must_use]
     pub fn events(mut self, events: Events) -> Self {
         self.events = events;

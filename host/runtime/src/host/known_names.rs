@@ -29,13 +29,14 @@ use crate::server_connector::saved_tools;
 pub struct PolicyCheckReport {
     /// The warnings, sorted by line.
     pub findings: Vec<PolicyFinding>,
-    /// The sources whose tools the policy names and that could not be read, as rules write them, each with the reason.
+    /// The sources that could not be read although the policy names their tools: each as rules write it, with the
+    /// reason.
     pub not_compared: BTreeMap<String, String>,
 }
 
 impl Host {
-    /// Warns about what the policy says and what has no effect, or another one than it seems: names that do not exist,
-    /// missing files, rules that never decide. Blocks on the files.
+    /// Warns about entries of the policy that have no effect, or not the one that they seem to have: names that do not
+    /// exist, missing files, rules that never decide. Blocks on the files.
     ///
     /// Plugins and tools are only compared after a directory was loaded, services and MCP servers once they are known.
     #[must_use]
@@ -46,8 +47,9 @@ impl Host {
         self.review(&policy, &known, &ThisMachine::default()).findings
     }
 
-    /// Like [`Host::policy_warnings`], for another policy. It also reads the documents of its services and the last lists of
-    /// its MCP servers in a state directory, compares digests, and says what a run would refuse. It requests nothing.
+    /// Like [`Host::policy_warnings`], for another policy. It also reads the documents of its services and the last
+    /// lists of its MCP servers in a state directory, compares digests, and reports what a run would refuse. It sends
+    /// no requests.
     pub async fn check_policy(&self, policy: &Arc<Policy>, state_dir: Option<&Path>) -> PolicyCheckReport {
         let mut known = self.known_names(policy);
         self.add_load_facts(&mut known);
@@ -128,7 +130,8 @@ impl Host {
         known
     }
 
-    /// The loaded plugins, and those whose files are only present. `None` if no plugins were looked for.
+    /// The loaded plugins, and those whose files are only present. `None` if the host has no plugin directory and no
+    /// plugin.
     fn known_plugins(&self, policy: &Policy) -> Option<BTreeMap<String, KnownPlugin>> {
         let files = self.installed.known_files()?;
         let absent =
@@ -140,7 +143,8 @@ impl Host {
         Some(plugins)
     }
 
-    /// Adds what a host that loads a policy reports by itself: names and digests of files, and settings without effect.
+    /// Adds what a host with this policy reports when it loads: names and digests of files, and settings without
+    /// effect.
     fn add_load_facts(&self, known: &mut KnownNames) {
         for file in self.installed.known_files().into_iter().flatten() {
             let name = file.path.as_deref().and_then(Path::file_name);
@@ -158,7 +162,7 @@ impl Host {
         }
     }
 
-    /// The services whose documents are loaded. What their sections name in vain is reported with the load.
+    /// The services whose documents are loaded. Names in their sections that match nothing are reported with the load.
     fn loaded_services(&self) -> BTreeMap<String, KnownService> {
         let catalog = self.registry().snapshot();
         let loaded = self.openapi().into_iter().filter(|info| info.error.is_none());
@@ -175,7 +179,7 @@ impl Host {
     }
 }
 
-/// What a capability of a service's tool reaches.
+/// The network rule of a capability of a service's tool.
 fn reached(capability: &Capability) -> Option<NetRule> {
     let is_net = capability.kind == CapabilityKind::Net;
     is_net.then(|| NetRule::parse(&capability.target, Path::new("/")).ok()).flatten()
@@ -205,7 +209,8 @@ fn add_server(known: &mut KnownNames, server: &str, saved: &SavedTools) {
     }
 }
 
-/// A tool of the catalog. Its grants decide about the derived tags, so it may have each that what it asks for allows.
+/// A tool of the catalog. The derived tags depend on its grants, so it has every tag that its declared capabilities
+/// allow.
 fn known_tool(entry: &ToolEntry, with_arguments: bool) -> KnownTool {
     let def: &ToolDef = &entry.def;
     let label = def.source.as_label();

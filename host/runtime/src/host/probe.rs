@@ -1,6 +1,6 @@
-//! One tiny call, which shows whether this process can run calls at all. It takes what every call takes: the compile worker,
-//! a writable temporary folder, address space for a memory, and executable pages. It takes no run permit, so that a busy
-//! host is no broken one.
+//! One tiny call, which shows whether this process can run calls at all. It needs what every call needs: the compile
+//! worker, a writable temporary folder, address space for a memory, and executable pages. It takes no run permit, so a
+//! busy host does not fail the probe.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +40,7 @@ impl Host {
     /// less than a millisecond.
     ///
     /// # Errors
-    /// Names what the process lacks, and the limit that probably causes it.
+    /// The process lacks a resource. The error names it, and the limit that is the probable cause.
     pub async fn probe(&self) -> Result<(), String> {
         self.run_probe().await.map_err(|problem| match probable_cause() {
             Some(cause) => format!("{problem}; {cause}"),
@@ -73,7 +73,7 @@ impl Host {
         });
         match called.await.0 {
             Err(Failure::Host(problem)) => Err(format!("a guest cannot run: {problem}")),
-            // A busy host lets it wait until its deadline.
+            // On a busy host it may wait until its deadline.
             Ok(_) | Err(Failure::Fault(_) | Failure::Refused(_)) => Ok(()),
         }
     }

@@ -37,7 +37,7 @@ pub struct RunningHost {
     report: LoadReport,
     watch: Option<WatchHandle>,
     servers: Servers,
-    /// The first load of the documents. It ends when each has come or failed.
+    /// The first load of the documents. It ends when every document is loaded or has failed.
     _documents: AbortOnDropHandle<()>,
 }
 
@@ -52,15 +52,15 @@ impl Deref for RunningHost {
 impl HostBuilder {
     /// Builds the host, loads the plugins of a directory and the OpenAPI services of the policy, and connects to its MCP
     /// servers. Waits until each service and each server is ready or has failed, for at most
-    /// [`HostBuilder::source_wait`] after the plugins are loaded. What comes later is registered when it comes; a server that
-    /// fails is connected again later.
+    /// [`HostBuilder::source_wait`] after the plugins are loaded. Sources that are ready later are registered then; a
+    /// server that fails is connected again later.
     ///
-    /// A program whose `main` calls [`run_worker`](crate::run_worker) compiles plugins in processes of its own, and its
-    /// programs and MCP servers end with it even if it is killed. Needs a tokio runtime with timers and I/O.
+    /// If `main` calls [`run_worker`](crate::run_worker), plugins are compiled in separate processes, and programs and
+    /// MCP servers end with this process even if it is killed. Needs a tokio runtime with timers and I/O.
     ///
     /// # Errors
-    /// As [`HostBuilder::build`], or the directory cannot be read. What is wrong with one plugin, service or server
-    /// affects no other: see [`RunningHost::report`], [`RunningHost::services`] and [`RunningHost::servers`].
+    /// As [`HostBuilder::build`], or the directory cannot be read. A problem with one plugin, service or server does
+    /// not affect the others: see [`RunningHost::report`], [`RunningHost::services`] and [`RunningHost::servers`].
     pub async fn start(self, plugins: &Path) -> Result<RunningHost, HostError> {
         let wait = self.source_wait;
         let host = self.with_workers().build()?;
@@ -68,12 +68,12 @@ impl HostBuilder {
         host.protect_sources(plugins);
         let servers = Servers::start(&host);
         let loading = host.clone();
-        // The `RunningHost` owns the task, which ends when each document has come or failed.
+        // The `RunningHost` owns the task, which ends when every document is loaded or has failed.
         let mut documents =
             AbortOnDropHandle::new(tokio::spawn(async move { drop(loading.load_openapi().await) }));
         let report = host.load_dir(plugins).await?;
         let sources = async { tokio::join!(&mut documents, servers.bridge.wait_started()) };
-        // A source that is late delays nothing but itself.
+        // A slow source delays only itself.
         drop(tokio::time::timeout(wait, sources).await);
         let plugins = plugins.to_path_buf();
         Ok(RunningHost { host, plugins, report, watch: None, servers, _documents: documents })
@@ -81,7 +81,7 @@ impl HostBuilder {
 }
 
 impl RunningHost {
-    /// What the first load of the plugins found.
+    /// The report of the first load of the plugins.
     #[must_use]
     pub fn report(&self) -> &LoadReport {
         &self.report
@@ -143,7 +143,7 @@ impl Servers {
         Self { bridge, follow: AbortOnDropHandle::new(tokio::spawn(follow)) }
     }
 
-    /// Closes the bridge after its follower, which could start servers.
+    /// Closes the bridge after the task that follows the policy, which could start servers.
     async fn close(self) {
         self.follow.abort();
         // The task was aborted, so its result is an error.

@@ -1,4 +1,4 @@
-//! This machine, as the checks of a policy ask about it. The functions of a run decide what the run would refuse.
+//! The machine that a policy is checked on. The same functions that a run uses decide what it would refuse.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -16,11 +16,11 @@ use toolbay_policy::{FileContent, Machine, PathKind, Policy, ProgramSection};
 /// The files and the environment of this process.
 #[derive(Debug, Default)]
 pub(super) struct ThisMachine {
-    /// What decides about a run. `None` if a run decides itself.
+    /// The checks of a run. `None` for a running host, which has already made them.
     run: Option<RunDecisions>,
 }
 
-/// What decides about a run with a policy.
+/// The checks of a run with a policy.
 #[derive(Debug)]
 struct RunDecisions {
     policy: Arc<Policy>,
@@ -29,7 +29,7 @@ struct RunDecisions {
 }
 
 impl ThisMachine {
-    /// The machine with a run of a policy, with these protected paths.
+    /// This machine, including what a run of the policy would refuse with these protected paths.
     pub(super) fn with_run(policy: &Arc<Policy>, protected: &SharedProtectedPaths) -> Self {
         let folders = FolderHandles::for_check(protected, policy);
         let mut programs = ProcessLauncher::new(policy);

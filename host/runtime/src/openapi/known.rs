@@ -1,4 +1,4 @@
-//! What the documents of services say, for the checks of a policy. Nothing is requested: a document of a server is read from
+//! Reads the documents of services for the checks of a policy, without requests: a document of a server is read from
 //! its copy, however old it is.
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use super::document::{DocumentCopy, DocumentText, read_file};
 use super::plan::{absent_tools, import_options, misplaced_secret, rename};
 use super::{MAX_PARALLEL_PLANS, PLAN_TIME};
 
-/// What was read of one service.
+/// The contents of one service's document.
 #[derive(Debug)]
 pub(crate) struct ServiceContents {
     pub(crate) service: KnownService,
@@ -26,12 +26,12 @@ pub(crate) struct ServiceContents {
     pub(crate) names: Vec<(String, String)>,
 }
 
-/// Why nothing is known of a service.
+/// Why a service could not be read.
 #[derive(Debug)]
 pub(crate) enum UnreadService {
     /// Its document is not here.
     Absent(String),
-    /// Its document is here, and the service does not load.
+    /// Its document is here, but the service cannot be loaded.
     Broken(String),
 }
 
@@ -101,7 +101,7 @@ fn read_service(
         .with_operations(section, imported))
 }
 
-/// The operations that are no tools, and the tools that the policy makes unavailable.
+/// The operations that are not tools, and the tools that the policy makes unavailable.
 fn unusable_operations(policy: &Policy, imported: &Import) -> Vec<(String, String)> {
     let skipped = imported.problems.iter().map(|one| (one.operation.clone(), one.reason.for_operator()));
     let refused = imported.operations.iter().filter_map(|one| {

@@ -41,7 +41,7 @@ pub(super) struct ToolPlan {
     /// The operations by tool name, such as `GET /pets/{id}`.
     pub(super) operations: BTreeMap<String, String>,
     pub(super) problems: Vec<ImportProblem>,
-    /// What tools lack.
+    /// Parts of operations that their tools lack.
     pub(super) warnings: Vec<ImportProblem>,
     pub(super) left_out: usize,
     pub(super) unused: Vec<String>,
@@ -144,7 +144,7 @@ pub(super) fn absent_tools(section: &OpenApiService, imported: &Import) -> Vec<T
     section.tools.keys().filter(|name| !known.contains(name.as_str())).cloned().collect()
 }
 
-/// What is wrong with a section for a tool that does not exist.
+/// The warning about a section for a tool that does not exist.
 pub(super) fn unknown_tool_warning(section: &OpenApiService, tool: &ToolName) -> String {
     format!(
         "it has no tool `{tool}`, for which the policy has a section ([openapi.{}.tools.{tool}])",
@@ -235,7 +235,7 @@ fn reached_origins(imported: &Import) -> Vec<NetRule> {
     reached
 }
 
-/// What requests of a service may reach, without a profile and under each profile.
+/// The grants of a service's requests, without a profile and under each profile.
 fn service_grants(
     section: &Arc<OpenApiService>,
     services: &Arc<Services>,

@@ -26,7 +26,7 @@ pub(crate) struct ConsentGate {
     pub(crate) audit: Arc<dyn AuditSink>,
 }
 
-/// A plugin that asks for what the policy grants it.
+/// A plugin that is about to get what the policy grants it.
 pub(crate) struct AskingPlugin<'a> {
     pub(crate) plugin: &'a Plugin,
     pub(crate) version: AskingVersion,
@@ -53,7 +53,7 @@ struct ConsentOutcome {
 }
 
 impl ConsentGate {
-    /// Admits plugins to what the policy grants them, with one look at the records. Says which are held.
+    /// Decides which plugins are held, with one read of the records. Returns `None` for each plugin that is not.
     pub(crate) fn admit(&self, policy: &Policy, asking: &[AskingPlugin<'_>]) -> Vec<Option<HeldVersion>> {
         let authority = |one: &AskingPlugin<'_>| {
             let declared = one.plugin.descriptor.tools.iter().map(|tool| tool.capabilities.as_slice());

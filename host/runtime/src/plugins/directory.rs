@@ -68,7 +68,7 @@ pub(crate) struct ListedFile {
     hashed: Option<FileDigest>,
 }
 
-/// What a listing says of the content of a file.
+/// What a listing knows about the content of a file.
 struct ListedContent {
     stamp: Option<Stamp>,
     hashed: Option<FileDigest>,
@@ -87,7 +87,7 @@ pub(crate) struct ReadTask {
     known_digest: Option<Digest>,
     /// The digest that another process recorded for the unchanged file.
     hashed: Option<FileDigest>,
-    /// What a lock says of the file.
+    /// The lock's entry for the file.
     locked: Option<LockedComponent>,
 }
 

@@ -223,7 +223,7 @@ impl Loader {
     /// Checks a plugin against the policy, and defines its tools. Nothing is granted yet.
     ///
     /// # Errors
-    /// The policy or the plugin says something that the other does not know.
+    /// The policy names a tool or setting that the plugin does not have, or the plugin breaks a rule of the policy.
     pub(crate) fn define<'a>(&self, plugin: &'a Arc<Plugin>) -> Result<DefinedPlugin<'a>, LoadError> {
         self.check_id(&plugin.id, &plugin.digest)?;
         let (id, policy) = (&plugin.id, &self.services.policy);
@@ -239,8 +239,8 @@ impl Loader {
         Ok(DefinedPlugin { plugin, tools, names, unset, offers })
     }
 
-    /// Joins a plugin with its grants; with those of a held one, if there is a reason. `warn` receives grants that cannot be
-    /// opened and other findings. Blocks on folders.
+    /// Joins a plugin with its grants. If there is a reason to hold it, it is granted nothing. `warn` receives grants
+    /// that cannot be opened and other findings. Blocks on folders.
     pub(crate) fn bundle(
         &self,
         defined: DefinedPlugin<'_>,

@@ -11,7 +11,8 @@
 //! ```
 //!
 //! `toolbay_reducers` documents each reducer, and the plugin `reducers` contains the same functions. They are trusted
-//! code and run without fuel and without a time-out, because they take linear time: where the host computes on long texts.
+//! code that takes linear time, so they run without fuel and without a time-out, on the host's threads for long
+//! computations.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

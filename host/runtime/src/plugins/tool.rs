@@ -271,7 +271,7 @@ impl PluginTool {
         })
     }
 
-    /// What a call reaches, which begins now.
+    /// The capabilities of a call that begins now.
     fn capabilities(&self, ctx: &Arc<CallContext>, nested_calls: Option<NestedCallAccess>) -> Capabilities {
         let began = Instant::now();
         self.plugin.mark_used(Metering::from_limits(&self.limits), began);

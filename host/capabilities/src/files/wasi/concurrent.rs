@@ -1,5 +1,5 @@
-//! The files of WASI 0.3 with the same rules: each operation is that of WASI 0.2, on a thread, and its values are
-//! converted.
+//! The files of WASI 0.3, with the same rules: each operation runs that of WASI 0.2 on a thread and converts the
+//! values.
 
 use std::sync::Arc;
 
@@ -82,7 +82,7 @@ pub(crate) fn link(linker: &mut Linker<GuestState>) -> wasmtime::Result<()> {
     Ok(())
 }
 
-/// Denies creating links, for the reasons given at those of WASI 0.2.
+/// Denies creating links, for the same reasons as in WASI 0.2.
 fn deny_links(types: &mut TypesInstance<'_>) -> wasmtime::Result<()> {
     types.func_wrap_concurrent("[method]descriptor.symlink-at", |_, _: (Fd, String, String)| {
         Box::pin(async { Ok((Err::<(), _>(ErrorCode::NotPermitted),)) })
@@ -374,7 +374,7 @@ fn hash_from(hash: blocking::MetadataHashValue) -> MetadataHashValue {
     MetadataHashValue { lower: hash.lower, upper: hash.upper }
 }
 
-/// Converts an error. Both versions have the same, but for one.
+/// Converts an error. The two versions differ in one error.
 pub(super) fn code_from(code: blocking::ErrorCode) -> ErrorCode {
     macro_rules! same {
         ($($Name:ident)*) => {

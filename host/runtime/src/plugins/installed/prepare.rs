@@ -19,7 +19,7 @@ use crate::plugins::loader::{DefinedPlugin, Loader};
 use crate::plugins::plugin::Plugin;
 use crate::plugins::state::{ActivePlugin, PreparedPlugin};
 
-/// Most plugins whose availability is checked at the same time.
+/// Maximum number of plugins whose availability is checked at the same time.
 const MAX_CONCURRENT_PLUGINS: usize = 8;
 
 /// A plugin that a plan needs.
@@ -58,8 +58,8 @@ impl Preparations {
         self.0.get(&plugin.id)?.iter().find(is_it).map(|one| &one.result)
     }
 
-    /// Prepares plugins, with one look at the consents for all. The checks of their tools run on `runtime`; without one, the
-    /// registry runs them later. Blocks.
+    /// Prepares plugins, with one read of the consents for all. The checks of their tools run on `runtime`; without
+    /// one, the registry runs them later. Blocks.
     pub(super) fn add(&mut self, missing: Vec<MissingPlugin>, loader: &Loader, runtime: Option<&Handle>) {
         let defined: Vec<_> = missing.iter().map(|one| loader.define(&one.plugin)).collect();
         let asking = missing.iter().zip(&defined).filter_map(|(one, defined)| {

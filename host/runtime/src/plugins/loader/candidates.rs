@@ -25,11 +25,11 @@ pub(crate) struct Candidate {
     pub(crate) id: Result<PluginId, LoadError>,
     /// Whether a `plugin.toml` may exist for it.
     pub(crate) may_have_manifest: bool,
-    /// What the lock says, for a file of a lock.
+    /// The lock's entry, for a file of a lock.
     pub(crate) locked: Option<LockedComponent>,
 }
 
-/// What a lock says of a component.
+/// A lock's entry for a component.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LockedComponent {
     /// The only content that is accepted.
