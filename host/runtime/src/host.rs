@@ -525,7 +525,7 @@ fn info(active: &ActivePlugin) -> PluginInfo {
         dropped_functions: plugin.descriptor.left_out.clone(),
         reducers: plugin.descriptor.reducers.iter().map(|r| r.tool_name.clone()).collect(),
         capabilities,
-        prompts_and_resources: plugin.descriptor.offers.clone(),
+        prompts_and_resources: plugin.descriptor.prompts_and_resources.clone(),
         from_cache: plugin.from_cache,
         held: active.held.clone(),
     }

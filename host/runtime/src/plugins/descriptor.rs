@@ -64,7 +64,7 @@ pub(crate) struct Descriptor {
     /// Whether the plugin exports availability checks.
     pub(crate) availability: bool,
     /// The prompts, resources and icons that it ships.
-    pub(crate) offers: Option<PromptsAndResourcesDocument>,
+    pub(crate) prompts_and_resources: Option<PromptsAndResourcesDocument>,
     /// What the plugin has and the host does not use, with the reasons: exports that are not tools, keywords of the
     /// settings' schema, and output schemas.
     pub(crate) left_out: Vec<String>,
@@ -159,7 +159,7 @@ impl Descriptor {
             reducers,
             imports,
             availability: false,
-            offers: None,
+            prompts_and_resources: None,
             left_out,
             async_support: AsyncSupport::default(),
         })
@@ -176,10 +176,10 @@ impl Descriptor {
     /// Adds the prompts, resources and icons that the component ships.
     pub(crate) fn with_document(
         self,
-        offers: Option<PromptsAndResourcesDocument>,
+        document: Option<PromptsAndResourcesDocument>,
     ) -> Result<Self, LoadError> {
-        prompts_and_resources::check(offers.as_ref(), self.tools.iter().map(|tool| tool.name.as_str()))?;
-        Ok(Self { offers, ..self })
+        prompts_and_resources::check(document.as_ref(), self.tools.iter().map(|tool| tool.name.as_str()))?;
+        Ok(Self { prompts_and_resources: document, ..self })
     }
 }
 

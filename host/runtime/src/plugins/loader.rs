@@ -96,7 +96,7 @@ pub(crate) struct DefinedPlugin<'a> {
     pub(crate) names: Vec<ToolName>,
     /// Why no tool can be called before the operator writes a setting.
     unset: Option<PolicyRefusal>,
-    offers: Option<Arc<PromptsAndResources>>,
+    prompts_and_resources: Option<Arc<PromptsAndResources>>,
 }
 
 impl Loader {
@@ -206,7 +206,7 @@ impl Loader {
         let permit = shared.concurrency.acquire(&origin.id, limits.concurrency, &cancel).await;
         let permit = permit.map_err(|fault| LoadError::Host(fault.message))?;
         let descriptor = code.describe(&origin.id, &limits, &sections).await?;
-        let descriptor = descriptor.with_document(sections.offers)?;
+        let descriptor = descriptor.with_document(sections.prompts_and_resources)?;
         drop(permit);
         let descriptor = shared.descriptors.share(&origin.digest, descriptor);
         let plugin = Plugin::new(Arc::clone(shared), origin, descriptor, false);
@@ -234,9 +234,10 @@ impl Loader {
         let define = |tool: &ToolDescription| tool.define(id, &source);
         let tools = plugin.descriptor.tools.iter().map(define).collect::<Result<Vec<_>, _>>()?;
         self.check_tags(tools.iter().map(|(_, def)| def))?;
-        let offers = prompts_and_resources::from_document(id, plugin.descriptor.offers.as_ref())?;
+        let document = plugin.descriptor.prompts_and_resources.as_ref();
+        let prompts_and_resources = prompts_and_resources::from_document(id, document)?;
         let names = tools.iter().map(|(name, _)| name.clone()).collect();
-        Ok(DefinedPlugin { plugin, tools, names, unset, offers })
+        Ok(DefinedPlugin { plugin, tools, names, unset, prompts_and_resources })
     }
 
     /// Joins a plugin with its grants. If there is a reason to hold it, it is granted nothing. `warn` receives grants
@@ -247,7 +248,7 @@ impl Loader {
         held: Option<PolicyRefusal>,
         mut warn: impl FnMut(String),
     ) -> (Bundle, Option<String>) {
-        let DefinedPlugin { plugin, tools: defined, unset, offers, .. } = defined;
+        let DefinedPlugin { plugin, tools: defined, unset, prompts_and_resources, .. } = defined;
         let (id, policy) = (&plugin.id, &self.services.policy);
         let config = Arc::new(setting_texts(policy, id));
         let description: Option<Arc<str>> =
@@ -303,7 +304,7 @@ impl Loader {
                 },
                 flags: ToolFlags { always_include, ..entry.flags },
                 call,
-                prompts_and_resources: offers.clone(),
+                prompts_and_resources: prompts_and_resources.clone(),
                 plugin_description: description.clone(),
                 ..entry
             };

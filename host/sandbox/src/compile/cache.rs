@@ -27,7 +27,7 @@ use crate::engine::Engine;
 use crate::native;
 
 /// Increased when the meaning of the stored data changes, that of the descriptors included.
-const FORMAT: u32 = 8;
+const FORMAT: u32 = 9;
 /// Maximum size of a metadata file, in bytes.
 const MAX_METADATA: u64 = 16 << 20;
 

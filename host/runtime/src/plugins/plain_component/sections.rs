@@ -24,7 +24,7 @@ pub(crate) struct ComponentSections {
     pub(super) manifest: Option<Manifest>,
     docs: Option<Value>,
     /// The prompts, resources and icons. Language SDKs put them into a core module, and packaging tools into the component.
-    pub(crate) offers: Option<PromptsAndResourcesDocument>,
+    pub(crate) prompts_and_resources: Option<PromptsAndResourcesDocument>,
 }
 
 /// The path of a component's `plugin.toml`.
@@ -52,7 +52,7 @@ impl ComponentSections {
                 }
             } else if section.name() == PROMPTS_SECTION {
                 let document = prompts_and_resources::parse(section.data())?;
-                if found.offers.replace(document).is_some() {
+                if found.prompts_and_resources.replace(document).is_some() {
                     return Err(prompts_and_resources::section_error("there are two of them"));
                 }
             } else if section.name() == DOCS && found.docs.is_none() {
@@ -214,7 +214,7 @@ mod tests {
     }
 
     fn read_bytes(bytes: &[u8]) -> Result<Option<PromptsAndResourcesDocument>, LoadError> {
-        ComponentSections::read(bytes).map(|found| found.offers)
+        ComponentSections::read(bytes).map(|found| found.prompts_and_resources)
     }
 
     #[test]
