@@ -363,7 +363,7 @@ mod tests {
             (|_| {}, "is not a path"),
             (|_| {}, "is not a path"),
         ];
-        for (at, (damage, told)) in damages.into_iter().enumerate() {
+        for (at, (damage, reason)) in damages.into_iter().enumerate() {
             let (dir, state, from) = backup().await;
             damage(&from);
             match at {
@@ -373,7 +373,7 @@ mod tests {
                 _ => {}
             }
             let problem = restore(&from, &state).unwrap_err();
-            assert!(problem.contains(told), "{at}: {problem}");
+            assert!(problem.contains(reason), "{at}: {problem}");
             assert_eq!(read(&state.join("switches.json")), "{}", "{at}");
             assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "{at}: nothing is left behind");
         }

@@ -134,7 +134,7 @@ pub(crate) fn explain_plugin_tool(
     let descriptor = plugin.descriptor.tools.iter().find(|one| one.name == tool.as_str())?;
     let (_, def) = descriptor.define(id, &plugin.source()).ok()?;
     let grants = policy.grant(id, tool, &def.capabilities, profile);
-    let wishes = grants.decisions.into_iter().map(|decision| {
+    let explained = grants.decisions.into_iter().map(|decision| {
         let key = GrantKey::for_kind(&decision.capability.kind);
         let policy_keys = key.map_or_else(Vec::new, |key| policy.grant_locations(id, tool, key, profile));
         let refused = decision.hint();
@@ -163,7 +163,7 @@ pub(crate) fn explain_plugin_tool(
         profile: profile.map(ToOwned::to_owned),
         unavailable,
         calls: describe_calls(policy, entry, profile),
-        capabilities: wishes.collect(),
+        capabilities: explained.collect(),
         settings: explain_settings(policy, plugin),
         undeclared: undeclared.map(|one| one.import.to_owned()).collect(),
         limits: policy.limit_rows(id, tool, &limits, def.max_result_chars.map(u64::from)),
@@ -181,13 +181,13 @@ pub(crate) fn explain_service_tool(
 ) -> Option<Explanation> {
     let (service, def) = (policy.openapi_service(&info.name)?, &entry.def);
     let tool = ToolName::new(def.own_name()).ok()?;
-    let of_net = def.capabilities.iter().filter(|wish| wish.kind == CapabilityKind::Net);
+    let of_net = def.capabilities.iter().filter(|declared| declared.kind == CapabilityKind::Net);
     let reached: Vec<NetRule> =
-        of_net.filter_map(|wish| NetRule::parse(&wish.target, policy.workspace()).ok()).collect();
+        of_net.filter_map(|declared| NetRule::parse(&declared.target, policy.workspace()).ok()).collect();
     let grants = policy.openapi_grant(service, &tool, &def.capabilities, &reached, profile);
     let mut policy_keys = vec![format!("[openapi.{}]", service.name)];
     policy_keys.extend(profile.map(|name| format!("[profile.{name}]")));
-    let wishes = grants.decisions.into_iter().map(|decision| CapabilityExplanation {
+    let explained = grants.decisions.into_iter().map(|decision| CapabilityExplanation {
         refused: decision.hint(),
         granted: decision.granted,
         policy_keys: policy_keys.clone(),
@@ -203,7 +203,7 @@ pub(crate) fn explain_service_tool(
         profile: profile.map(ToOwned::to_owned),
         unavailable,
         calls: describe_calls(policy, entry, profile),
-        capabilities: wishes.collect(),
+        capabilities: explained.collect(),
         settings: Vec::new(),
         undeclared: Vec::new(),
         limits: policy.openapi_limit_rows(service, &tool),

@@ -509,9 +509,9 @@ pub(crate) fn call_policy(policy: &Policy) -> CallPolicy {
 fn info(active: &ActivePlugin) -> PluginInfo {
     let plugin = &active.plugin;
     let mut capabilities: Vec<Capability> = Vec::new();
-    for wish in plugin.descriptor.tools.iter().flat_map(|tool| &tool.capabilities) {
-        if !capabilities.contains(wish) {
-            capabilities.push(wish.clone());
+    for declared in plugin.descriptor.tools.iter().flat_map(|tool| &tool.capabilities) {
+        if !capabilities.contains(declared) {
+            capabilities.push(declared.clone());
         }
     }
     PluginInfo {

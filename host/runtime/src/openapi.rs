@@ -338,7 +338,7 @@ impl OpenApiServices {
             title,
             operations,
             problems,
-            warnings: lacks,
+            warnings: incomplete,
             left_out,
             unused,
             unknown_tools,
@@ -359,12 +359,12 @@ impl OpenApiServices {
         warnings
             .extend(kept.map(|name| format!("`{name}` is the name of another tool; this one is left out")));
         warnings.extend(
-            lacks
+            incomplete
                 .iter()
                 .take(MAX_WARNINGS)
                 .map(|one| format!("{}: {}", one.operation, one.reason.for_operator())),
         );
-        if let Some(more) = lacks.len().checked_sub(MAX_WARNINGS).filter(|more| *more > 0) {
+        if let Some(more) = incomplete.len().checked_sub(MAX_WARNINGS).filter(|more| *more > 0) {
             warnings.push(format!("{more} more tools lack a part of their operation"));
         }
         let problems = problems.into_iter().map(|one| (one.operation, one.reason.for_operator())).collect();

@@ -43,7 +43,7 @@ async fn run() {
             if tokio::task::spawn_blocking(native::trim_heap).await.is_err() {
                 return;
             }
-            schedule.trimmed(resident_bytes().unwrap_or(resident));
+            schedule.record_trim(resident_bytes().unwrap_or(resident));
         }
     }
 }
@@ -65,7 +65,7 @@ impl TrimSchedule {
         grown(self.after) || (self.checks >= CHECKS_BEFORE_TRIM && self.lowest.is_some_and(grown))
     }
 
-    fn trimmed(&mut self, resident: u64) {
+    fn record_trim(&mut self, resident: u64) {
         self.after = resident;
         self.lowest = Some(self.lowest.map_or(resident, |lowest| lowest.min(resident)));
         self.checks = 0;
@@ -88,13 +88,13 @@ mod tests {
         const MIB: u64 = 1 << 20;
         let mut schedule = TrimSchedule::default();
         assert!(schedule.is_due(100 * MIB));
-        schedule.trimmed(80 * MIB);
+        schedule.record_trim(80 * MIB);
         assert!(!schedule.is_due(85 * MIB) && schedule.is_due(200 * MIB));
         // All of it is in use.
-        schedule.trimmed(200 * MIB);
+        schedule.record_trim(200 * MIB);
         let due: Vec<bool> = (0..CHECKS_BEFORE_TRIM).map(|_| schedule.is_due(200 * MIB)).collect();
         assert_eq!(due.iter().filter(|due| **due).count(), 1, "it may be free by now");
-        schedule.trimmed(81 * MIB);
+        schedule.record_trim(81 * MIB);
         assert!((0..CHECKS_BEFORE_TRIM * 2).all(|_| !schedule.is_due(82 * MIB)));
     }
 

@@ -202,11 +202,11 @@ impl CallNetwork {
 
     /// Checks a request against the rules.
     pub(super) fn admit(&self, target: &NetTarget, url: &Url) -> Result<AddressScope, NetError> {
-        let judged = match &self.granted.service {
+        let checked = match &self.granted.service {
             None => net::match_rules(&self.granted.grants.net, target),
-            Some(service) => service.judge(target, url, self.is_host_request(target, url)),
+            Some(service) => service.check(target, url, self.is_host_request(target, url)),
         };
-        match judged {
+        match checked {
             Ok(allowed) => {
                 self.grantee.note(GrantKey::Net, &target.to_rule(), true);
                 Ok(allowed)

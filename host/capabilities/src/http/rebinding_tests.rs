@@ -73,8 +73,8 @@ async fn fetch(client: &HttpClient, name: &str, port: u16) -> std::result::Resul
         route: Route::Direct,
     };
     let check = |addresses: &[SocketAddr]| {
-        let judged = |one: &SocketAddr| address::check_address(name, one.ip(), &private);
-        addresses.iter().try_for_each(judged).map_err(|problem| NetError::Address(problem.to_string().into()))
+        let check = |one: &SocketAddr| address::check_address(name, one.ip(), &private);
+        addresses.iter().try_for_each(check).map_err(|problem| NetError::Address(problem.to_string().into()))
     };
     let guard = (OpenConnectionGuard::uncounted(), Duration::from_secs(20));
     match client.dispatch(request, key, &plugin, guard, check).await {

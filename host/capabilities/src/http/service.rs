@@ -36,15 +36,15 @@ pub struct ServiceGrants {
 
 impl ServiceGrants {
     /// Checks a request. `first` marks the request that the host built.
-    pub(super) fn judge(
+    pub(super) fn check(
         &self,
         target: &NetTarget,
         url: &Url,
         first: bool,
     ) -> Result<AddressScope, Option<String>> {
         let is_operation = first || self.routes.matches(target.method(), url);
-        let judged = if is_operation { net::match_rules(&self.operation_rules, target) } else { Err(None) };
-        judged.or_else(|why| net::match_rules(&self.redirect_rules, target).map_err(|other| why.or(other)))
+        let matched = if is_operation { net::match_rules(&self.operation_rules, target) } else { Err(None) };
+        matched.or_else(|why| net::match_rules(&self.redirect_rules, target).map_err(|other| why.or(other)))
     }
 }
 

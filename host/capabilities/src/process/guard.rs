@@ -69,7 +69,7 @@ impl ProgramGuard {
         let mut state = self.state.lock();
         state.groups.insert(group);
         if let Some(program) = &self.program {
-            state.tell(&format!("+{group}\n"), program);
+            state.send(&format!("+{group}\n"), program);
         }
         GuardedGroup { guard: Arc::clone(self), group }
     }
@@ -90,7 +90,7 @@ impl Drop for GuardedGroup {
 
 impl GuardState {
     /// Sends a line to the guard. If no guard is running, starts one and sends it all groups.
-    fn tell(&mut self, line: &str, program: &Path) {
+    fn send(&mut self, line: &str, program: &Path) {
         if let Some(process) = &mut self.process
             && process.write(line).is_ok()
         {

@@ -80,14 +80,14 @@ fn read_service(
     let document = document.with_deadline(Instant::now() + PLAN_TIME);
     let mut options = import_options(section);
     let unmatched = unmatched_options(&document, &options).map_err(|error| error.to_string())?;
-    let lacks = [
+    let by_key = [
         ("include", unmatched.include),
         ("exclude", unmatched.exclude),
         ("secrets", unmatched.secrets),
         ("variables", unmatched.variables),
     ];
     let unmatched: Vec<(&'static str, String)> =
-        lacks.into_iter().flat_map(|(key, all)| all.into_iter().map(move |entry| (key, entry))).collect();
+        by_key.into_iter().flat_map(|(key, all)| all.into_iter().map(move |entry| (key, entry))).collect();
     // An import refuses lines of `exclude` that match nothing.
     options.exclude.retain(|line| !unmatched.contains(&("exclude", line.clone())));
     let mut imported =

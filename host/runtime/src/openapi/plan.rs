@@ -244,12 +244,12 @@ fn service_grants(
 ) -> Result<GrantsByProfile, String> {
     let policy = &services.policy;
     let tool = ToolName::new("any").map_err(|e| e.to_string())?;
-    let wish = |kind, target| Capability { kind, target, optional: true, reason: None };
+    let declare = |kind, target| Capability { kind, target, optional: true, reason: None };
     let nets = |rules: &[NetRule]| -> Vec<Capability> {
-        rules.iter().map(|rule| wish(CapabilityKind::Net, rule.show(policy.workspace()))).collect()
+        rules.iter().map(|rule| declare(CapabilityKind::Net, rule.show(policy.workspace()))).collect()
     };
     let secrets: Vec<Capability> =
-        section.secret_names().map(|name| wish(CapabilityKind::Secret, name.to_owned())).collect();
+        section.secret_names().map(|name| declare(CapabilityKind::Secret, name.to_owned())).collect();
     let join = |grants: Grants, own, more| {
         let service = ServiceGrants {
             section: Arc::clone(section),
@@ -263,7 +263,7 @@ fn service_grants(
     let under = |profile: Option<&str>| {
         let of = |declared: &[Capability]| policy.openapi_grant(section, &tool, declared, reached, profile);
         let (own, more) = (of(&nets(reached)).net, of(&nets(&section.net)).net);
-        let attachments = wish(CapabilityKind::Attachments, "create".to_owned());
+        let attachments = declare(CapabilityKind::Attachments, "create".to_owned());
         let all: Vec<Capability> =
             nets(reached).into_iter().chain(secrets.clone()).chain([attachments]).collect();
         join(of(&all), own, more)

@@ -334,19 +334,19 @@ fn link_error(engine: &Engine, component: &Component, reason: &str) -> LoadError
 
 fn version_error(interface: &str) -> LoadError {
     let interface = one_line(interface, 100);
-    let spoken = interface.rsplit('@').next().unwrap_or_default();
+    let version = interface.rsplit('@').next().unwrap_or_default();
     LoadError::WrongWorld(format!(
-        "is built for `{interface}`: it speaks version {spoken} of the contract, this host speaks {VERSION}; \
+        "is built for `{interface}`: it speaks version {version} of the contract, this host speaks {VERSION}; \
          {advice}",
-        advice = advice(spoken)
+        advice = advice(version)
     ))
 }
 
 /// How to make the versions match.
-fn advice(spoken: &str) -> String {
+fn advice(version: &str) -> String {
     let parts =
         |version: &str| -> Vec<u64> { version.split('.').map_while(|part| part.parse().ok()).collect() };
-    if parts(spoken) > parts(VERSION) {
+    if parts(version) > parts(VERSION) {
         format!("update the host, or rebuild it with an SDK for {VERSION}")
     } else {
         format!("rebuild it with an SDK for {VERSION}")

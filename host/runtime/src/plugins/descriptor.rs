@@ -364,8 +364,10 @@ fn target(value: String) -> Result<String, LoadError> {
 /// Bounds the work of comparing capabilities.
 fn check_targets(tools: &[ToolDescription]) -> Result<(), LoadError> {
     for tool in tools {
-        let of_kind = |kind| tool.capabilities.iter().filter(|wish| wish.kind == kind).count();
-        if let Some(many) = tool.capabilities.iter().find(|wish| of_kind(wish.kind.clone()) > MAX_OF_KIND) {
+        let of_kind = |kind| tool.capabilities.iter().filter(|declared| declared.kind == kind).count();
+        if let Some(many) =
+            tool.capabilities.iter().find(|declared| of_kind(declared.kind.clone()) > MAX_OF_KIND)
+        {
             return Err(LoadError::Metadata(format!(
                 "tool `{}`: has more than {MAX_OF_KIND} capabilities of the kind `{}`",
                 tool.name,
@@ -373,8 +375,9 @@ fn check_targets(tools: &[ToolDescription]) -> Result<(), LoadError> {
             )));
         }
     }
-    let wishes = tools.iter().flat_map(|tool| &tool.capabilities);
-    let characters: usize = wishes.map(|wish| wish.target.chars().count() + TARGET_OVERHEAD).sum();
+    let declared = tools.iter().flat_map(|tool| &tool.capabilities);
+    let characters: usize =
+        declared.map(|capability| capability.target.chars().count() + TARGET_OVERHEAD).sum();
     if characters > MAX_TARGETS {
         return Err(LoadError::Metadata(format!(
             "declares capabilities of {characters} characters in total ({TARGET_OVERHEAD} added for each), but the \
@@ -384,12 +387,12 @@ fn check_targets(tools: &[ToolDescription]) -> Result<(), LoadError> {
     Ok(())
 }
 
-fn capability(wish: types::Capability) -> Result<Capability, LoadError> {
+fn capability(declared: types::Capability) -> Result<Capability, LoadError> {
     Ok(Capability {
-        kind: CapabilityKind::parse(&checked_label("capability's kind", wish.kind)?),
-        target: target(wish.target)?,
-        optional: wish.optional,
-        reason: wish.reason.map(|r| checked_label("capability's reason", r)).transpose()?,
+        kind: CapabilityKind::parse(&checked_label("capability's kind", declared.kind)?),
+        target: target(declared.target)?,
+        optional: declared.optional,
+        reason: declared.reason.map(|r| checked_label("capability's reason", r)).transpose()?,
     })
 }
 

@@ -328,7 +328,7 @@ impl Loader {
         def: &ToolDef,
         held: Option<&PolicyRefusal>,
         (wants_folders, foreign): (bool, bool),
-        told: &mut BTreeMap<String, Vec<ToolName>>,
+        tools_by_problem: &mut BTreeMap<String, Vec<ToolName>>,
     ) -> (GrantsByProfile, Option<PolicyRefusal>, BTreeMap<Arc<str>, Option<PolicyRefusal>>) {
         let (policy, shared) = (&self.services.policy, &self.shared);
         let join = |grants: Grants, files| {
@@ -365,7 +365,7 @@ impl Loader {
                 }
             }
             for problem in problems {
-                let tools = told.entry(problem).or_default();
+                let tools = tools_by_problem.entry(problem).or_default();
                 if tools.last() != Some(name) {
                     tools.push(name.clone());
                 }
@@ -438,7 +438,8 @@ impl Loader {
     fn bind_reducers(&self, plugin: &Arc<Plugin>, bundle: &mut Bundle) {
         let (id, granted) = (&plugin.id, self.services.policy.reducer_bindings(&plugin.id));
         let limits = self.services.policy.limits(id, None);
-        let takes = |reducer: &str, wish: &ReducerBinding| wish.reducer == reducer || wish.tool == reducer;
+        let takes =
+            |reducer: &str, binding: &ReducerBinding| binding.reducer == reducer || binding.tool == reducer;
         for reducer in &plugin.descriptor.reducers {
             let declared = reducer.tool_name.as_str();
             let own = bundle
@@ -447,7 +448,8 @@ impl Loader {
                 .map(|t| &t.def.name)
                 .find(|name| name.as_str() == declared || name.tool_part() == declared);
             let own = own.map(|name| name.as_str().to_owned());
-            let others = granted.iter().filter(|wish| takes(declared, wish)).map(|wish| wish.tool.clone());
+            let others =
+                granted.iter().filter(|binding| takes(declared, binding)).map(|binding| binding.tool.clone());
             let targets: BTreeSet<String> = own.into_iter().chain(others).collect();
             for target in targets {
                 let host = self.services.policy.host();

@@ -107,13 +107,13 @@ impl PluginTool {
         // Before the run permit: other calls must not wait while this plugin is mapped or compiled.
         let metering = Metering::from_limits(&self.limits);
         let loaded = self.plugin.loaded_code(metering);
-        let brought;
+        let fetched;
         let code = match &*loaded {
             Some(code) => code,
             None => {
                 // Boxed to keep the common future small: this happens once.
-                brought = Box::pin(self.code(ctx, metering)).await?;
-                &brought
+                fetched = Box::pin(self.code(ctx, metering)).await?;
+                &fetched
             }
         };
         let Some(tools) = &code.tools else {
@@ -121,7 +121,7 @@ impl PluginTool {
         };
         let command_line = self.entry.command_line(call.parsed())?;
         // Before the run permit: a call that holds one waits for no other permit.
-        let step = match &caller {
+        let caller_permit = match &caller {
             Some(caller) => self.acquire_caller(&**caller, ctx).await?,
             None => None,
         };
@@ -135,7 +135,7 @@ impl PluginTool {
         // The call is certain to run from here on. A call that was only queued gets no start line in the audit.
         ctx.begin().map_err(|problem| Failure::from_audit_error(&problem))?;
         // Without a caller permit, the call is nested too deeply to make calls. One that can make calls lends its permit.
-        let (permit, nested) = match caller.filter(|_| step.is_some()) {
+        let (permit, nested) = match caller.filter(|_| caller_permit.is_some()) {
             None => (Some(permit), None),
             Some(tools) => {
                 (None, Some(NestedCallAccess { tools, permit: Arc::new(LentPermit::new(permit)) }))
@@ -180,7 +180,7 @@ impl PluginTool {
             shared.idle_instances.put(key, instance);
         }
         // Dropped last: the next call must see the result of this one.
-        drop((permit, nested, step));
+        drop((permit, nested, caller_permit));
         Ok(answer??)
     }
 

@@ -208,8 +208,8 @@ fn a_flood_of_refused_requests_is_a_few_lines() {
     let (listed, rest) = lines.split_at(LISTED_PER_CLIENT as usize);
     assert!(listed.iter().all(|line| line["kind"] == "request" && line["status"] == 401), "{listed:?}");
     let counts = rest.iter().filter(|line| line["kind"] == "refused").inspect(|line| {
-        let told = ["what", "client", "reason"].map(|key| line[key].as_str().unwrap().to_owned());
-        assert_eq!(told, ["request", "192.0.2.1", "token_unknown"]);
+        let values = ["what", "client", "reason"].map(|key| line[key].as_str().unwrap().to_owned());
+        assert_eq!(values, ["request", "192.0.2.1", "token_unknown"]);
     });
     let counted: u64 = counts.map(|line| line["count"].as_u64().unwrap()).sum();
     assert_eq!(counted, 10_000 - u64::from(LISTED_PER_CLIENT));

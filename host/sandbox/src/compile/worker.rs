@@ -147,7 +147,7 @@ async fn exchange(
     };
     let seconds = timeout.as_secs().saturating_add(1).saturating_mul(threads as u64);
     let request = CompileRequest { bytes: component.len() as u64, engine, memory: MAX_MEMORY, seconds };
-    let tell = async {
+    let send_request = async {
         let mut line = serde_json::to_vec(&request)?;
         line.push(b'\n');
         stdin.write_all(&line).await?;
@@ -157,7 +157,7 @@ async fn exchange(
     let mut stderr_text = Vec::new();
     let mut stderr = stderr.take(MAX_LINE);
     // A worker that ends early does not read its whole input. Its response has the reason.
-    let (_, reply, _) = tokio::join!(tell, read(stdout), stderr.read_to_end(&mut stderr_text));
+    let (_, reply, _) = tokio::join!(send_request, read(stdout), stderr.read_to_end(&mut stderr_text));
     drop(stdin);
     // The worker has closed its pipes. Waiting reaps the process.
     let status = child.wait().await.map_or_else(|e| e.to_string(), |status| status.to_string());

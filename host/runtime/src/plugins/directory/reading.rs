@@ -239,12 +239,12 @@ async fn compile_one(loader: &Loader, task: &Arc<ReadTask>) -> Option<FileConten
             return Some(file_content(failed_record(task), Err(LoadError::Host(error.to_string()))));
         }
     };
-    let judged = match known {
+    let loaded = match known {
         Ok(None) => loader.compile(contents).await,
         Ok(Some(plugin)) => Ok(plugin),
         Err(error) => Err(error),
     };
-    Some(file_content(record, judged))
+    Some(file_content(record, loaded))
 }
 
 /// Reads a file. The error is the final result: `None` if the file is being written, or that it is unreadable or
@@ -303,8 +303,8 @@ fn failed_record(task: &ReadTask) -> FileRecord {
 }
 
 /// The content of a file, with its plugin or the error.
-fn file_content(mut record: FileRecord, judged: Result<Arc<Plugin>, LoadError>) -> FileContent {
-    let content = match judged {
+fn file_content(mut record: FileRecord, loaded: Result<Arc<Plugin>, LoadError>) -> FileContent {
+    let content = match loaded {
         Ok(plugin) => ReadOutcome::Plugin(plugin),
         Err(error) => {
             let passes = matches!(error, LoadError::Unreadable(_) | LoadError::Host(_));

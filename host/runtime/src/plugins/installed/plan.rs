@@ -221,7 +221,7 @@ pub(super) fn awaited_plugins<'f>(
     policy: &Policy,
 ) -> BTreeSet<String> {
     let unread = files.filter(|file| file.state.content().is_none()).filter_map(|file| file.id.as_ref());
-    let tools = unread.flat_map(|id| policy.reducer_bindings(id)).map(|wish| &wish.tool);
+    let tools = unread.flat_map(|id| policy.reducer_bindings(id)).map(|binding| &binding.tool);
     tools.filter_map(|tool| name::split_qualified(tool)).map(|(plugin, _)| plugin.to_owned()).collect()
 }
 

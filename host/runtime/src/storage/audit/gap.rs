@@ -108,13 +108,13 @@ mod tests {
         assert!(one.take(|_| Err(io::ErrorKind::StorageFull.into())).is_err());
         assert_eq!(one.pending(), 307, "it was not written");
         other.add(1);
-        let mut told = 0;
+        let mut reported = 0;
         one.take(|lost| {
-            told = lost;
+            reported = lost;
             Ok(())
         })
         .unwrap();
-        assert_eq!((told, one.pending(), other.pending()), (308, 0, 0));
+        assert_eq!((reported, one.pending(), other.pending()), (308, 0, 0));
     }
 
     #[test]
