@@ -1,5 +1,6 @@
 //! Explains to people what a tool may do, with the functions that make the decisions.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -171,6 +172,12 @@ pub(crate) fn explain_plugin_tool(
     })
 }
 
+/// The network rule of a capability of a service's tool.
+pub(crate) fn net_rule(capability: &Capability) -> Option<NetRule> {
+    let is_net = capability.kind == CapabilityKind::Net;
+    is_net.then(|| NetRule::parse(&capability.target, Path::new("/")).ok()).flatten()
+}
+
 /// Explains a tool of an OpenAPI service.
 pub(crate) fn explain_service_tool(
     policy: &Policy,
@@ -181,9 +188,7 @@ pub(crate) fn explain_service_tool(
 ) -> Option<Explanation> {
     let (service, def) = (policy.openapi_service(&info.name)?, &entry.def);
     let tool = ToolName::new(def.own_name()).ok()?;
-    let of_net = def.capabilities.iter().filter(|declared| declared.kind == CapabilityKind::Net);
-    let reached: Vec<NetRule> =
-        of_net.filter_map(|declared| NetRule::parse(&declared.target, policy.workspace()).ok()).collect();
+    let reached: Vec<NetRule> = def.capabilities.iter().filter_map(net_rule).collect();
     let grants = policy.openapi_grant(service, &tool, &def.capabilities, &reached, profile);
     let mut policy_keys = vec![format!("[openapi.{}]", service.name)];
     policy_keys.extend(profile.map(|name| format!("[profile.{name}]")));

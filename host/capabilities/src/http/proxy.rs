@@ -116,19 +116,10 @@ impl ProxyRules {
     pub(super) fn find_named(&self, proxy: &Url) -> HttpProxy {
         let host = proxy.host_str().unwrap_or_default();
         let port = proxy.port_or_known_default().unwrap_or(HTTP_PORT);
-        let named = |authorization, variable| HttpProxy {
-            host: host.to_owned(),
-            port,
-            authorization,
-            is_of_policy: true,
-            variable,
-        };
-        match self.read() {
-            Ok(own) if own.host.eq_ignore_ascii_case(host) && own.port == port => {
-                named(own.authorization, own.variable)
-            }
-            _ => named(None, CREDENTIALS_VARIABLE),
-        }
+        let own = self.read().ok().filter(|own| own.host.eq_ignore_ascii_case(host) && own.port == port);
+        let (authorization, variable) =
+            own.map_or((None, CREDENTIALS_VARIABLE), |own| (own.authorization, own.variable));
+        HttpProxy { host: host.to_owned(), port, authorization, is_of_policy: true, variable }
     }
 
     fn is_excepted(&self, host: &str, port: u16) -> Result<bool, NetError> {

@@ -24,6 +24,12 @@ impl EntryKey {
         Self { bytes, key_bytes: key.len() }
     }
 
+    /// The key of a row of `entries`.
+    pub(super) fn from_stored(bytes: &[u8]) -> Self {
+        let key_bytes = decode_key(bytes).map_or(0, |(_, _, key)| key.len());
+        Self { bytes: bytes.to_vec(), key_bytes }
+    }
+
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }

@@ -17,7 +17,8 @@ mod writer;
 
 pub use encoding::EntryInfo;
 pub use panic::is_store_panic;
-pub use store::{KvUsage, RedbStore};
+pub use read::KvUsage;
+pub use store::RedbStore;
 
 use toolbay_core::call::TurnContext;
 use toolbay_policy::GrantKey;

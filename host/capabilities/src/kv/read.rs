@@ -10,6 +10,17 @@ use super::encoding::{
 };
 use super::tables::{ENTRIES, StoreResult, TimestampMs, USAGE, count_entries, rows_with_prefix};
 
+/// The stored data of a plugin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KvUsage {
+    /// The plugin's id.
+    pub plugin: String,
+    /// The number of keys.
+    pub keys: u64,
+    /// The bytes of its keys and values.
+    pub bytes: u64,
+}
+
 /// The live keys of a bucket that have a prefix and follow `after`.
 pub(super) fn keys(
     transaction: &ReadTransaction,
@@ -43,23 +54,17 @@ pub(super) fn keys(
     Ok(found)
 }
 
-/// The live entries of each plugin, counted entry by entry: plugin, keys, bytes.
-pub(super) fn usage(transaction: &ReadTransaction, now: TimestampMs) -> StoreResult<Vec<(String, u64, u64)>> {
+/// The live entries of each plugin, counted entry by entry.
+pub(super) fn usage(transaction: &ReadTransaction, now: TimestampMs) -> StoreResult<Vec<KvUsage>> {
     let (entries, usage) = (transaction.open_table(ENTRIES)?, transaction.open_table(USAGE)?);
     let mut found = Vec::new();
     for row in usage.iter()? {
         let (plugin, _) = row?;
         let (keys, bytes) =
             count_entries(&entries, plugin.value(), |stored| live_value(stored, now).is_some())?;
-        found.push((plugin.value().to_owned(), keys, bytes));
+        found.push(KvUsage { plugin: plugin.value().to_owned(), keys, bytes });
     }
     Ok(found)
-}
-
-/// The usage table's count of a plugin.
-#[cfg(test)]
-pub(super) fn recorded_usage(transaction: &ReadTransaction, plugin: &str) -> StoreResult<(u64, u64)> {
-    Ok(transaction.open_table(USAGE)?.get(plugin)?.map_or((0, 0), |used| used.value()))
 }
 
 /// The live entries of a plugin in key order, at most `max`, and whether there are more.

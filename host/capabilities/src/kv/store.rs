@@ -17,7 +17,7 @@ use super::backup;
 use super::encoding::{EntryInfo, EntryKey, live_value};
 use super::open::{KvStoreError, OpenStore};
 use super::panic::contain;
-use super::read;
+use super::read::{self, KvUsage};
 use super::tables::{ENTRIES, KvOperation, StoreResult, TimestampMs, WriteReply};
 use super::writer::{self, QUEUE_CAPACITY, SharedStore, WriteRequest, WriterTask, now_ms, to_guest_error};
 
@@ -29,17 +29,6 @@ use super::writer::{self, QUEUE_CAPACITY, SharedStore, WriteRequest, WriterTask,
 pub struct RedbStore {
     shared: Arc<SharedStore>,
     queue: Mutex<Option<mpsc::Sender<WriteRequest>>>,
-}
-
-/// The stored data of a plugin.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KvUsage {
-    /// The plugin's id.
-    pub plugin: String,
-    /// The number of keys.
-    pub keys: u64,
-    /// The bytes of its keys and values.
-    pub bytes: u64,
 }
 
 impl fmt::Debug for RedbStore {
@@ -92,8 +81,7 @@ impl RedbStore {
     /// # Errors
     /// When the store cannot be used.
     pub async fn usage(&self) -> Result<Vec<KvUsage>, KvError> {
-        let found = self.read_blocking(read::usage).await?;
-        Ok(found.into_iter().map(|(plugin, keys, bytes)| KvUsage { plugin, keys, bytes }).collect())
+        self.read_blocking(read::usage).await
     }
 
     /// Writes a consistent copy of the store to a new file while other processes use it. Returns the number of

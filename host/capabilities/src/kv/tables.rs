@@ -18,9 +18,7 @@ use std::ops::Bound;
 use redb::{ReadTransaction, ReadableTable, Table, TableDefinition, TableError, WriteTransaction};
 use toolbay_core::session::kv::{KvError, Quota};
 
-use super::encoding::{
-    CLOCK_SLACK_MS, EntryKey, Expiry, decode_key, decode_value, live_value, plugin_prefix,
-};
+use super::encoding::{CLOCK_SLACK_MS, EntryKey, Expiry, decode_value, live_value, plugin_prefix};
 
 pub(super) const ENTRIES: TableDefinition<&[u8], &[u8]> = TableDefinition::new("entries");
 pub(super) const EXPIRY: TableDefinition<&[u8], u64> = TableDefinition::new("expiry");
@@ -269,22 +267,18 @@ impl<'t> KvTables<'t> {
         let mut expired = Vec::new();
         for row in rows_with_prefix(&self.expiry, Bound::Included(&prefix), &prefix)?.take(max) {
             let (key, _) = row?;
-            let Some((at, entry_key)) =
-                key.value().get(prefix.len()..).and_then(<[u8]>::split_first_chunk::<8>)
-            else {
-                continue;
-            };
-            if u64::from_be_bytes(*at) > self.now {
+            let Some((at_ms, entry_key)) = decode_expiry_key(key.value(), &prefix) else { continue };
+            if at_ms > self.now {
                 break;
             }
-            expired.push((key.value().to_vec(), entry_key.to_vec(), u64::from_be_bytes(*at)));
+            expired.push((key.value().to_vec(), EntryKey::from_stored(entry_key), at_ms));
         }
         let full = expired.len() == max;
         for (row, entry_key, at_ms) in expired {
-            let stored = self.entries.get(entry_key.as_slice())?.map(|stored| decode_value(stored.value()).0);
-            if stored.flatten().is_some_and(|expiry| expiry.at_ms == at_ms) {
-                let key_bytes = decode_key(&entry_key).map_or(0, |(_, _, key)| key.len());
-                self.remove_entry(plugin, &EntryKey { bytes: entry_key, key_bytes })?;
+            let stored =
+                self.entries.get(entry_key.bytes())?.and_then(|stored| decode_value(stored.value()).0);
+            if stored.is_some_and(|expiry| expiry.at_ms == at_ms) {
+                self.remove_entry(plugin, &entry_key)?;
             } else {
                 self.expiry.remove(row.as_slice())?;
             }
@@ -301,19 +295,14 @@ impl<'t> KvTables<'t> {
             rows_with_prefix(&self.expiry, Bound::Included(&prefix), &prefix)?.rev().take(SWEEP_AHEAD_BATCH)
         {
             let (key, _) = row?;
-            let Some((at, entry_key)) =
-                key.value().get(prefix.len()..).and_then(<[u8]>::split_first_chunk::<8>)
-            else {
-                continue;
-            };
+            let Some((at_ms, entry_key)) = decode_expiry_key(key.value(), &prefix) else { continue };
             // Too early to be expired, even with the shortest time to live.
-            if u64::from_be_bytes(*at) <= self.now.saturating_add(CLOCK_SLACK_MS) {
+            if at_ms <= self.now.saturating_add(CLOCK_SLACK_MS) {
                 break;
             }
             let stored = self.entries.get(entry_key)?.and_then(|stored| decode_value(stored.value()).0);
             if stored.is_some_and(|expiry| expiry.is_expired(self.now)) {
-                let key_bytes = decode_key(entry_key).map_or(0, |(_, _, key)| key.len());
-                expired.push(EntryKey { bytes: entry_key.to_vec(), key_bytes });
+                expired.push(EntryKey::from_stored(entry_key));
             }
         }
         expired.iter().try_for_each(|key| self.remove_entry(plugin, key))
@@ -375,6 +364,12 @@ fn expiry_key(plugin: &str, at_ms: u64, entry_key: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// Splits a key of `expiry` with this prefix into the time and the key of the entry.
+fn decode_expiry_key<'k>(key: &'k [u8], prefix: &[u8]) -> Option<(u64, &'k [u8])> {
+    let (at, entry_key) = key.get(prefix.len()..)?.split_first_chunk::<8>()?;
+    Some((u64::from_be_bytes(*at), entry_key))
+}
+
 /// The bytes of an entry's key and value.
 fn entry_bytes(key_bytes: usize, stored: &[u8]) -> u64 {
     (key_bytes + decode_value(stored).1.len()) as u64
@@ -386,20 +381,19 @@ fn parse_integer(value: &[u8]) -> Option<i64> {
     if text.starts_with('+') { None } else { text.parse().ok() }
 }
 
-/// Counts the keys, and the bytes of keys and values, of a plugin's entries that `is_meant` selects.
+/// Counts the keys, and the bytes of keys and values, of a plugin's entries whose stored value `is_counted` accepts.
 pub(super) fn count_entries(
     entries: &impl ReadableTable<&'static [u8], &'static [u8]>,
     plugin: &str,
-    is_meant: impl Fn(&[u8]) -> bool,
+    is_counted: impl Fn(&[u8]) -> bool,
 ) -> StoreResult<(u64, u64)> {
     let prefix = plugin_prefix(plugin);
     let (mut keys, mut bytes) = (0, 0);
     for row in rows_with_prefix(entries, Bound::Included(&prefix), &prefix)? {
         let (entry_key, stored) = row?;
-        if is_meant(stored.value()) {
-            let key_bytes = decode_key(entry_key.value()).map_or(0, |(_, _, key)| key.len());
+        if is_counted(stored.value()) {
             keys += 1;
-            bytes += entry_bytes(key_bytes, stored.value());
+            bytes += entry_bytes(EntryKey::from_stored(entry_key.value()).key_bytes, stored.value());
         }
     }
     Ok((keys, bytes))

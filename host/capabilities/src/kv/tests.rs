@@ -1,14 +1,14 @@
 //! Effects of the clock on entries, and the encoding of keys. The rest is tested through the host.
 
 use redb::backends::InMemoryBackend;
-use redb::{Database, ReadableDatabase};
+use redb::{Database, ReadTransaction, ReadableDatabase};
 use toolbay_core::session::kv::{Bucket, Quota};
 use toolbay_policy::capability::kv::KvScope;
 use toolbay_policy::name::PluginId;
 
 use super::encoding::EntryKey;
-use super::read;
-use super::tables::{self, KvOperation, KvTables, TimestampMs, WriteReply};
+use super::read::{self, KvUsage};
+use super::tables::{self, KvOperation, KvTables, StoreResult, TimestampMs, USAGE, WriteReply};
 
 const QUOTA: Quota = Quota { value_bytes: 1000, bytes: 1000, keys: 10 };
 /// A time in 2026, in milliseconds.
@@ -38,6 +38,11 @@ fn apply(database: &Database, now: TimestampMs, key: &str, operation: &KvOperati
 
 fn set(database: &Database, now: TimestampMs, key: &str, ttl_s: u32) {
     apply(database, now, key, &KvOperation::Set { value: b"1".to_vec(), ttl_s: Some(ttl_s), quota: QUOTA });
+}
+
+/// The usage table's count of a plugin.
+fn recorded_usage(transaction: &ReadTransaction, plugin: &str) -> StoreResult<(u64, u64)> {
+    Ok(transaction.open_table(USAGE)?.get(plugin)?.map_or((0, 0), |used| used.value()))
 }
 
 fn keys(database: &Database, now: TimestampMs) -> Vec<String> {
@@ -94,9 +99,10 @@ fn expired_entries_are_swept_in_batches_and_do_not_count() {
     drop(tables);
     write.commit().unwrap();
     let transaction = database.begin_read().unwrap();
-    assert_eq!(read::recorded_usage(&transaction, "p").unwrap(), (5, 5 * 6));
-    assert_eq!(read::usage(&transaction, T + 2000).unwrap(), [("p".to_owned(), 5, 30)]);
-    assert_eq!(read::usage(&transaction, T + 2 * HOUR).unwrap(), [("p".to_owned(), 0, 0)], "hidden at once");
+    assert_eq!(recorded_usage(&transaction, "p").unwrap(), (5, 5 * 6));
+    let usage = |keys, bytes| [KvUsage { plugin: "p".to_owned(), keys, bytes }];
+    assert_eq!(read::usage(&transaction, T + 2000).unwrap(), usage(5, 30));
+    assert_eq!(read::usage(&transaction, T + 2 * HOUR).unwrap(), usage(0, 0), "hidden at once");
 }
 
 #[test]
@@ -113,7 +119,7 @@ fn entries_expired_by_a_clock_set_back_free_their_quota() {
     }
     assert_eq!(keys(&database, T).len(), 10);
     let transaction = database.begin_read().unwrap();
-    assert_eq!(read::recorded_usage(&transaction, "p").unwrap().0, 10);
+    assert_eq!(recorded_usage(&transaction, "p").unwrap().0, 10);
 }
 
 #[test]

@@ -7,16 +7,15 @@ use std::sync::Arc;
 use toolbay_core::registry::ToolEntry;
 use toolbay_core::tool::{ToolDef, ToolSource, tags};
 use toolbay_mcp::client::{SavedTool, SavedTools};
-use toolbay_policy::capability::net::NetRule;
-use toolbay_policy::capability::{Capability, CapabilityKind};
+use toolbay_policy::capability::Capability;
 use toolbay_policy::name::PluginId;
 use toolbay_policy::permission::SourceLabel;
-use toolbay_policy::rule::GrantRule as _;
 use toolbay_policy::{
     KnownNames, KnownPlugin, KnownService, KnownTool, NamedTool, Policy, PolicyFinding, PolicyReview,
 };
 
 use crate::error::LoadError;
+use crate::explain::net_rule;
 use crate::host::Host;
 use crate::host::this_machine::ThisMachine;
 use crate::openapi::known::{UnreadService, read_services};
@@ -171,18 +170,12 @@ impl Host {
             let mut service = KnownService::default();
             for entry in catalog.from_source(&label) {
                 service.tools.insert(entry.def.own_name().to_owned());
-                service.reached.extend(entry.def.capabilities.iter().filter_map(reached));
+                service.reached.extend(entry.def.capabilities.iter().filter_map(net_rule));
             }
             (info.name, service)
         });
         services.collect()
     }
-}
-
-/// The network rule of a capability of a service's tool.
-fn reached(capability: &Capability) -> Option<NetRule> {
-    let is_net = capability.kind == CapabilityKind::Net;
-    is_net.then(|| NetRule::parse(&capability.target, Path::new("/")).ok()).flatten()
 }
 
 /// The tags that the host may derive from grants, which are not known yet.

@@ -65,8 +65,9 @@ impl GapCounter {
     /// Passes the count to `write`, and resets it after success. If the process is killed in between, the count is
     /// reported twice rather than never.
     pub(super) fn take(&mut self, write: impl FnOnce(u64) -> io::Result<()>) -> io::Result<()> {
+        let unsaved = self.unsaved;
         let Some(file) = self.open() else {
-            write(self.unsaved)?;
+            write(unsaved)?;
             self.unsaved = 0;
             return Ok(());
         };
@@ -75,19 +76,13 @@ impl GapCounter {
             return Ok(());
         }
         let saved = file.metadata().map_or(0, |meta| meta.len());
-        let lost = saved.saturating_add(self.unsaved);
+        let lost = saved.saturating_add(unsaved);
         let written = if lost > 0 { write(lost) } else { Ok(()) };
-        let emptied = written.and_then(|()| if saved > 0 { self.empty() } else { Ok(()) });
-        if let Some(file) = &self.file {
-            drop(file.unlock());
-        }
+        let emptied = written.and_then(|()| if saved > 0 { file.set_len(0) } else { Ok(()) });
+        drop(file.unlock());
         emptied?;
         self.unsaved = 0;
         Ok(())
-    }
-
-    fn empty(&self) -> io::Result<()> {
-        self.file.as_ref().map_or(Ok(()), |file| file.set_len(0))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read};
+use std::iter::Peekable;
 use std::path::PathBuf;
 
 use flate2::bufread::MultiGzDecoder;
@@ -121,72 +122,54 @@ impl AuditReader {
 /// Passes on the lines of an archive, in the order of their times.
 fn read_archive(archive: &Archive, take: LineSink<'_>) -> io::Result<()> {
     // Opened before the first line is passed on: if a file was renamed, the caller lists the files again.
-    let open = |part: &ArchiveFile| open_to_read(&part.path).map(BufReader::new);
     if let Some(plain) = &archive.plain {
-        let mut lines = PeekableLines::new(open(plain)?);
-        while let Some(line) = lines.pop() {
+        for line in lines(open_to_read(&plain.path)?) {
             emit_line(&line, take)?;
         }
         return Ok(());
     }
-    let unpacked = |part: &Option<ArchiveFile>| {
-        part.as_ref()
-            .map(|part| Ok::<_, io::Error>(PeekableLines::new(MultiGzDecoder::new(open(part)?))))
-            .transpose()
-    };
-    let (mut ran, mut refused) = (unpacked(&archive.packed)?, unpacked(&archive.refused)?);
+    let (mut ran, mut refused) = (unpack(archive.packed.as_ref())?, unpack(archive.refused.as_ref())?);
     loop {
-        let [first, second] =
-            [&mut ran, &mut refused].map(|lines| lines.as_mut().and_then(PeekableLines::time));
-        let next = match (first, second) {
+        let is_refused_next = match (ran.peek(), refused.peek()) {
             (None, None) => return Ok(()),
-            (Some(first), Some(second)) if second < first => &mut refused,
-            (None, Some(_)) => &mut refused,
-            (Some(_), _) => &mut ran,
+            (Some(ran), Some(refused)) => line_time(refused) < line_time(ran),
+            (ran, _) => ran.is_none(),
         };
-        if let Some(line) = next.as_mut().and_then(PeekableLines::pop) {
+        let next = if is_refused_next { refused.next() } else { ran.next() };
+        if let Some(line) = next {
             emit_line(&line, take)?;
         }
     }
+}
+
+/// The lines of a packed file; none without a file.
+fn unpack(part: Option<&ArchiveFile>) -> io::Result<Peekable<impl Iterator<Item = Vec<u8>>>> {
+    let file = part.map(|part| open_to_read(&part.path)).transpose()?;
+    let unpacked = file.map(|file| lines(MultiGzDecoder::new(BufReader::new(file))));
+    Ok(unpacked.into_iter().flatten().peekable())
+}
+
+/// The lines of a file up to the first error, for which [`DAMAGED`] stands.
+fn lines(inner: impl Read) -> impl Iterator<Item = Vec<u8>> {
+    let mut is_damaged = false;
+    BufReader::new(inner).split(b'\n').map_while(move |line| match line {
+        Ok(line) => Some(line),
+        Err(_) if is_damaged => None,
+        Err(_) => {
+            is_damaged = true;
+            Some(DAMAGED.into())
+        }
+    })
+}
+
+/// The start of a line, up to the end of its time.
+fn line_time(line: &[u8]) -> &[u8] {
+    let length = r#"{"time":"0000-00-00T00:00:00.000000Z"#.len();
+    line.get(..length).unwrap_or(line)
 }
 
 fn emit_line(line: &[u8], take: LineSink<'_>) -> io::Result<()> {
     let text = String::from_utf8_lossy(line);
     let text = text.trim_end();
     if text.is_empty() { Ok(()) } else { take(text) }
-}
-
-/// Lines with one line of lookahead.
-struct PeekableLines<R> {
-    reader: BufReader<R>,
-    next: Option<Vec<u8>>,
-}
-
-impl<R: Read> PeekableLines<R> {
-    fn new(inner: R) -> Self {
-        let mut lines = Self { reader: BufReader::new(inner), next: None };
-        lines.next = lines.read();
-        lines
-    }
-
-    fn read(&mut self) -> Option<Vec<u8>> {
-        let mut line = Vec::new();
-        match self.reader.read_until(b'\n', &mut line) {
-            Ok(0) => None,
-            Ok(_) => Some(line),
-            Err(_) if self.next.as_deref() == Some(DAMAGED.as_bytes()) => None,
-            Err(_) => Some(DAMAGED.into()),
-        }
-    }
-
-    /// The start of the next line, up to the end of its time.
-    fn time(&mut self) -> Option<Vec<u8>> {
-        let length = r#"{"time":"0000-00-00T00:00:00.000000Z"#.len();
-        self.next.as_ref().map(|line| line.iter().copied().take(length).collect())
-    }
-
-    fn pop(&mut self) -> Option<Vec<u8>> {
-        let read = self.read();
-        std::mem::replace(&mut self.next, read)
-    }
 }
