@@ -312,7 +312,7 @@ impl<'b> AuditGuard<'b> {
             start_id,
             call_id: redacted_text(redactor, &ctx.call_id),
             tool: redacted_text(redactor, &ctx.tool),
-            source: Arc::clone(&entry.def.source),
+            source: Some(Arc::clone(&entry.def.source)),
             session_id: self.batch.turn.session.id().map(redacted),
             agent_id: identity.agent_id.as_deref().map(redacted),
             profile: ctx.profile.clone(),
