@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use toolbay_policy::hint::Hint;
 
-use crate::tool::refusal::RefusalReason;
+use crate::tool::refusal::{Refusal, RefusalReason};
 
 /// A successful result.
 ///
@@ -107,6 +107,18 @@ impl ErrorCode {
     }
 }
 
+impl From<RefusalReason> for ErrorCode {
+    fn from(reason: RefusalReason) -> Self {
+        match reason {
+            RefusalReason::ArgumentsTooLarge
+            | RefusalReason::ArgumentsNotJson
+            | RefusalReason::ArgumentsInvalid
+            | RefusalReason::IdempotencyKey => Self::InputInvalid,
+            _ => Self::NotAvailable,
+        }
+    }
+}
+
 /// An error that the tool returned, or a refusal of a gate.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
@@ -125,8 +137,7 @@ pub struct ToolError {
     /// What would allow the refused operation, for the operator. Only the host sets it.
     #[serde(skip)]
     pub hint: Option<Hint>,
-    /// Why the host refused the call; `None` for an error of the tool. A gate sets it through
-    /// [`Refusal`](crate::tool::refusal::Refusal).
+    /// Why the host refused the call; `None` for an error of the tool. A gate sets it through [`Refusal`].
     #[serde(skip)]
     pub refusal: Option<RefusalReason>,
 }
@@ -175,6 +186,13 @@ impl ToolError {
     pub fn with_hint(mut self, hint: Option<Hint>) -> Self {
         self.hint = hint;
         self
+    }
+}
+
+impl From<Refusal> for ToolError {
+    fn from(refusal: Refusal) -> Self {
+        let Refusal { reason, message, subject, hint } = refusal;
+        Self { subject, hint, refusal: Some(reason), ..Self::new(reason.into(), message) }
     }
 }
 
