@@ -21,8 +21,6 @@ mod source;
 mod source_state;
 mod status;
 mod switch;
-#[cfg(test)]
-pub(crate) mod testing;
 mod update;
 pub mod view;
 
@@ -302,6 +300,10 @@ impl Registry {
         Ok(value)
     }
 }
+
+#[cfg(test)]
+#[path = "registry/fixture_tests.rs"]
+pub(crate) mod fixture;
 
 #[cfg(test)]
 mod tests;

@@ -12,8 +12,6 @@ pub mod prompts_and_resources;
 pub mod refusal;
 pub mod schema;
 pub mod tags;
-#[cfg(test)]
-pub(crate) mod testing;
 pub mod toolcall_reason;
 
 use std::collections::BTreeSet;
@@ -320,9 +318,13 @@ fn if_readable<'de, T: DeserializeOwned, D: Deserializer<'de>>(from: D) -> Resul
 }
 
 #[cfg(test)]
+#[path = "tool/fixture_tests.rs"]
+pub(crate) mod fixture;
+
+#[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tool::testing::{mcp_def, native_def, plugin_def};
+    use crate::tool::fixture::{mcp_def, native_def, plugin_def};
     use toolbay_policy::name::ToolName;
 
     #[test]

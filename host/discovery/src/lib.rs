@@ -136,6 +136,7 @@ impl<'v> ViewIndex<'v> {
 }
 
 #[cfg(test)]
-mod testing;
+#[path = "fixture_tests.rs"]
+mod fixture;
 #[cfg(test)]
 mod tests;

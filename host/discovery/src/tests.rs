@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::testing::{CountingTool, native_tool, plugin_tool};
+use crate::fixture::{CountingTool, native_tool, plugin_tool};
 use toolbay_core::audit::MemoryAudit;
 use toolbay_core::call::{ToolCall, TurnContext};
 use toolbay_core::pipeline::{CallResult, Pipeline, outcome};

@@ -1,5 +1,5 @@
 use super::*;
-use crate::registry::testing::{install, mcp_tool, native_tool, plugin_tool, reducer};
+use crate::registry::fixture::{install, mcp_tool, native_tool, plugin_tool, reducer};
 use crate::tool::ToolDef;
 use crate::tool::diff::Impact;
 

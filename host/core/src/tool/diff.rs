@@ -433,8 +433,8 @@ fn is_compared(key: &str, before: Option<&Value>, after: Option<&Value>) -> bool
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tool::fixture::plugin_def;
     use crate::tool::schema::Schema;
-    use crate::tool::testing::plugin_def;
     use serde_json::json;
 
     fn tool(schema: &Value) -> ToolDef {
