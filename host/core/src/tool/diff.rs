@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use toolbay_policy::hidden_chars::escape_hidden;
 
 use crate::tool::ToolDef;
+use crate::tool::json::pointer_step;
 
 /// Deepest nesting that is compared.
 const MAX_DEPTH: usize = 32;
@@ -355,7 +356,7 @@ fn compare_properties(
     let (needed_before, needed_after) = (must(old), must(new));
     let open = |map: &Map<String, Value>| map.get("additionalProperties") != Some(&Value::Bool(false));
     for (name, schema) in before {
-        let pointer = format!("{at}/properties/{}", name.replace('~', "~0").replace('/', "~1"));
+        let pointer = format!("{at}/properties/{}", pointer_step(name));
         match after.get(name) {
             Some(now) => compare_schemas(schema, now, &pointer, depth + 1, diff),
             None if open(new) => diff.add(&pointer, SchemaChange::Removed, Impact::Unknown),
@@ -365,7 +366,7 @@ fn compare_properties(
     let names: BTreeSet<&String> =
         before.keys().chain(after.keys()).chain(&needed_before).chain(&needed_after).collect();
     for name in names {
-        let pointer = format!("{at}/properties/{}", name.replace('~', "~0").replace('/', "~1"));
+        let pointer = format!("{at}/properties/{}", pointer_step(name));
         let (was, is) = (needed_before.contains(name), needed_after.contains(name));
         match (before.contains_key(name), after.contains_key(name)) {
             (false, true) if is && !was => diff.add(&pointer, SchemaChange::AddedRequired, Impact::Breaking),

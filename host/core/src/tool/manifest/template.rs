@@ -22,6 +22,7 @@ use toolbay_policy::wildcard::text_matches;
 
 use super::{ArgumentTemplate, ProgramSpec};
 use crate::tool::content::{ErrorCode, ToolError};
+use crate::tool::json;
 
 /// Most parts of a command line in the manifest, and most words of a command line.
 const MAX_ARGUMENTS: usize = 4096;
@@ -342,7 +343,7 @@ fn display_value(value: &Value) -> String {
 }
 
 fn json_pointer(name: &str) -> String {
-    format!("/{}", name.replace('~', "~0").replace('/', "~1"))
+    format!("/{}", json::pointer_step(name))
 }
 
 fn reject_nul(text: String, pointer: String) -> Result<String, ToolError> {

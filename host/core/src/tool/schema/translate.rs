@@ -26,6 +26,7 @@ use self::reference::Addresses;
 use super::dropped::DroppedKeywords;
 use super::keyword::{Dialect, Keyword, KeywordKind};
 use super::pattern::{PatternReader, Patterns};
+use crate::tool::json::extend_pointer;
 
 /// Deepest nesting that is translated, in steps of a JSON pointer. The rewritten form can be deeper.
 const MAX_DEPTH: usize = 64;
@@ -276,9 +277,7 @@ impl Translator<'_> {
 
     /// Runs `inner` with the pointer one step further.
     fn step<T>(&mut self, name: &str, inner: impl FnOnce(&mut Self) -> T) -> T {
-        let end = self.at.len();
-        self.at.push('/');
-        self.at.push_str(&name.replace('~', "~0").replace('/', "~1"));
+        let end = extend_pointer(&mut self.at, name);
         let done = inner(self);
         self.at.truncate(end);
         done
