@@ -218,7 +218,7 @@ impl<'b> AuditGuard<'b> {
         let usage = run.and_then(|run| run.usage).or_else(|| ran.map(|ctx| ctx.usage()));
         AuditRecord {
             call_id: redacted_text(redactor, self.call_id),
-            outer: self.batch.parent.as_ref().map(|parent| redacted(parent.id())),
+            outer: self.batch.parent.as_ref().map(|parent| redacted(&parent.ctx.call_id)),
             tool: ctx.map_or_else(
                 || redacted(&self.requested_tool).into(),
                 |ctx| redacted_text(redactor, &ctx.tool),
