@@ -181,6 +181,13 @@ struct Node<'m> {
     lost: LostParts,
 }
 
+impl Node<'_> {
+    /// Sets a keyword of the translated schema.
+    fn set(&mut self, keyword: &str, value: Value) {
+        self.out.insert(keyword.to_owned(), value);
+    }
+}
+
 /// Lost keywords on which others depend.
 #[derive(Default)]
 struct LostParts {
@@ -266,9 +273,7 @@ impl Translator<'_> {
                 }),
                 // Clients and this host know some of them, such as `x-mcp-header`.
                 None if self.extent == Extent::Outline => {}
-                None => {
-                    node.out.insert(name.clone(), value.clone());
-                }
+                None => node.set(name, value.clone()),
             }
         }
         self.drop_dependents(&mut node, before);

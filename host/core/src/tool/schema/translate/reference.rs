@@ -228,6 +228,6 @@ impl Translator<'_> {
         if node.out.contains_key("$ref") {
             return super::keywords::add_to_all_of(&mut node.out, serde_json::json!({ "$ref": target }));
         }
-        node.out.insert("$ref".to_owned(), Value::from(target));
+        node.set("$ref", Value::from(target));
     }
 }
