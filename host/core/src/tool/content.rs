@@ -220,6 +220,22 @@ pub fn is_machine_field(text: &str) -> bool {
 }
 
 impl ContentBlock {
+    /// A block of text without display hints.
+    #[must_use]
+    pub fn from_text(text: String) -> Self {
+        Self { body: BlockBody::Text(text), annotations: None }
+    }
+
+    /// The text of the block, if it has one.
+    #[must_use]
+    pub fn text(&self) -> Option<&str> {
+        match &self.body {
+            BlockBody::Text(text) => Some(text),
+            BlockBody::Embedded(EmbeddedResource { body: ResourceBody::Text(text), .. }) => Some(text),
+            BlockBody::Image(_) | BlockBody::Audio(_) | BlockBody::Link(_) | BlockBody::Embedded(_) => None,
+        }
+    }
+
     /// The text of the block, if it has one.
     #[must_use]
     pub fn text_mut(&mut self) -> Option<&mut String> {
@@ -227,6 +243,16 @@ impl ContentBlock {
             BlockBody::Text(text) => Some(text),
             BlockBody::Embedded(EmbeddedResource { body: ResourceBody::Text(text), .. }) => Some(text),
             BlockBody::Image(_) | BlockBody::Audio(_) | BlockBody::Link(_) | BlockBody::Embedded(_) => None,
+        }
+    }
+
+    /// The binary data of the block, if it has any.
+    #[must_use]
+    pub fn data(&self) -> Option<&[u8]> {
+        match &self.body {
+            BlockBody::Image(blob) | BlockBody::Audio(blob) => Some(&blob.data),
+            BlockBody::Embedded(EmbeddedResource { body: ResourceBody::Blob(data), .. }) => Some(data),
+            BlockBody::Text(_) | BlockBody::Link(_) | BlockBody::Embedded(_) => None,
         }
     }
 
@@ -265,17 +291,25 @@ impl ContentBlock {
     /// The size for a reader: the characters of all texts plus the bytes of binary data.
     #[must_use]
     pub fn size(&self) -> usize {
-        let body = match &self.body {
-            BlockBody::Text(text) => text.chars().count(),
-            BlockBody::Image(blob) | BlockBody::Audio(blob) => blob.data.len(),
-            BlockBody::Link(_) => 0,
-            BlockBody::Embedded(resource) => match &resource.body {
-                ResourceBody::Text(text) => text.chars().count(),
-                ResourceBody::Blob(data) => data.len(),
-            },
-        };
-        let beside = self.labels().into_iter().chain(self.machine_fields()).map(|text| text.chars().count());
-        body + beside.sum::<usize>()
+        let chars: usize = self.texts().map(|text| text.chars().count()).sum();
+        chars + self.data_bytes()
+    }
+
+    /// The bytes of all texts.
+    #[must_use]
+    pub fn text_bytes(&self) -> usize {
+        self.texts().map(str::len).sum()
+    }
+
+    /// The bytes of the binary data.
+    #[must_use]
+    pub fn data_bytes(&self) -> usize {
+        self.data().map_or(0, <[u8]>::len)
+    }
+
+    /// All texts: that of the block, its labels and its fields for programs.
+    fn texts(&self) -> impl Iterator<Item = &str> {
+        self.text().into_iter().chain(self.labels()).chain(self.machine_fields())
     }
 }
 
