@@ -6,6 +6,7 @@
 
 mod availability;
 mod availability_check;
+mod cache;
 mod catalog;
 mod draft;
 mod entry;
