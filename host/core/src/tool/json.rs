@@ -80,17 +80,21 @@ pub(crate) fn extend_pointer(pointer: &mut String, name: &str) -> usize {
 /// the text once without allocation, so use it before parsing.
 #[must_use]
 pub fn max_value_count(text: &str) -> usize {
-    let (mut count, mut quoted, mut escaped) = (1, false, false);
-    for byte in text.bytes() {
+    1 + bytes_outside_strings(text).filter(|byte| matches!(byte, b',' | b'[' | b'{')).count()
+}
+
+/// The bytes of a JSON text that are not in its strings.
+pub(crate) fn bytes_outside_strings(text: &str) -> impl Iterator<Item = u8> {
+    let (mut quoted, mut escaped) = (false, false);
+    text.bytes().filter(move |byte| {
         match byte {
             _ if escaped => escaped = false,
             b'\\' if quoted => escaped = true,
             b'"' => quoted = !quoted,
-            b',' | b'[' | b'{' if !quoted => count += 1,
             _ => {}
         }
-    }
-    count
+        !quoted
+    })
 }
 
 /// The prefix of keys that `serde_json` treats specially.

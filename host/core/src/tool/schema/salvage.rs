@@ -185,19 +185,14 @@ fn reason(error: serde_json::Error) -> Unreadable {
 
 /// How deep the brackets of a JSON text are nested.
 fn nesting(text: &str) -> usize {
-    let (mut open, mut deepest, mut quoted, mut escaped) = (0_usize, 0, false, false);
-    for byte in text.bytes() {
+    let (mut open, mut deepest) = (0_usize, 0);
+    for byte in json::bytes_outside_strings(text) {
         match byte {
-            _ if escaped => escaped = false,
-            b'\\' if quoted => escaped = true,
-            b'"' => quoted = !quoted,
-            b'[' | b'{' if !quoted => {
-                open += 1;
-                deepest = deepest.max(open);
-            }
-            b']' | b'}' if !quoted => open = open.saturating_sub(1),
+            b'[' | b'{' => open += 1,
+            b']' | b'}' => open = open.saturating_sub(1),
             _ => {}
         }
+        deepest = deepest.max(open);
     }
     deepest
 }
