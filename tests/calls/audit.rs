@@ -348,10 +348,7 @@ async fn a_call_that_can_have_effects_has_a_line_before_it_runs() {
         assert_eq!(starts.first().map(|start| start.start_id), record.start_id);
         if let Some(start) = starts.first() {
             assert_eq!((&start.tool, &start.call_id), (&record.tool, &record.call_id));
-            assert_eq!(
-                (start.args_sha256, Some(&start.source)),
-                (record.args_sha256, record.source.as_ref())
-            );
+            assert_eq!((start.args_sha256, &start.source), (record.args_sha256, &record.source));
         }
         // A refused call has no start line, whichever gate refuses it.
         for (tool, args) in [("k__count", "[]"), ("k__none", "{}"), ("k__must", "{")] {

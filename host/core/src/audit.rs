@@ -208,9 +208,10 @@ pub struct CallStart {
     #[serde(default)]
     pub call_id: Arc<str>,
     /// The name of the tool.
+    #[serde(default)]
     pub tool: Arc<str>,
-    /// The source of the tool.
-    pub source: Arc<ToolSource>,
+    /// The source of the tool. A reader has none if it is of an unknown kind.
+    pub source: Option<Arc<ToolSource>>,
     /// See [`AuditRecord::session_id`].
     pub session_id: Option<String>,
     /// See [`AuditRecord::agent_id`].
@@ -300,12 +301,14 @@ pub struct AuditHealth {
     pub problem: Option<String>,
 }
 
-/// The record of a decision about a plugin's grants.
+/// The record of a decision about a plugin's grants. A reader gets the event as a text.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct GrantRecord {
+pub struct GrantRecord<E = GrantEvent> {
     /// The event.
-    pub event: GrantEvent,
+    #[serde(default)]
+    pub event: E,
     /// The plugin.
+    #[serde(default)]
     pub plugin: String,
     /// The version that the plugin claims.
     pub version: Option<String>,
@@ -328,7 +331,7 @@ pub struct GrantRecord {
 }
 
 /// An event of a plugin's grants.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GrantEvent {
     /// A plugin was loaded with these grants.
@@ -342,20 +345,6 @@ pub enum GrantEvent {
     Granted,
     /// The operator revoked the consent.
     Revoked,
-}
-
-impl GrantEvent {
-    /// The event as records write it.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Loaded => "loaded",
-            Self::Recorded => "recorded",
-            Self::Followed => "followed",
-            Self::Granted => "granted",
-            Self::Revoked => "revoked",
-        }
-    }
 }
 
 /// The initial capacity of a line, in bytes, enough for most lines.

@@ -7,8 +7,6 @@ pub mod invoke;
 pub mod reduce;
 pub mod server_connector;
 pub mod shared;
-#[cfg(test)]
-pub(crate) mod testing;
 pub mod trace;
 
 use std::fmt;
@@ -516,3 +514,7 @@ impl AdmittedCall {
         &self.parsed
     }
 }
+
+#[cfg(test)]
+#[path = "call/fixture_tests.rs"]
+pub(crate) mod fixture;

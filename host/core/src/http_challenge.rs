@@ -24,7 +24,7 @@ pub struct HttpChallenge {
 impl HttpChallenge {
     /// Whether the challenge has a scheme, which is in lower case.
     #[must_use]
-    pub fn is(&self, scheme: &str) -> bool {
+    pub fn has_scheme(&self, scheme: &str) -> bool {
         self.scheme == scheme
     }
 

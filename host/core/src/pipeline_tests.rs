@@ -5,9 +5,9 @@ use toolbay_policy::output::SchemaMismatch;
 
 use super::*;
 use crate::audit::{AuditRecord, GrantRecord, MemoryAudit};
+use crate::call::fixture::{FixedReducer, ScriptedTool};
 use crate::call::invoke::Failure;
-use crate::call::testing::{FixedReducer, ScriptedTool};
-use crate::registry::testing::{plugin_tool, reducer};
+use crate::registry::fixture::{plugin_tool, reducer};
 use crate::registry::view::{Filter, ToolEntry};
 use crate::registry::{Bundle, Registry};
 use crate::tool::content::{BlockBody, ContentBlock, ErrorCode, ToolError, ToolOutput};

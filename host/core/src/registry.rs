@@ -6,6 +6,7 @@
 
 mod availability;
 mod availability_check;
+mod cache;
 mod catalog;
 mod draft;
 mod entry;
@@ -21,8 +22,6 @@ mod source;
 mod source_state;
 mod status;
 mod switch;
-#[cfg(test)]
-pub(crate) mod testing;
 mod update;
 pub mod view;
 
@@ -53,11 +52,10 @@ use parking_lot::Mutex;
 use toolbay_policy::name::PluginId;
 
 use self::availability::CheckSchedule;
-use self::draft::Draft;
+use self::draft::{Draft, group_by_source};
 use self::event_queue::EventQueue;
 use self::pending::PendingSources;
 use crate::registry::event::{Events, HostEvent};
-use crate::tool::diff::SourceDiff;
 
 /// The result of a registration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -130,24 +128,20 @@ impl Registry {
         self.run_hooks(&mut bundle);
         self.try_change(|draft| {
             let registered = draft.add(bundle, on_collision)?;
-            let entries = |names: &[Arc<str>], of: &Catalog| -> Vec<_> {
-                names.iter().filter_map(|name| of.get(name).cloned()).collect()
+            let entries = |names: &[Arc<str>]| -> Vec<Arc<ToolEntry>> {
+                names.iter().filter_map(|name| draft.catalog.get(name).cloned()).collect()
             };
-            let added = entries(&registered.added, &draft.catalog);
-            draft.push_events(added, |source, tools| HostEvent::Registered { tools, source });
-            let old = std::mem::take(&mut draft.replaced);
-            let new = entries(&registered.replaced, &draft.catalog);
-            draft.push_events(new.clone(), move |source, tools| {
-                let of = |all: &[Arc<ToolEntry>]| -> Vec<_> {
-                    let named =
-                        |entry: &&Arc<ToolEntry>| tools.iter().any(|tool| **tool == *entry.def.name.as_str());
-                    all.iter().filter(named).cloned().collect()
-                };
-                let (old, new) = (of(&old), of(&new));
-                let diff =
-                    SourceDiff::new(old.iter().map(|entry| &*entry.def), new.iter().map(|entry| &*entry.def));
-                HostEvent::Replaced { tools, source, diff }
-            });
+            let added = group_by_source(entries(&registered.added));
+            let replacing = group_by_source(entries(&registered.replaced));
+            let replaced = std::mem::take(&mut draft.replaced);
+            for (source, new) in added {
+                draft.events.extend(HostEvent::from_source_change(source, None, Some(&new)));
+            }
+            for (source, new) in replacing {
+                let is_replaced = |old: &&Arc<ToolEntry>| new.iter().any(|new| new.def.name == old.def.name);
+                let old: Vec<_> = replaced.iter().filter(is_replaced).cloned().collect();
+                draft.events.extend(HostEvent::from_source_change(source, Some(&old), Some(&new)));
+            }
             Ok(registered)
         })
     }
@@ -173,8 +167,7 @@ impl Registry {
         let is_in_namespace = |entry: &ToolEntry| entry.def.namespace() == Some(namespace);
         let bundle = self.change(|draft| {
             let bundle = draft.catalog.bundle(is_in_namespace);
-            let removed = draft.remove_tools(is_in_namespace);
-            draft.push_events(removed, |source, tools| HostEvent::Unregistered { tools, source });
+            draft.unregister_tools(is_in_namespace);
             bundle
         });
         let own = Self::default();
@@ -202,12 +195,7 @@ impl Registry {
     }
 
     fn unregister_where(&self, goes: impl Fn(&ToolEntry) -> bool) -> usize {
-        self.change(|draft| {
-            let removed = draft.remove_tools(goes);
-            let count = removed.len();
-            draft.push_events(removed, |source, tools| HostEvent::Unregistered { tools, source });
-            count
-        })
+        self.change(|draft| draft.unregister_tools(goes))
     }
 
     /// Removes a plugin. Returns the number of removed tools and reducers.
@@ -302,6 +290,10 @@ impl Registry {
         Ok(value)
     }
 }
+
+#[cfg(test)]
+#[path = "registry/fixture_tests.rs"]
+pub(crate) mod fixture;
 
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,7 @@ use toolbay_policy::limits::table::LimitTable as _;
 use super::*;
 use crate::tool::canonical::Digest;
 use crate::tool::content::{ErrorCode, ToolError, ToolOutput};
-use crate::tool::testing::plugin_def;
+use crate::tool::fixture::plugin_def;
 use proptest::prelude::*;
 use std::time::Duration;
 

@@ -12,15 +12,15 @@ pub mod prompts_and_resources;
 pub mod refusal;
 pub mod schema;
 pub mod tags;
-#[cfg(test)]
-pub(crate) mod testing;
 pub mod toolcall_reason;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
 use toolbay_policy::NamedTool;
 use toolbay_policy::capability::{Capability, CapabilityKind};
@@ -244,12 +244,13 @@ pub enum ToolSource {
         #[serde(serialize_with = "as_text")]
         id: PluginId,
         /// The version that the plugin claims.
+        #[serde(default, deserialize_with = "if_readable")]
         version: Option<Arc<str>>,
         /// SHA-256 of the component's bytes, in hex.
         #[serde(serialize_with = "as_text")]
         digest: Arc<str>,
         /// The registry that it comes from; `None` for a local file.
-        #[serde(skip_serializing_if = "Option::is_none")]
+        #[serde(default, deserialize_with = "if_readable", skip_serializing_if = "Option::is_none")]
         origin: Option<Arc<PluginOrigin>>,
     },
     /// Another MCP server.
@@ -258,7 +259,7 @@ pub enum ToolSource {
         #[serde(serialize_with = "as_text")]
         server: Arc<str>,
         /// The version that the server claims.
-        #[serde(skip_serializing_if = "Option::is_none")]
+        #[serde(default, deserialize_with = "if_readable", skip_serializing_if = "Option::is_none")]
         version: Option<Arc<str>>,
     },
     /// A service that an OpenAPI document describes.
@@ -311,10 +312,19 @@ fn as_text<T: std::borrow::Borrow<str>, S: serde::Serializer>(text: &T, out: S) 
     out.serialize_str(text.borrow())
 }
 
+/// Reads a value of a record, which may be of another version. The value is `None` if this version cannot read it.
+fn if_readable<'de, T: DeserializeOwned, D: Deserializer<'de>>(from: D) -> Result<Option<T>, D::Error> {
+    Ok(serde_json::from_value(Value::deserialize(from)?).unwrap_or_default())
+}
+
+#[cfg(test)]
+#[path = "tool/fixture_tests.rs"]
+pub(crate) mod fixture;
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tool::testing::{mcp_def, native_def, plugin_def};
+    use crate::tool::fixture::{mcp_def, native_def, plugin_def};
     use toolbay_policy::name::ToolName;
 
     #[test]

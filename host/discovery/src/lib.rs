@@ -53,12 +53,6 @@ pub fn search(view: &View, query: &str, most: usize) -> Result<Vec<ToolHit>, Que
     ViewIndex::new(view).search(query, most)
 }
 
-/// The tool names of a view that are most similar to an unknown name: at most three, best first.
-#[must_use]
-pub fn similar(view: &View, name: &str) -> Vec<String> {
-    view.similar(name).into_iter().map(ToOwned::to_owned).collect()
-}
-
 /// The deferred tools of a view with the first sentence of their descriptions, sorted by name. Use it for a prompt that
 /// tells the model which tools a search can find.
 pub fn summaries(view: &View) -> impl Iterator<Item = (&str, &str)> {
@@ -95,33 +89,29 @@ struct ViewIndex<'v> {
 
 impl<'v> ViewIndex<'v> {
     fn new(view: &'v View) -> Self {
-        let (mut of_catalog, mut own) = (Vec::with_capacity(view.catalog().tools().len()), Vec::new());
+        let mut catalog_tools = Vec::with_capacity(view.catalog().tools().len());
+        let mut local_tools = Vec::new();
         // Both sequences are sorted by name.
-        let mut places = view.catalog().tools().peekable();
+        let mut registered = view.catalog().tools().peekable();
         for entry in view.discoverable() {
-            while places.next_if(|there| there.def.name < entry.def.name).is_some() {
-                of_catalog.push(None);
+            while registered.next_if(|there| there.def.name < entry.def.name).is_some() {
+                catalog_tools.push(None);
             }
-            match places.next_if(|there| entry.is_shown_form_of(there)) {
-                Some(_) => of_catalog.push(Some(entry)),
+            match registered.next_if(|there| entry.is_shown_form_of(there)) {
+                Some(_) => catalog_tools.push(Some(entry)),
                 // A search never finds itself, whether a model or a program runs it.
                 None if tools::is_search_tool(entry) => {}
-                None => own.push(entry),
+                None => local_tools.push(entry),
             }
         }
-        let own_index = Index::new(own.iter().map(|entry| ToolDocument::from_entry(entry)));
-        Self {
-            catalog_tools: of_catalog,
-            catalog_index: index_for(view.catalog()),
-            local_tools: own,
-            local_index: own_index,
-        }
+        let local_index = Index::new(local_tools.iter().map(|entry| ToolDocument::from_entry(entry)));
+        Self { catalog_tools, catalog_index: index_for(view.catalog()), local_tools, local_index }
     }
 
     fn search(&self, query: &str, most: usize) -> Result<Vec<ToolHit>, QueryError> {
-        let counts = self.catalog_tools.iter().map(Option::is_some).collect();
+        let included = self.catalog_tools.iter().map(Option::is_some).collect();
         let parts = [
-            IndexPart { index: &self.catalog_index, included: counts },
+            IndexPart { index: &self.catalog_index, included },
             IndexPart { index: &self.local_index, included: vec![true; self.local_tools.len()] },
         ];
         let hit = |RankedTool { part, tool, score, exact }: RankedTool| {
@@ -136,6 +126,7 @@ impl<'v> ViewIndex<'v> {
 }
 
 #[cfg(test)]
-mod testing;
+#[path = "fixture_tests.rs"]
+mod fixture;
 #[cfg(test)]
 mod tests;

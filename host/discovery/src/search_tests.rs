@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::*;
-use crate::testing::plugin_tool;
+use crate::fixture::plugin_tool;
 use toolbay_core::tool::ToolDef;
 use toolbay_core::tool::schema::Schema;
 

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::testing::{CountingTool, native_tool, plugin_tool};
+use crate::fixture::{CountingTool, native_tool, plugin_tool};
 use toolbay_core::audit::MemoryAudit;
 use toolbay_core::call::{ToolCall, TurnContext};
 use toolbay_core::pipeline::{CallResult, Pipeline, outcome};
@@ -84,8 +84,8 @@ fn hidden_tools_and_tools_that_are_not_callable_are_not_found() {
     let without = View::new(registry().snapshot(), Filter { exclude_tools, ..Filter::default() });
     assert_eq!(hits(&without, "compress"), Vec::<String>::new());
     assert_eq!(summaries(&view).collect::<Vec<_>>(), [("p__zip", "Compress a folder.")]);
-    assert_eq!(similar(&view, "p__zpi"), ["p__zip"], "hidden and disabled tools are not suggested");
-    assert_eq!(similar(&view, "p__secert"), Vec::<String>::new());
+    assert_eq!(view.similar("p__zpi"), ["p__zip"], "hidden and disabled tools are not suggested");
+    assert!(view.similar("p__secert").is_empty());
 }
 
 #[test]

@@ -366,8 +366,8 @@ impl RegistryClient {
     async fn answer_challenge(&self, challenges: &[HttpChallenge]) -> Result<(), RegistryError> {
         let credentials =
             self.credentials.find(&self.reference).await.map_err(RegistryError::Unauthorized)?;
-        let token = challenges.iter().find(|one| one.is("bearer"));
-        let basic = challenges.iter().any(|one| one.is("basic"));
+        let token = challenges.iter().find(|one| one.has_scheme("bearer"));
+        let basic = challenges.iter().any(|one| one.has_scheme("basic"));
         let value = match (token, credentials) {
             (Some(challenge), credentials) => {
                 let token = self.request_token(challenge, credentials.as_ref()).await?;

@@ -67,7 +67,7 @@ impl Heartbeat for Allowing {
         0
     }
 
-    fn hosts(&self) -> usize {
+    fn replicas(&self) -> usize {
         2
     }
 
@@ -99,7 +99,7 @@ impl Ledger for Allowing {
 
     fn add_cost(&self, _: &str, _: f64) {}
 
-    fn open(&self) -> usize {
+    fn budgets(&self) -> usize {
         4
     }
 }

@@ -123,16 +123,14 @@ fn strict_node(schema: &Value, depth: usize, budget: &mut usize) -> Option<Value
 const STRICT_FORMATS: [&str; 9] =
     ["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"];
 
+fn required_names(map: &Map<String, Value>) -> impl Iterator<Item = &str> {
+    map.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
+}
+
 /// Whether an object requires all its properties and allows no others.
 fn is_closed_object(map: &Map<String, Value>) -> bool {
     let names = map.get("properties").and_then(Value::as_object);
-    let required: Vec<&str> = map
-        .get("required")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        .collect();
+    let required: Vec<&str> = required_names(map).collect();
     map.get("additionalProperties") == Some(&Value::Bool(false))
         && names.into_iter().flat_map(|names| names.keys()).all(|name| required.contains(&name.as_str()))
 }
@@ -147,29 +145,21 @@ pub(super) fn gemini_schema(schema: &Value, lose: &mut impl FnMut(&str, &str)) -
     });
     let Value::Object(map) = &mut out else { return out };
     map.remove("$schema");
-    let required: Vec<String> = map
-        .get("required")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .filter_map(|name| name.as_str().map(ToOwned::to_owned))
-        .collect();
+    let required: Vec<String> = required_names(map).map(ToOwned::to_owned).collect();
     if let Some(Value::Object(properties)) = map.get_mut("properties") {
         properties.retain(|name, _| {
             if is_parameter_name(name) {
                 return true;
             }
             let pointer = format!("/properties/{}", name.replace('~', "~0").replace('/', "~1"));
-            let needed = required.contains(name);
+            let is_required = required.contains(name);
+            let effect =
+                if is_required { "the vendor may refuse the tool" } else { "the parameter is left out" };
             lose(
                 &pointer,
-                if needed {
-                    "the parameter's name is not at most 64 letters, digits and `_`; the vendor may refuse the tool"
-                } else {
-                    "the parameter's name is not at most 64 letters, digits and `_`; the parameter is left out"
-                },
+                &format!("the parameter's name is not at most 64 letters, digits and `_`; {effect}"),
             );
-            needed
+            is_required
         });
     }
     out

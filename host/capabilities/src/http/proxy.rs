@@ -203,7 +203,7 @@ impl HttpProxy {
         let values = fields.filter(|(name, _)| name.trim().eq_ignore_ascii_case("proxy-authenticate"));
         let challenges: Vec<_> =
             values.flat_map(|(_, value)| HttpChallenge::parse_all(value.trim())).collect();
-        if !challenges.is_empty() && !challenges.iter().any(|challenge| challenge.is("basic")) {
+        if !challenges.is_empty() && !challenges.iter().any(|challenge| challenge.has_scheme("basic")) {
             let schemes: Vec<_> = challenges.iter().map(HttpChallenge::scheme).collect();
             let schemes = one_line(&schemes.join(", "), MAX_SHOWN);
             return format!("asks for the authentication `{schemes}`, which is not supported; `basic` is");

@@ -9,6 +9,7 @@ use std::io::Write;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
+use serde_json::Value;
 use toolbay::{AuditReader, FileAudit, PluginId};
 use toolbay_core::audit::read::{AuditLine, ReadEvent};
 use toolbay_core::audit::timestamp;
@@ -301,7 +302,7 @@ impl<'r> RecordNames<'r> {
             },
             ReadEvent::Start(start) => Self {
                 call: Some([&start.tool, start.session_id.as_deref().unwrap_or_default(), UNFINISHED]),
-                plugin: plugin(&start.source),
+                plugin: start.source.as_deref().and_then(plugin),
                 profile: start.profile.as_deref(),
                 clients: [start.agent_id.as_deref(), None, None],
             },
@@ -317,7 +318,13 @@ impl<'r> RecordNames<'r> {
                 Self { clients, ..Self::default() }
             }
             ReadEvent::Grant(grant) => Self { plugin: Some(&grant.plugin), ..Self::default() },
-            ReadEvent::Action(_) | ReadEvent::Gap { .. } | ReadEvent::Unknown => Self::default(),
+            ReadEvent::Unknown(record) => {
+                let text = |key: &str| record.get(key).and_then(Value::as_str);
+                let plugin = record.pointer("/source/id").and_then(Value::as_str).or_else(|| text("plugin"));
+                let clients = ["agent_id", "client_name", "client"].map(text);
+                Self { call: None, plugin, profile: text("profile"), clients }
+            }
+            ReadEvent::Action(_) | ReadEvent::Gap { .. } => Self::default(),
         }
     }
 }
@@ -360,7 +367,7 @@ fn micros_now() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     #[test]
     fn times_are_parsed() {
@@ -453,6 +460,15 @@ mod tests {
             let filter = RecordFilter::new(&which, None).unwrap();
             let wants = [&start, &count, &request].map(|record| filter.matches(record));
             assert_eq!(wants, [of_start, of_count, of_request], "{which:?}");
+        }
+        let later = read(json!({"kind": "later", "plugin": "p", "agent_id": "token:ci", "x": {}}));
+        for (which, wanted) in [
+            (base(), true),
+            (LogArgs { plugin: some("p"), client: some("ci"), ..base() }, true),
+            (LogArgs { plugin: some("q"), ..base() }, false),
+            (LogArgs { tool: some("p__t"), ..base() }, false),
+        ] {
+            assert_eq!(RecordFilter::new(&which, None).unwrap().matches(&later), wanted, "{which:?}");
         }
         let by_profile =
             read(json!({"kind": "call", "tool": "p__t", "outcome": "not_available", "refusal": "profile"}));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::tool::ToolSource;
@@ -114,7 +114,7 @@ impl CallLog {
         let before = self.count.fetch_add(1, Ordering::Relaxed);
         let Some(place) = self.slot(before) else { return };
         let number = before + 1;
-        let mut kept = lock(place);
+        let mut kept = place.lock();
         // If two threads write to the same slot, the later call stays.
         if kept.as_ref().is_none_or(|there| there.number < number) {
             let oldest = kept.replace(CallEntry { number, ..call });
@@ -132,7 +132,8 @@ impl CallLog {
     fn entries(&self) -> impl Iterator<Item = CallEntry> {
         let count = self.count();
         let numbers = (count.saturating_sub(self.ring.len() as u64)..count).rev();
-        numbers.filter_map(|before| lock(self.slot(before)?).clone().filter(|call| call.number == before + 1))
+        numbers
+            .filter_map(|before| self.slot(before)?.lock().clone().filter(|call| call.number == before + 1))
     }
 
     /// The calls that match a query, the newest first.
@@ -174,10 +175,6 @@ impl CallLog {
         };
         by_tool.into_iter().map(|(tool, seen)| (tool, stats(seen))).collect()
     }
-}
-
-fn lock(place: &Mutex<Option<CallEntry>>) -> MutexGuard<'_, Option<CallEntry>> {
-    place.lock()
 }
 
 #[cfg(test)]

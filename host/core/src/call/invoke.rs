@@ -3,10 +3,9 @@
 pub mod nested;
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 
+pub use futures_util::future::BoxFuture;
 use toolbay_policy::limits::Usage;
 
 use self::nested::{InvokeGrant, ToolCaller};
@@ -14,9 +13,6 @@ use crate::call::{AdmittedCall, CallContext};
 use crate::tool::content::{ErrorCode, ToolError, ToolOutput};
 use crate::tool::fault::{Fault, FaultKind};
 use crate::tool::refusal::{Refusal, RefusalReason};
-
-/// The boxed future that ports return.
-pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// The reason why a call has no output.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]

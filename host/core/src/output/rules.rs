@@ -38,7 +38,7 @@ impl OutputRules {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tool::testing::native_def;
+    use crate::tool::fixture::native_def;
 
     #[test]
     fn the_most_specific_setting_applies_and_other_servers_are_untrusted() {

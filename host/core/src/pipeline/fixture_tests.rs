@@ -14,7 +14,7 @@ use crate::audit::MemoryAudit;
 use crate::call::invoke::{BoxFuture, Failure, Invoke, ToolOutcome};
 use crate::call::{AdmittedCall, CallContext, ToolCall, TurnContext};
 use crate::pipeline::CallPolicy;
-use crate::registry::testing::plugin_tool;
+use crate::registry::fixture::plugin_tool;
 use crate::registry::view::{Filter, ToolEntry, View};
 use crate::registry::{Bundle, Registry};
 use crate::session::Session;

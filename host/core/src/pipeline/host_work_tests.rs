@@ -20,7 +20,7 @@ use crate::call::{AdmittedCall, CallContext, Identity, ProgressAudience, Progres
 use crate::call::{ToolCall, TurnContext};
 use crate::output::redact::Redactor;
 use crate::pipeline::CallResult;
-use crate::registry::testing::plugin_tool;
+use crate::registry::fixture::plugin_tool;
 use crate::registry::view::{Filter, View};
 use crate::registry::{Bundle, Registry, ToolEntry, read_output};
 use crate::session::Session;

@@ -52,7 +52,7 @@ impl Heartbeat for Scripted {
         self.losses.load(Ordering::Relaxed)
     }
 
-    fn hosts(&self) -> usize {
+    fn replicas(&self) -> usize {
         3
     }
 
@@ -106,7 +106,7 @@ impl Ledger for Scripted {
         self.spent.lock().push(format!("{account}: ${cost_usd}"));
     }
 
-    fn open(&self) -> usize {
+    fn budgets(&self) -> usize {
         self.spent.lock().len()
     }
 }

@@ -194,7 +194,7 @@ mod tests {
     use super::*;
     use crate::call::invoke::BoxFuture;
     use crate::registry::availability_check::{AvailabilityCheck, CheckFn};
-    use crate::registry::testing::native_tool;
+    use crate::registry::fixture::native_tool;
     use crate::registry::view::{Filter, View};
 
     /// Returns the result that its text selects.

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_policy::{Profile, name};
 
+use super::cache::Cache;
 use super::entry::{Bundle, ReducerEntry, ToolEntry};
 use super::settings::RegistrySettings;
 use super::source_state::AbsentSource;
@@ -43,8 +44,9 @@ pub struct Catalog {
     pub(super) left_out: BTreeMap<Arc<str>, Arc<BTreeMap<String, PolicyRefusal>>>,
     /// The sources without tools, by namespace.
     pub(super) absent: BTreeMap<Arc<str>, AbsentSource>,
-    listings: ListingCache,
-    derived_values: DerivedValues,
+    /// The latest listings with their filters.
+    listings: Cache<Mutex<VecDeque<(FilterKey, ToolListing)>>>,
+    derived_values: Cache<DerivedValues>,
 }
 
 /// Values derived from all tools on first use.
@@ -55,26 +57,8 @@ struct DerivedValues {
     has_deferred: OnceLock<bool>,
 }
 
-impl Clone for DerivedValues {
-    /// A clone of a catalog is a draft that will change, so it starts without derived values.
-    fn clone(&self) -> Self {
-        Self::default()
-    }
-}
-
 /// A filter, compared by address. The `Arc` is kept so that the address cannot be reused.
 type FilterKey = Arc<dyn Any + Send + Sync>;
-
-/// The latest listings with their filters.
-#[derive(Debug, Default)]
-struct ListingCache(Mutex<VecDeque<(FilterKey, ToolListing)>>);
-
-impl Clone for ListingCache {
-    /// A clone of a catalog is a draft that will change, so it starts without listings.
-    fn clone(&self) -> Self {
-        Self::default()
-    }
-}
 
 impl Catalog {
     /// The tool with this qualified name.
@@ -174,19 +158,19 @@ impl Catalog {
         }
         // Computed without the lock: two concurrent callers both do the work, and neither waits for the other.
         let value = Arc::new(make(self));
-        self.derived_values.derived.lock().push(Arc::clone(&value) as Arc<dyn Any + Send + Sync>);
+        self.derived_values.0.derived.lock().push(Arc::clone(&value) as Arc<dyn Any + Send + Sync>);
         value
     }
 
     /// The cached value of [`Catalog::derive`] for this type.
     #[must_use]
     pub fn derived<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
-        self.derived_values.derived.lock().iter().find_map(|value| Arc::clone(value).downcast().ok())
+        self.derived_values.0.derived.lock().iter().find_map(|value| Arc::clone(value).downcast().ok())
     }
 
     /// Whether a tool is deferred.
     pub(crate) fn has_deferred(&self) -> bool {
-        *self.derived_values.has_deferred.get_or_init(|| self.tools().any(|entry| entry.flags.deferred))
+        *self.derived_values.0.has_deferred.get_or_init(|| self.tools().any(|entry| entry.flags.deferred))
     }
 
     /// The operator's settings for tools.

@@ -93,6 +93,16 @@ impl Draft {
         removed
     }
 
+    /// Removes tools, and queues one event for each of their sources. Returns the number of removed tools.
+    pub(super) fn unregister_tools(&mut self, goes: impl Fn(&ToolEntry) -> bool) -> usize {
+        let removed = self.remove_tools(goes);
+        let count = removed.len();
+        for (source, tools) in group_by_source(removed) {
+            self.events.extend(HostEvent::from_source_change(source, Some(&tools), None));
+        }
+        count
+    }
+
     /// Removes the reducers of a plugin, including those for tools of others. Returns the number of removed reducers.
     pub(super) fn remove_reducers_of(&mut self, plugin: &PluginId) -> usize {
         let before = self.catalog.reducers.len();
@@ -131,19 +141,15 @@ impl Draft {
             *entry = Arc::new(next);
         }
     }
+}
 
-    /// Queues one event for each source of these tools.
-    pub(super) fn push_events(
-        &mut self,
-        tools: impl IntoIterator<Item = Arc<ToolEntry>>,
-        event: impl Fn(String, Vec<Arc<str>>) -> HostEvent,
-    ) {
-        let mut sources: BTreeMap<String, Vec<Arc<str>>> = BTreeMap::new();
-        for entry in tools {
-            sources.entry(entry.def.source.label()).or_default().push(entry.def.name.as_str().into());
-        }
-        self.events.extend(sources.into_iter().map(|(source, tools)| event(source, tools)));
+/// The tools of each source, by its label.
+pub(super) fn group_by_source(tools: Vec<Arc<ToolEntry>>) -> BTreeMap<String, Vec<Arc<ToolEntry>>> {
+    let mut sources: BTreeMap<String, Vec<Arc<ToolEntry>>> = BTreeMap::new();
+    for entry in tools {
+        sources.entry(entry.def.source.label()).or_default().push(entry);
     }
+    sources
 }
 
 /// The event of a tool that settings changed.

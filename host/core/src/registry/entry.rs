@@ -3,7 +3,6 @@
 use std::any::Any;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -18,6 +17,7 @@ use toolbay_policy::refusal::PolicyRefusal;
 use crate::call::invoke::Invoke;
 use crate::call::reduce::Reduce;
 use crate::registry::availability_check::{AvailabilityCheck, CheckResult};
+use crate::registry::cache::Cache;
 use crate::tool::prompts_and_resources::PromptsAndResources;
 use crate::tool::tags::{self, Effects};
 use crate::tool::toolcall_reason;
@@ -150,9 +150,9 @@ pub struct DerivedFields {
     /// The definition and flags of the source, before the settings.
     pub(super) source_definition: Option<(Arc<ToolDef>, ToolFlags)>,
     /// A value that another crate derives and caches.
-    form: CachedValue<Box<dyn Any + Send + Sync>>,
+    form: Cache<OnceLock<Box<dyn Any + Send + Sync>>>,
     /// The entry with the argument for the caller's reason; `None` inside if the schema already uses the name.
-    with_reason: CachedValue<Option<Arc<ToolEntry>>>,
+    with_reason: Cache<OnceLock<Option<Arc<ToolEntry>>>>,
     result_sizes: Arc<ResultSizes>,
 }
 
@@ -178,27 +178,6 @@ fn update_expectation(expected: &AtomicU64, known: u64, bytes: u64) {
     let next = bytes.max(known - known / 32);
     if next != known {
         expected.store(next, Ordering::Relaxed);
-    }
-}
-
-/// A value that is derived from an entry on first use. A copy of the entry starts without it, since the copy may change.
-struct CachedValue<T>(OnceLock<T>);
-
-impl<T> Default for CachedValue<T> {
-    fn default() -> Self {
-        Self(OnceLock::new())
-    }
-}
-
-impl<T> Clone for CachedValue<T> {
-    fn clone(&self) -> Self {
-        Self::default()
-    }
-}
-
-impl<T> fmt::Debug for CachedValue<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("CachedValue")
     }
 }
 

@@ -64,11 +64,6 @@ pub enum HostEvent {
         /// The reason if the tool is unavailable; `None` if it is available.
         reason: Option<String>,
     },
-    /// A source was read again.
-    Refreshed {
-        /// The source.
-        source: String,
-    },
     /// The metadata of a tool changed.
     Metadata {
         /// The tool.

@@ -31,12 +31,12 @@ impl EventQueue {
 
     /// Queues events. The caller holds the registry's write lock, so the queue has the order of the changes.
     pub(super) fn push(&self, events: Vec<HostEvent>) {
-        self.lock().events.extend(events);
+        self.waiting.lock().events.extend(events);
     }
 
     /// Emits the queued events, unless another thread, or a caller further up the stack, is already flushing.
     pub(super) fn flush(&self) {
-        if std::mem::replace(&mut self.lock().flushing, true) {
+        if std::mem::replace(&mut self.waiting.lock().flushing, true) {
             return;
         }
         // `Events::emit` catches panics. If one escaped, the guard would end this flush, so that later ones can run.
@@ -44,10 +44,6 @@ impl EventQueue {
         while let Some(event) = done.next() {
             self.events.emit(event);
         }
-    }
-
-    fn lock(&self) -> parking_lot::MutexGuard<'_, PendingEvents> {
-        self.waiting.lock()
     }
 }
 
@@ -57,7 +53,7 @@ struct FlushTurn<'a>(&'a EventQueue);
 impl FlushTurn<'_> {
     /// The next event. If the queue is empty, this ends the flush under the same lock, so no event is left behind.
     fn next(&self) -> Option<HostEvent> {
-        let mut waiting = self.0.lock();
+        let mut waiting = self.0.waiting.lock();
         let next = waiting.events.pop_front();
         waiting.flushing = next.is_some();
         next
@@ -67,7 +63,7 @@ impl FlushTurn<'_> {
 impl Drop for FlushTurn<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.lock().flushing = false;
+            self.0.waiting.lock().flushing = false;
         }
     }
 }

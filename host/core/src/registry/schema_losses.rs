@@ -46,7 +46,7 @@ fn describe(tools: &[Arc<ToolEntry>]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry::testing::mcp_tool;
+    use crate::registry::fixture::mcp_tool;
     use crate::tool::ToolDef;
     use crate::tool::schema::SchemaReader;
 

@@ -70,7 +70,7 @@ impl Registry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry::testing::{mcp_tool, native_tool, reducer};
+    use crate::registry::fixture::{mcp_tool, native_tool, reducer};
 
     fn names(registry: &Registry) -> Vec<String> {
         registry.snapshot().tools().map(|entry| entry.def.name.to_string()).collect()

@@ -163,18 +163,6 @@ impl Registry {
         self.update_tool(tool, |settings, _| settings.tool_mut(tool).hidden = false).map(drop)
     }
 
-    /// The hidden tools, sorted by name.
-    #[must_use]
-    pub fn hidden(&self) -> Vec<Arc<str>> {
-        let catalog = self.snapshot();
-        catalog
-            .tools
-            .iter()
-            .filter(|(_, entry)| entry.flags.hidden)
-            .map(|(name, _)| Arc::clone(name))
-            .collect()
-    }
-
     /// Sets the metadata override of a tool, replacing an earlier one. [`MetadataOverride::default`] restores the
     /// metadata of the source.
     ///

@@ -232,7 +232,7 @@ mod tests {
 
     use super::*;
     use crate::registry::event::Events;
-    use crate::registry::testing::{install, native_tool, plugin_tool, reducer};
+    use crate::registry::fixture::{install, native_tool, plugin_tool, reducer};
 
     fn id(text: &str) -> PluginId {
         PluginId::new(text).unwrap()

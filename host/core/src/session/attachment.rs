@@ -124,37 +124,6 @@ impl MemoryAttachments {
         let made = all.iter().filter(|kept| kept.made_by_a_tool);
         made.map(|kept| (kept.attachment.clone(), Arc::clone(&kept.data))).collect()
     }
-
-    fn create_sync(
-        &self,
-        name: &str,
-        media_type: &str,
-        data: Vec<u8>,
-    ) -> Result<Attachment, AttachmentError> {
-        let mut all = self.stored.lock();
-        let made = all.iter().filter(|kept| kept.made_by_a_tool);
-        let (count, bytes) =
-            made.fold((0, 0_u64), |(n, sum), kept| (n + 1, sum.saturating_add(kept.attachment.size)));
-        if count >= MAX_CREATED || bytes.saturating_add(data.len() as u64) > self.most_bytes {
-            return Err(AttachmentError::Other(format!(
-                "the tools of this turn have created {count} attachments with {bytes} bytes; the limits are \
-                 {MAX_CREATED} attachments and {} bytes",
-                self.most_bytes
-            )));
-        }
-        Ok(push_attachment(&mut all, name, media_type, data.into(), true))
-    }
-
-    fn read_sync(&self, id: &str, most: u64) -> Result<Vec<u8>, AttachmentError> {
-        let all = self.stored.lock();
-        let kept = all.iter().find(|kept| kept.attachment.id == id).ok_or(AttachmentError::NotFound)?;
-        let data = Arc::clone(&kept.data);
-        drop(all);
-        if data.len() as u64 > most {
-            return Err(AttachmentError::TooLarge(data.len() as u64));
-        }
-        Ok(data.to_vec())
-    }
 }
 
 fn push_attachment(
@@ -183,7 +152,16 @@ impl Attachments for MemoryAttachments {
     }
 
     fn read<'a>(&'a self, id: &'a str, most: u64) -> BoxFuture<'a, Result<Vec<u8>, AttachmentError>> {
-        Box::pin(async move { self.read_sync(id, most) })
+        Box::pin(async move {
+            let all = self.stored.lock();
+            let kept = all.iter().find(|kept| kept.attachment.id == id).ok_or(AttachmentError::NotFound)?;
+            let data = Arc::clone(&kept.data);
+            drop(all);
+            if data.len() as u64 > most {
+                return Err(AttachmentError::TooLarge(data.len() as u64));
+            }
+            Ok(data.to_vec())
+        })
     }
 
     fn create<'a>(
@@ -192,7 +170,20 @@ impl Attachments for MemoryAttachments {
         media_type: &'a str,
         data: Vec<u8>,
     ) -> BoxFuture<'a, Result<Attachment, AttachmentError>> {
-        Box::pin(async move { self.create_sync(name, media_type, data) })
+        Box::pin(async move {
+            let mut all = self.stored.lock();
+            let made = all.iter().filter(|kept| kept.made_by_a_tool);
+            let (count, bytes) =
+                made.fold((0, 0_u64), |(n, sum), kept| (n + 1, sum.saturating_add(kept.attachment.size)));
+            if count >= MAX_CREATED || bytes.saturating_add(data.len() as u64) > self.most_bytes {
+                return Err(AttachmentError::Other(format!(
+                    "the tools of this turn have created {count} attachments with {bytes} bytes; the limits are \
+                     {MAX_CREATED} attachments and {} bytes",
+                    self.most_bytes
+                )));
+            }
+            Ok(push_attachment(&mut all, name, media_type, data.into(), true))
+        })
     }
 }
 

@@ -58,9 +58,7 @@ impl RepeatCounts {
         self.counts.insert(*call, 1);
         true
     }
-}
 
-impl RepeatCounts {
     /// Takes back one count.
     fn uncount(&mut self, call: &Digest) {
         if let Some(count) = self.counts.get_mut(call) {
@@ -80,21 +78,15 @@ struct EffectiveLimit<T> {
 impl<T> EffectiveLimit<T> {
     /// Refuses a call beyond the limit.
     fn refuse(&self, why: &str) -> Refusal {
-        let (who, hint) = match self.of_policy {
-            true => (
-                "the operator can raise it".to_owned(),
-                Some(
-                    Remedy::Raise {
-                        table: "[session]".to_owned(),
-                        key: self.reason.to_string(),
-                        value: None,
-                    }
-                    .into(),
-                ),
-            ),
-            false => (format!("the limit is `{}` of this session's own `SessionLimits`", self.reason), None),
-        };
-        Refusal::new(self.reason, format!("Stopped: {why}; {who}")).with_hint(hint)
+        let key = self.reason.to_string();
+        if self.of_policy {
+            let hint = Remedy::Raise { table: "[session]".to_owned(), key, value: None };
+            Refusal::new(self.reason, format!("Stopped: {why}; the operator can raise it"))
+                .with_hint(Some(hint.into()))
+        } else {
+            let text = format!("Stopped: {why}; the limit is `{key}` of this session's own `SessionLimits`");
+            Refusal::new(self.reason, text)
+        }
     }
 }
 
@@ -103,15 +95,12 @@ fn stricter_limit<T: PartialOrd>(
     policy: Option<T>,
     own: Option<T>,
 ) -> Option<EffectiveLimit<T>> {
-    match (policy, own) {
-        (None, None) => None,
-        (Some(most), None) => Some(EffectiveLimit { most, reason, of_policy: true }),
-        (None, Some(most)) => Some(EffectiveLimit { most, reason, of_policy: false }),
-        (Some(policy), Some(own)) if policy <= own => {
-            Some(EffectiveLimit { most: policy, reason, of_policy: true })
-        }
-        (Some(_), Some(own)) => Some(EffectiveLimit { most: own, reason, of_policy: false }),
-    }
+    let of_policy = match (&policy, &own) {
+        (Some(policy), Some(own)) => policy <= own,
+        (policy, _) => policy.is_some(),
+    };
+    let most = if of_policy { policy } else { own };
+    most.map(|most| EffectiveLimit { most, reason, of_policy })
 }
 
 /// Counts one more call atomically; `false` if `most` were counted already.

@@ -10,7 +10,7 @@ use toolbay_policy::session::SessionLimits;
 use super::Session;
 use crate::tool::ToolDef;
 use crate::tool::canonical::Digest;
-use crate::tool::content::{BlockBody, ResourceBody, ToolOutput};
+use crate::tool::content::ToolOutput;
 
 /// Bytes that an entry takes in addition to its texts: an upper bound, so that the cache of empty results is bounded,
 /// too.
@@ -123,22 +123,7 @@ impl Session {
 /// The approximate size of an output in memory, in bytes.
 fn size_of(output: &ToolOutput) -> u64 {
     let raw = |raw: &Option<Box<serde_json::value::RawValue>>| raw.as_ref().map_or(0, |raw| raw.get().len());
-    let blocks = output.content.iter().map(|block| {
-        let body = match &block.body {
-            BlockBody::Text(text) => text.len(),
-            BlockBody::Image(blob) | BlockBody::Audio(blob) => blob.data.len(),
-            BlockBody::Link(link) => {
-                link.uri.len() + link.name.len() + link.description.as_ref().map_or(0, String::len)
-            }
-            BlockBody::Embedded(resource) => {
-                resource.uri.len()
-                    + match &resource.body {
-                        ResourceBody::Text(text) => text.len(),
-                        ResourceBody::Blob(data) => data.len(),
-                    }
-            }
-        };
-        body as u64 + OVERHEAD
-    });
+    let blocks =
+        output.content.iter().map(|block| (block.text_bytes() + block.data_bytes()) as u64 + OVERHEAD);
     (output.value.len() + raw(&output.structured) + raw(&output.meta)) as u64 + blocks.sum::<u64>()
 }

@@ -18,8 +18,8 @@ pub trait Ledger: Send + Sync + fmt::Debug {
     /// Adds the cost of a call that was taken, in US dollars.
     fn add_cost(&self, account: &str, cost_usd: f64);
 
-    /// The number of budgets that this host takes part in.
-    fn open(&self) -> usize;
+    /// The number of budgets that this replica takes part in.
+    fn budgets(&self) -> usize;
 }
 
 /// The budget of a session on all replicas together. `None` is no limit.

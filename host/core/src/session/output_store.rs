@@ -178,50 +178,6 @@ impl MemoryOutputStore {
     pub fn new(quota: OutputQuota) -> Self {
         Self { quota, saved: Mutex::default() }
     }
-
-    fn put_sync(&self, session: &str, text: SavedText) -> Result<OutputId, SaveError> {
-        let most = self.quota.check(&text)?;
-        let (id, weight) = (OutputId::from_text(&text), text.weight());
-        let key: SavedTextKey = (session.into(), id.clone());
-        let mut kept = self.saved.lock();
-        kept.forget(&key);
-        kept.expire(self.quota.age);
-        while kept.session(session).0 + weight > most || kept.session(session).1 >= MAX_TEXTS {
-            let Some(oldest) = kept.order.iter().find(|key| &*key.0 == session).cloned() else { break };
-            kept.forget(&oldest);
-        }
-        while kept.bytes + weight > self.quota.bytes || kept.order.len() >= MAX_ALL_TEXTS {
-            let Some(oldest) = kept.order.front().cloned() else { break };
-            kept.forget(&oldest);
-        }
-        kept.bytes += weight;
-        let (bytes, texts) = kept.sessions.entry(session.into()).or_default();
-        (*bytes, *texts) = (*bytes + weight, *texts + 1);
-        kept.order.push_back(key.clone());
-        kept.texts.insert(key, (text, Instant::now()));
-        Ok(id)
-    }
-
-    fn get_sync(&self, session: &str, id: &OutputId) -> Option<SavedText> {
-        let mut kept = self.saved.lock();
-        kept.expire(self.quota.age);
-        kept.texts.get(&(session.into(), id.clone())).map(|(text, _)| text.clone())
-    }
-
-    fn list_sync(&self, session: &str) -> Vec<SavedOutput> {
-        let mut kept = self.saved.lock();
-        kept.expire(self.quota.age);
-        let of_session = kept.order.iter().filter(|key| &*key.0 == session);
-        let listed = of_session.filter_map(|key| {
-            let (text, _) = kept.texts.get(key)?;
-            Some(SavedOutput {
-                id: key.1.clone(),
-                tool: Arc::clone(&text.tool),
-                bytes: text.text.len() as u64,
-            })
-        });
-        listed.collect()
-    }
 }
 
 impl SavedTexts {
@@ -253,15 +209,53 @@ impl SavedTexts {
 
 impl OutputStore for MemoryOutputStore {
     fn put<'a>(&'a self, session: &'a str, text: SavedText) -> BoxFuture<'a, Result<OutputId, SaveError>> {
-        Box::pin(async move { self.put_sync(session, text) })
+        Box::pin(async move {
+            let most = self.quota.check(&text)?;
+            let (id, weight) = (OutputId::from_text(&text), text.weight());
+            let key: SavedTextKey = (session.into(), id.clone());
+            let mut kept = self.saved.lock();
+            kept.forget(&key);
+            kept.expire(self.quota.age);
+            while kept.session(session).0 + weight > most || kept.session(session).1 >= MAX_TEXTS {
+                let Some(oldest) = kept.order.iter().find(|key| &*key.0 == session).cloned() else { break };
+                kept.forget(&oldest);
+            }
+            while kept.bytes + weight > self.quota.bytes || kept.order.len() >= MAX_ALL_TEXTS {
+                let Some(oldest) = kept.order.front().cloned() else { break };
+                kept.forget(&oldest);
+            }
+            kept.bytes += weight;
+            let (bytes, texts) = kept.sessions.entry(session.into()).or_default();
+            (*bytes, *texts) = (*bytes + weight, *texts + 1);
+            kept.order.push_back(key.clone());
+            kept.texts.insert(key, (text, Instant::now()));
+            Ok(id)
+        })
     }
 
     fn get<'a>(&'a self, session: &'a str, id: &'a OutputId) -> BoxFuture<'a, Option<SavedText>> {
-        Box::pin(async move { self.get_sync(session, id) })
+        Box::pin(async move {
+            let mut kept = self.saved.lock();
+            kept.expire(self.quota.age);
+            kept.texts.get(&(session.into(), id.clone())).map(|(text, _)| text.clone())
+        })
     }
 
     fn list<'a>(&'a self, session: &'a str) -> BoxFuture<'a, Vec<SavedOutput>> {
-        Box::pin(async move { self.list_sync(session) })
+        Box::pin(async move {
+            let mut kept = self.saved.lock();
+            kept.expire(self.quota.age);
+            let of_session = kept.order.iter().filter(|key| &*key.0 == session);
+            let listed = of_session.filter_map(|key| {
+                let (text, _) = kept.texts.get(key)?;
+                Some(SavedOutput {
+                    id: key.1.clone(),
+                    tool: Arc::clone(&text.tool),
+                    bytes: text.text.len() as u64,
+                })
+            });
+            listed.collect()
+        })
     }
 }
 

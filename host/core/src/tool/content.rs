@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use toolbay_policy::hint::Hint;
 
-use crate::tool::refusal::RefusalReason;
+use crate::tool::refusal::{Refusal, RefusalReason};
 
 /// A successful result.
 ///
@@ -107,6 +107,18 @@ impl ErrorCode {
     }
 }
 
+impl From<RefusalReason> for ErrorCode {
+    fn from(reason: RefusalReason) -> Self {
+        match reason {
+            RefusalReason::ArgumentsTooLarge
+            | RefusalReason::ArgumentsNotJson
+            | RefusalReason::ArgumentsInvalid
+            | RefusalReason::IdempotencyKey => Self::InputInvalid,
+            _ => Self::NotAvailable,
+        }
+    }
+}
+
 /// An error that the tool returned, or a refusal of a gate.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
@@ -125,8 +137,7 @@ pub struct ToolError {
     /// What would allow the refused operation, for the operator. Only the host sets it.
     #[serde(skip)]
     pub hint: Option<Hint>,
-    /// Why the host refused the call; `None` for an error of the tool. A gate sets it through
-    /// [`Refusal`](crate::tool::refusal::Refusal).
+    /// Why the host refused the call; `None` for an error of the tool. A gate sets it through [`Refusal`].
     #[serde(skip)]
     pub refusal: Option<RefusalReason>,
 }
@@ -178,6 +189,13 @@ impl ToolError {
     }
 }
 
+impl From<Refusal> for ToolError {
+    fn from(refusal: Refusal) -> Self {
+        let Refusal { reason, message, subject, hint } = refusal;
+        Self { subject, hint, refusal: Some(reason), ..Self::new(reason.into(), message) }
+    }
+}
+
 /// The result of a tool: an output or the tool's own error. Reducers take and return it.
 pub type ToolResult = Result<ToolOutput, ToolError>;
 
@@ -202,6 +220,22 @@ pub fn is_machine_field(text: &str) -> bool {
 }
 
 impl ContentBlock {
+    /// A block of text without display hints.
+    #[must_use]
+    pub fn from_text(text: String) -> Self {
+        Self { body: BlockBody::Text(text), annotations: None }
+    }
+
+    /// The text of the block, if it has one.
+    #[must_use]
+    pub fn text(&self) -> Option<&str> {
+        match &self.body {
+            BlockBody::Text(text) => Some(text),
+            BlockBody::Embedded(EmbeddedResource { body: ResourceBody::Text(text), .. }) => Some(text),
+            BlockBody::Image(_) | BlockBody::Audio(_) | BlockBody::Link(_) | BlockBody::Embedded(_) => None,
+        }
+    }
+
     /// The text of the block, if it has one.
     #[must_use]
     pub fn text_mut(&mut self) -> Option<&mut String> {
@@ -209,6 +243,16 @@ impl ContentBlock {
             BlockBody::Text(text) => Some(text),
             BlockBody::Embedded(EmbeddedResource { body: ResourceBody::Text(text), .. }) => Some(text),
             BlockBody::Image(_) | BlockBody::Audio(_) | BlockBody::Link(_) | BlockBody::Embedded(_) => None,
+        }
+    }
+
+    /// The binary data of the block, if it has any.
+    #[must_use]
+    pub fn data(&self) -> Option<&[u8]> {
+        match &self.body {
+            BlockBody::Image(blob) | BlockBody::Audio(blob) => Some(&blob.data),
+            BlockBody::Embedded(EmbeddedResource { body: ResourceBody::Blob(data), .. }) => Some(data),
+            BlockBody::Text(_) | BlockBody::Link(_) | BlockBody::Embedded(_) => None,
         }
     }
 
@@ -247,17 +291,25 @@ impl ContentBlock {
     /// The size for a reader: the characters of all texts plus the bytes of binary data.
     #[must_use]
     pub fn size(&self) -> usize {
-        let body = match &self.body {
-            BlockBody::Text(text) => text.chars().count(),
-            BlockBody::Image(blob) | BlockBody::Audio(blob) => blob.data.len(),
-            BlockBody::Link(_) => 0,
-            BlockBody::Embedded(resource) => match &resource.body {
-                ResourceBody::Text(text) => text.chars().count(),
-                ResourceBody::Blob(data) => data.len(),
-            },
-        };
-        let beside = self.labels().into_iter().chain(self.machine_fields()).map(|text| text.chars().count());
-        body + beside.sum::<usize>()
+        let chars: usize = self.texts().map(|text| text.chars().count()).sum();
+        chars + self.data_bytes()
+    }
+
+    /// The bytes of all texts.
+    #[must_use]
+    pub fn text_bytes(&self) -> usize {
+        self.texts().map(str::len).sum()
+    }
+
+    /// The bytes of the binary data.
+    #[must_use]
+    pub fn data_bytes(&self) -> usize {
+        self.data().map_or(0, <[u8]>::len)
+    }
+
+    /// All texts: that of the block, its labels and its fields for programs.
+    fn texts(&self) -> impl Iterator<Item = &str> {
+        self.text().into_iter().chain(self.labels()).chain(self.machine_fields())
     }
 }
 

@@ -17,6 +17,7 @@ use toolbay_policy::excerpt::one_line;
 use toolbay_policy::hidden_chars::{first_hidden, hidden_chars, remove_hidden};
 
 use crate::neutral_text;
+use crate::tool::json::extend_pointer;
 
 /// Longest description or title in a schema, in characters.
 pub const MAX_SCHEMA_TEXT: usize = 4_000;
@@ -112,9 +113,7 @@ struct SchemaSanitizer<'a> {
 impl SchemaSanitizer<'_> {
     /// Runs `inner` with the pointer one step further. Reports the part if `inner` says that it must be removed.
     fn keeps(&mut self, name: &str, is_name: bool, inner: impl FnOnce(&mut Self) -> bool) -> bool {
-        let end = self.at.len();
-        self.at.push('/');
-        self.at.push_str(&name.replace('~', "~0").replace('/', "~1"));
+        let end = extend_pointer(&mut self.at, name);
         let kept = inner(self);
         if !kept {
             (self.removed)(RemovedPart { pointer: &self.at, is_name });
@@ -132,8 +131,7 @@ impl SchemaSanitizer<'_> {
             }
             // Without one item, the others would have another place or another meaning.
             Value::Array(all) => all.iter_mut().enumerate().fold(true, |clean, (n, one)| {
-                let end = self.at.len();
-                self.at.push_str(&format!("/{n}"));
+                let end = extend_pointer(&mut self.at, &n.to_string());
                 let kept = self.sanitize_node(one);
                 self.at.truncate(end);
                 clean && kept

@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use toolbay_policy::hidden_chars::escape_hidden;
 
 use crate::tool::ToolDef;
+use crate::tool::json::pointer_step;
 
 /// Deepest nesting that is compared.
 const MAX_DEPTH: usize = 32;
@@ -290,8 +291,11 @@ fn compare_schemas(old: &Value, new: &Value, at: &str, depth: usize, diff: &mut 
     if let (Some(old), Some(new)) = (old.get("items"), new.get("items")) {
         compare_schemas(old, new, &format!("{at}/items"), depth + 1, diff);
     }
-    for (keyword, more) in BOUNDS {
-        compare_bound(old.get(keyword), new.get(keyword), more, &format!("{at}/{keyword}"), diff);
+    for (keyword, larger_is_more) in BOUNDS {
+        let number = |schema: &Map<String, Value>| schema.get(keyword).and_then(Value::as_f64);
+        let accepts_more = |old: &f64, new: &f64| (new > old) == larger_is_more;
+        let at = format!("{at}/{keyword}");
+        compare_accepted(number(old), number(new), accepts_more, SchemaChange::Narrowed, &at, diff);
     }
     compare_other_keywords(old, new, at, diff);
 }
@@ -309,33 +313,39 @@ fn compare_types(old: &Map<String, Value>, new: &Map<String, Value>, at: &str, d
         }
         Some(kinds)
     };
-    match (kinds(old), kinds(new)) {
-        (old, new) if old == new => {}
-        (_, None) => diff.add(at, SchemaChange::Widened, Impact::Compatible),
-        (Some(old), Some(new)) if old.is_subset(&new) => {
-            diff.add(at, SchemaChange::Widened, Impact::Compatible);
-        }
-        _ => diff.add(at, SchemaChange::TypeChanged, Impact::Breaking),
-    }
+    let has_all = |old: &BTreeSet<String>, new: &BTreeSet<String>| old.is_subset(new);
+    compare_accepted(kinds(old), kinds(new), has_all, SchemaChange::TypeChanged, at, diff);
     let values = |map: &Map<String, Value>| match (map.get("enum"), map.get("const")) {
         (Some(Value::Array(list)), _) => Some(list.clone()),
         (_, Some(value)) => Some(vec![value.clone()]),
         _ => None,
     };
-    match (values(old), values(new)) {
-        (old, new) if old == new => {}
-        (_, None) => diff.add(at, SchemaChange::Widened, Impact::Compatible),
-        (Some(old), Some(new)) if contains_all(&new, &old) => {
-            diff.add(at, SchemaChange::Widened, Impact::Compatible);
-        }
-        _ => diff.add(at, SchemaChange::Narrowed, Impact::Breaking),
-    }
+    // By their texts: a list can have thousands.
+    let has_all = |old: &Vec<Value>, new: &Vec<Value>| {
+        let known: HashSet<String> = new.iter().map(Value::to_string).collect();
+        old.iter().all(|value| known.contains(&value.to_string()))
+    };
+    compare_accepted(values(old), values(new), has_all, SchemaChange::Narrowed, at, diff);
 }
 
-/// Whether a list has all these values. By their texts: a list can have thousands.
-fn contains_all(list: &[Value], values: &[Value]) -> bool {
-    let known: HashSet<String> = list.iter().map(Value::to_string).collect();
-    values.iter().all(|value| known.contains(&value.to_string()))
+/// Compares what two versions of a keyword accept: everything if the keyword is absent. `accepts_more` compares two that
+/// are there, and `otherwise` is the change if the new one does not.
+fn compare_accepted<T: PartialEq>(
+    old: Option<T>,
+    new: Option<T>,
+    accepts_more: impl Fn(&T, &T) -> bool,
+    otherwise: SchemaChange,
+    at: &str,
+    diff: &mut ToolDiff,
+) {
+    match (old, new) {
+        (old, new) if old == new => {}
+        (_, None) => diff.add(at, SchemaChange::Widened, Impact::Compatible),
+        (Some(old), Some(new)) if accepts_more(&old, &new) => {
+            diff.add(at, SchemaChange::Widened, Impact::Compatible);
+        }
+        _ => diff.add(at, otherwise, Impact::Breaking),
+    }
 }
 
 fn compare_properties(
@@ -355,7 +365,7 @@ fn compare_properties(
     let (needed_before, needed_after) = (must(old), must(new));
     let open = |map: &Map<String, Value>| map.get("additionalProperties") != Some(&Value::Bool(false));
     for (name, schema) in before {
-        let pointer = format!("{at}/properties/{}", name.replace('~', "~0").replace('/', "~1"));
+        let pointer = format!("{at}/properties/{}", pointer_step(name));
         match after.get(name) {
             Some(now) => compare_schemas(schema, now, &pointer, depth + 1, diff),
             None if open(new) => diff.add(&pointer, SchemaChange::Removed, Impact::Unknown),
@@ -365,7 +375,7 @@ fn compare_properties(
     let names: BTreeSet<&String> =
         before.keys().chain(after.keys()).chain(&needed_before).chain(&needed_after).collect();
     for name in names {
-        let pointer = format!("{at}/properties/{}", name.replace('~', "~0").replace('/', "~1"));
+        let pointer = format!("{at}/properties/{}", pointer_step(name));
         let (was, is) = (needed_before.contains(name), needed_after.contains(name));
         match (before.contains_key(name), after.contains_key(name)) {
             (false, true) if is && !was => diff.add(&pointer, SchemaChange::AddedRequired, Impact::Breaking),
@@ -375,32 +385,11 @@ fn compare_properties(
             _ => {}
         }
     }
+    let additional = format!("{at}/additionalProperties");
     match (open(old), open(new)) {
-        (true, false) => {
-            diff.add(&format!("{at}/additionalProperties"), SchemaChange::Narrowed, Impact::Breaking);
-        }
-        (false, true) => {
-            diff.add(&format!("{at}/additionalProperties"), SchemaChange::Widened, Impact::Compatible);
-        }
+        (true, false) => diff.add(&additional, SchemaChange::Narrowed, Impact::Breaking),
+        (false, true) => diff.add(&additional, SchemaChange::Widened, Impact::Compatible),
         _ => {}
-    }
-}
-
-fn compare_bound(
-    old: Option<&Value>,
-    new: Option<&Value>,
-    larger_is_more: bool,
-    at: &str,
-    diff: &mut ToolDiff,
-) {
-    let number = |value: Option<&Value>| value.and_then(Value::as_f64);
-    match (number(old), number(new)) {
-        (before, after) if before == after => {}
-        (_, None) => diff.add(at, SchemaChange::Widened, Impact::Compatible),
-        (Some(before), Some(after)) if (after > before) == larger_is_more => {
-            diff.add(at, SchemaChange::Widened, Impact::Compatible);
-        }
-        _ => diff.add(at, SchemaChange::Narrowed, Impact::Breaking),
     }
 }
 
@@ -433,8 +422,8 @@ fn is_compared(key: &str, before: Option<&Value>, after: Option<&Value>) -> bool
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tool::fixture::plugin_def;
     use crate::tool::schema::Schema;
-    use crate::tool::testing::plugin_def;
     use serde_json::json;
 
     fn tool(schema: &Value) -> ToolDef {

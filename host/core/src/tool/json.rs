@@ -25,7 +25,15 @@ pub const INVALID_BYTE: char = '\0';
 /// The text has invalid syntax, a duplicate key, nesting deeper than 128, more than [`MAX_VALUES`] values, or trailing
 /// characters.
 pub fn parse(text: &str) -> Result<Value, serde_json::Error> {
-    build(text, None)
+    walk(text, ValueReader { left: &Cell::new(MAX_VALUES), builds: true, duplicates: None })
+}
+
+/// Checks a JSON text like [`parse`] without building a tree. It stores only the keys of open objects.
+///
+/// # Errors
+/// The same as [`parse`].
+pub fn check(text: &str) -> Result<(), serde_json::Error> {
+    walk(text, ValueReader { left: &Cell::new(MAX_VALUES), builds: false, duplicates: None }).map(drop)
 }
 
 /// Parses a JSON text whose author is not asked again, such as a schema: a member that stands twice costs only itself.
@@ -35,13 +43,14 @@ pub fn parse(text: &str) -> Result<Value, serde_json::Error> {
 /// The same as [`parse`], apart from duplicate keys.
 pub fn parse_noting_duplicates(text: &str) -> Result<(Value, BTreeSet<String>), serde_json::Error> {
     let duplicates = RefCell::default();
-    let value = build(text, Some(&duplicates))?;
+    let reader = ValueReader { left: &Cell::new(MAX_VALUES), builds: true, duplicates: Some(&duplicates) };
+    let value = walk(text, reader)?;
     Ok((value, duplicates.into_inner().found))
 }
 
-fn build(text: &str, duplicates: Option<&RefCell<DuplicateLog>>) -> Result<Value, serde_json::Error> {
+fn walk(text: &str, reader: ValueReader<'_>) -> Result<Value, serde_json::Error> {
     let mut parser = serde_json::Deserializer::from_str(text);
-    let value = TreeBuilder { left: &Cell::new(MAX_VALUES), duplicates }.deserialize(&mut parser)?;
+    let value = reader.deserialize(&mut parser)?;
     parser.end()?;
     Ok(value)
 }
@@ -54,31 +63,38 @@ struct DuplicateLog {
     found: BTreeSet<String>,
 }
 
-impl DuplicateLog {
-    /// Extends the pointer. Returns its earlier length.
-    fn enter(&mut self, step: &str) -> usize {
-        let end = self.at.len();
-        self.at.push('/');
-        self.at.push_str(&step.replace('~', "~0").replace('/', "~1"));
-        end
-    }
+/// A name as a step of a JSON pointer (RFC 6901).
+pub(crate) fn pointer_step(name: &str) -> String {
+    name.replace('~', "~0").replace('/', "~1")
+}
+
+/// Extends a JSON pointer by a name. Returns its earlier length.
+pub(crate) fn extend_pointer(pointer: &mut String, name: &str) -> usize {
+    let end = pointer.len();
+    pointer.push('/');
+    pointer.push_str(&pointer_step(name));
+    end
 }
 
 /// An upper bound of the number of values in a JSON text: one more than its separators and opening brackets. It scans
 /// the text once without allocation, so use it before parsing.
 #[must_use]
 pub fn max_value_count(text: &str) -> usize {
-    let (mut count, mut quoted, mut escaped) = (1, false, false);
-    for byte in text.bytes() {
+    1 + bytes_outside_strings(text).filter(|byte| matches!(byte, b',' | b'[' | b'{')).count()
+}
+
+/// The bytes of a JSON text that are not in its strings.
+pub(crate) fn bytes_outside_strings(text: &str) -> impl Iterator<Item = u8> {
+    let (mut quoted, mut escaped) = (false, false);
+    text.bytes().filter(move |byte| {
         match byte {
             _ if escaped => escaped = false,
             b'\\' if quoted => escaped = true,
             b'"' => quoted = !quoted,
-            b',' | b'[' | b'{' if !quoted => count += 1,
             _ => {}
         }
-    }
-    count
+        !quoted
+    })
 }
 
 /// The prefix of keys that `serde_json` treats specially.
@@ -98,94 +114,29 @@ fn count_value<E: serde::de::Error>(left: &Cell<u32>) -> Result<(), E> {
     Ok(())
 }
 
-/// Builds the value tree.
+/// Reads a value and those inside of it.
 #[derive(Clone, Copy)]
-struct TreeBuilder<'a> {
+struct ValueReader<'a> {
     /// The number of values that are still allowed.
     left: &'a Cell<u32>,
+    /// Whether to build the tree. Otherwise texts, lists and objects are dropped once they are read.
+    builds: bool,
     /// Where duplicate keys are noted. Without it, they are errors.
     duplicates: Option<&'a RefCell<DuplicateLog>>,
 }
 
-impl TreeBuilder<'_> {
+impl ValueReader<'_> {
     /// Runs `inner`, which parses the value of a member or an item.
     fn step<T>(&self, step: impl FnOnce() -> String, inner: impl FnOnce() -> T) -> T {
         let Some(log) = self.duplicates else { return inner() };
-        let end = log.borrow_mut().enter(&step());
+        let end = extend_pointer(&mut log.borrow_mut().at, &step());
         let done = inner();
         log.borrow_mut().at.truncate(end);
         done
     }
 }
 
-/// Checks a JSON text like [`parse`] without building a tree. It stores only the keys of open objects.
-///
-/// # Errors
-/// The same as [`parse`].
-pub fn check(text: &str) -> Result<(), serde_json::Error> {
-    let mut parser = serde_json::Deserializer::from_str(text);
-    SyntaxChecker(&Cell::new(MAX_VALUES)).deserialize(&mut parser)?;
-    parser.end()
-}
-
-/// Like [`TreeBuilder`], without the tree.
-#[derive(Clone, Copy)]
-struct SyntaxChecker<'a>(&'a Cell<u32>);
-
-impl<'de> DeserializeSeed<'de> for SyntaxChecker<'_> {
-    type Value = ();
-    fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<(), D::Error> {
-        count_value(self.0)?;
-        input.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for SyntaxChecker<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a JSON value")
-    }
-    fn visit_unit<E>(self) -> Result<(), E> {
-        Ok(())
-    }
-    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
-        Ok(())
-    }
-    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
-        Ok(())
-    }
-    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
-        Ok(())
-    }
-    fn visit_f64<E: serde::de::Error>(self, v: f64) -> Result<(), E> {
-        if v.is_finite() { Ok(()) } else { Err(E::custom("number out of range")) }
-    }
-    fn visit_str<E>(self, _: &str) -> Result<(), E> {
-        Ok(())
-    }
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
-        while seq.next_element_seed(self)?.is_some() {}
-        Ok(())
-    }
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
-        let mut keys = std::collections::HashSet::new();
-        while let Some(key) = entries.next_key::<String>()? {
-            count_value(self.0)?;
-            entries.next_value_seed(self)?;
-            if is_private_key(&key) {
-                return Err(A::Error::custom("a key that begins with `$serde_json::private::`"));
-            }
-            if let Some(key) = keys.replace(key) {
-                let shown: String = key.chars().take(64).collect();
-                return Err(A::Error::custom(format_args!("duplicate key {shown:?}")));
-            }
-        }
-        Ok(())
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for TreeBuilder<'_> {
+impl<'de> DeserializeSeed<'de> for ValueReader<'_> {
     type Value = Value;
     fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<Value, D::Error> {
         count_value(self.left)?;
@@ -193,7 +144,7 @@ impl<'de> DeserializeSeed<'de> for TreeBuilder<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for TreeBuilder<'_> {
+impl<'de> Visitor<'de> for ValueReader<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -215,7 +166,7 @@ impl<'de> Visitor<'de> for TreeBuilder<'_> {
         Number::from_f64(v).map(Value::Number).ok_or_else(|| E::custom("number out of range"))
     }
     fn visit_str<E>(self, v: &str) -> Result<Value, E> {
-        Ok(Value::String(v.to_owned()))
+        Ok(if self.builds { Value::String(v.to_owned()) } else { Value::Null })
     }
     fn visit_string<E>(self, v: String) -> Result<Value, E> {
         Ok(Value::String(v))
@@ -223,7 +174,9 @@ impl<'de> Visitor<'de> for TreeBuilder<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
         let mut items = Vec::new();
         while let Some(item) = self.step(|| items.len().to_string(), || seq.next_element_seed(self))? {
-            items.push(item);
+            if self.builds {
+                items.push(item);
+            }
         }
         Ok(Value::Array(items))
     }
@@ -241,7 +194,7 @@ impl<'de> Visitor<'de> for TreeBuilder<'_> {
                 }
                 Some(log) => {
                     let log = &mut *log.borrow_mut();
-                    let end = log.enter(&key);
+                    let end = extend_pointer(&mut log.at, &key);
                     log.found.insert(log.at.clone());
                     log.at.truncate(end);
                 }
@@ -251,7 +204,7 @@ impl<'de> Visitor<'de> for TreeBuilder<'_> {
                 }
             }
         }
-        Ok(Value::Object(map))
+        Ok(if self.builds { Value::Object(map) } else { Value::Null })
     }
 }
 

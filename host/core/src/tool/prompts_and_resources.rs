@@ -81,16 +81,16 @@ pub struct PromptsAndResourcesDocument {
     /// [`VERSION`].
     pub version: u32,
     /// The prompts, with unique names.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub prompts: Vec<Prompt>,
     /// The resources, with unique paths.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub resources: Vec<Resource>,
     /// The resource templates, with unique paths.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub templates: Vec<ResourceTemplate>,
     /// The icons by tool; [`ALL_TOOLS`] applies to all other tools.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default)]
     pub icons: BTreeMap<String, Vec<Icon>>,
 }
 
@@ -101,12 +101,11 @@ pub struct Prompt {
     /// The name, with the same rules as a tool name.
     pub name: String,
     /// The display name for people.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     /// The purpose of the prompt.
     pub description: String,
     /// The arguments that fill the placeholders.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub arguments: Vec<DocumentArgument>,
     /// The messages.
     pub messages: Vec<PromptMessage>,
@@ -119,16 +118,14 @@ pub struct DocumentArgument {
     /// The name.
     pub name: String,
     /// The display name for people.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     /// The description.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// Whether the argument is required. An absent optional argument leaves its placeholders empty.
     #[serde(default)]
     pub required: bool,
     /// Suggested values. Other values are accepted, too.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub values: Vec<String>,
 }
 
@@ -180,7 +177,6 @@ pub enum MessageContent {
         /// The address of the resource.
         uri: String,
         /// The media type.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         mime_type: Option<String>,
         /// The text.
         text: String,
@@ -196,16 +192,12 @@ pub struct Resource {
     /// The display name for people.
     pub name: String,
     /// The description.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// The media type.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mime_type: Option<String>,
     /// The content of a text resource.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<Arc<str>>,
     /// The content of a binary resource, in base64.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blob: Option<Arc<str>>,
 }
 
@@ -228,15 +220,13 @@ pub struct ResourceTemplate {
     /// The display name for people.
     pub name: String,
     /// The description.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// The media type. If it is JSON, values are escaped for JSON strings.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mime_type: Option<String>,
     /// The text with placeholders `{{id}}`.
     pub text: String,
     /// Descriptions of the placeholders. A placeholder without an entry has only a name.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub arguments: Vec<DocumentArgument>,
 }
 
@@ -247,7 +237,7 @@ pub struct Icon {
     /// A data URI: `data:image/png;base64,…`. Icons are never fetched.
     pub src: String,
     /// The sizes: `48x48`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub sizes: Vec<String>,
 }
 

@@ -9,7 +9,6 @@ use serde::{Serialize, Serializer};
 use toolbay_policy::hint::Hint;
 
 use super::fault::FaultKind;
-use crate::tool::content::{ErrorCode, ToolError};
 
 /// Why the host refused a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -117,18 +116,6 @@ impl RefusalReason {
         }
     }
 
-    /// The error code on the wire.
-    #[must_use]
-    pub const fn code(self) -> ErrorCode {
-        match self {
-            Self::ArgumentsTooLarge
-            | Self::ArgumentsNotJson
-            | Self::ArgumentsInvalid
-            | Self::IdempotencyKey => ErrorCode::InputInvalid,
-            _ => ErrorCode::NotAvailable,
-        }
-    }
-
     /// Whether a caller must not learn that the tool exists: its refusal reads like that of an unknown name.
     #[must_use]
     pub const fn hides_tool(self) -> bool {
@@ -148,32 +135,31 @@ impl Serialize for RefusalReason {
     }
 }
 
-/// The refusal of a gate, as an error with its reason.
+/// The refusal of a gate. Its caller gets it as a [`ToolError`](crate::tool::content::ToolError) with its reason.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Refusal(ToolError);
+pub struct Refusal {
+    pub(super) reason: RefusalReason,
+    pub(super) message: String,
+    pub(super) subject: Option<String>,
+    pub(super) hint: Option<Hint>,
+}
 
 impl Refusal {
     /// A refusal with a message for the model.
     #[must_use]
     pub fn new(reason: RefusalReason, message: impl Into<String>) -> Self {
-        Self(ToolError { refusal: Some(reason), ..ToolError::new(reason.code(), message) })
+        Self { reason, message: message.into(), subject: None, hint: None }
     }
 
     /// Sets the subject.
     #[must_use]
     pub fn with_subject(self, subject: impl Into<String>) -> Self {
-        Self(self.0.with_subject(subject))
+        Self { subject: Some(subject.into()), ..self }
     }
 
     /// Sets the hint for the operator.
     #[must_use]
     pub fn with_hint(self, hint: Option<Hint>) -> Self {
-        Self(self.0.with_hint(hint))
-    }
-}
-
-impl From<Refusal> for ToolError {
-    fn from(refusal: Refusal) -> Self {
-        refusal.0
+        Self { hint, ..self }
     }
 }

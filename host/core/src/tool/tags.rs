@@ -142,7 +142,7 @@ pub fn derive(tool: &ToolDef, effects: Option<Effects>, more: &[String]) -> Arc<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tool::testing::{mcp_def, native_def, plugin_def};
+    use crate::tool::fixture::{mcp_def, native_def, plugin_def};
     use std::path::Path;
     use toolbay_policy::name::{PluginId, ToolName};
 

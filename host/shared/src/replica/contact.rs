@@ -95,7 +95,7 @@ impl Heartbeat for ContactState {
         self.losses.load(Ordering::Acquire)
     }
 
-    fn hosts(&self) -> usize {
+    fn replicas(&self) -> usize {
         self.replicas.load(Ordering::Relaxed)
     }
 

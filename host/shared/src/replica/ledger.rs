@@ -321,7 +321,7 @@ impl Ledger for NatsLedger {
         self.accounts.change(Unit::Micro, account, move |escrow| escrow.overdraw(now(), micros));
     }
 
-    fn open(&self) -> usize {
+    fn budgets(&self) -> usize {
         [Unit::Call, Unit::Micro].iter().map(|unit| self.accounts.of_unit(*unit).lock().len()).sum()
     }
 }

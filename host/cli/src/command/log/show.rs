@@ -25,7 +25,7 @@ pub(super) fn has_refusal(event: &ReadEvent) -> bool {
         ReadEvent::Call(call) => refusals(call).next().is_some(),
         ReadEvent::Refused(_) | ReadEvent::Request(_) => true,
         ReadEvent::Grant(grant) => !grant.refused.is_empty() || !grant.held.is_empty(),
-        ReadEvent::Start(_) | ReadEvent::Action(_) | ReadEvent::Gap { .. } | ReadEvent::Unknown => false,
+        ReadEvent::Start(_) | ReadEvent::Action(_) | ReadEvent::Gap { .. } | ReadEvent::Unknown(_) => false,
     }
 }
 
@@ -87,7 +87,10 @@ pub(super) fn row(line: &AuditLine) -> [Cell; 6] {
             let detail = format!("{} lost before this one", count_noun(lost, "record", "records"));
             failed("gap", "", String::new(), vec![detail])
         }
-        ReadEvent::Unknown => RecordRow { style: DIM, ..failed("unknown", "", String::new(), Vec::new()) },
+        ReadEvent::Unknown(record) => {
+            let kind = record.get("kind").and_then(Value::as_str).unwrap_or_default();
+            RecordRow { style: DIM, ..failed(kind, "", String::new(), Vec::new()) }
+        }
     };
     [
         Cell::styled(DIM, time(&line.time)),
@@ -182,7 +185,7 @@ fn refused(record: &RefusalCountRecord<String>) -> RecordRow {
 }
 
 /// A decision about a plugin, or its load.
-fn grant(record: &GrantRecord) -> RecordRow {
+fn grant(record: &GrantRecord<String>) -> RecordRow {
     let digest = record.digest.as_deref().map(format::short_digest);
     let origin = record.origin.as_deref();
     let parts = [
@@ -200,7 +203,7 @@ fn grant(record: &GrantRecord) -> RecordRow {
     let is_refused = !record.refused.is_empty() || !record.held.is_empty();
     let style = if is_refused { FAILURE } else { Style::new() };
     let subject = format!("{} {}", record.plugin, record.version.as_deref().unwrap_or_default());
-    RecordRow { style, ..failed(record.event.as_str(), subject.trim(), String::new(), details) }
+    RecordRow { style, ..failed(&record.event, subject.trim(), String::new(), details) }
 }
 
 /// The lines of lists, as `list line`.

@@ -30,7 +30,7 @@ pub(crate) struct BatchContext {
 impl BatchContext {
     /// Starts the trace of a call.
     pub(crate) fn start_trace(&self, tracer: &Arc<Tracer>, start: tokio::time::Instant) -> Arc<CallTrace> {
-        let caller = self.parent.as_ref().and_then(|parent| parent.trace());
+        let caller = self.parent.as_ref().and_then(|parent| parent.ctx.trace.as_deref());
         let request = &self.turn.request;
         let named = match request {
             Some(request) => request.parent,

@@ -218,7 +218,7 @@ impl<'b> AuditGuard<'b> {
         let usage = run.and_then(|run| run.usage).or_else(|| ran.map(|ctx| ctx.usage()));
         AuditRecord {
             call_id: redacted_text(redactor, self.call_id),
-            outer: self.batch.parent.as_ref().map(|parent| redacted(parent.id())),
+            outer: self.batch.parent.as_ref().map(|parent| redacted(&parent.ctx.call_id)),
             tool: ctx.map_or_else(
                 || redacted(&self.requested_tool).into(),
                 |ctx| redacted_text(redactor, &ctx.tool),
@@ -312,7 +312,7 @@ impl<'b> AuditGuard<'b> {
             start_id,
             call_id: redacted_text(redactor, &ctx.call_id),
             tool: redacted_text(redactor, &ctx.tool),
-            source: Arc::clone(&entry.def.source),
+            source: Some(Arc::clone(&entry.def.source)),
             session_id: self.batch.turn.session.id().map(redacted),
             agent_id: identity.agent_id.as_deref().map(redacted),
             profile: ctx.profile.clone(),

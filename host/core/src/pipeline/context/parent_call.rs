@@ -4,23 +4,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::call::CallContext;
-use crate::call::compute::ComputeQueue;
 use crate::call::invoke::nested::InvokeGrant;
-use crate::call::shared::CallRights;
-use crate::call::trace::CallTrace;
 use crate::tool::refusal::{Refusal, RefusalReason};
-use toolbay_policy::hint::Hint;
 
 /// A call that makes nested calls.
 #[derive(Debug)]
 pub(crate) struct ParentCall {
-    ctx: Arc<CallContext>,
+    pub(crate) ctx: Arc<CallContext>,
     /// The tools that the calling tool may call.
-    grant: Arc<dyn InvokeGrant>,
+    pub(crate) grant: Arc<dyn InvokeGrant>,
     /// Whether a nested call returned untrusted text.
     returned_untrusted: AtomicBool,
     /// The depth of the call: 0 for a model's call.
-    depth: usize,
+    pub(crate) depth: usize,
     /// The number of nested calls below the model's call so far.
     nested_count: Arc<AtomicU32>,
 }
@@ -41,43 +37,10 @@ impl ParentCall {
         }
     }
 
-    pub(crate) fn id(&self) -> &str {
-        &self.ctx.call_id
-    }
-
-    /// The depth of the call: 0 for a model's call.
-    pub(crate) fn depth(&self) -> usize {
-        self.depth
-    }
-
-    /// Whether the grant of the calling tool includes this tool.
-    pub(crate) fn allows(&self, tool: &str) -> bool {
-        self.grant.allows(tool)
-    }
-
     /// As [`ToolCaller::count`](crate::call::invoke::nested::ToolCaller::count).
     pub(crate) fn count(&self, calls: u32, most: u32) -> Option<u32> {
         let more = |made: u32| made.checked_add(calls).filter(|made| *made <= most);
         self.nested_count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()
-    }
-
-    /// Adds a hint for the operator to the call.
-    pub(crate) fn add_hint(&self, hint: Hint) {
-        self.ctx.add_hint(hint);
-    }
-
-    /// Where work on the data of the calling tool runs.
-    pub(crate) fn compute_queue(&self) -> ComputeQueue {
-        self.ctx.compute_queue()
-    }
-
-    /// What the call may lose while it runs.
-    pub(crate) fn rights(&self) -> Option<&CallRights> {
-        self.ctx.rights()
-    }
-
-    pub(crate) fn trace(&self) -> Option<&CallTrace> {
-        self.ctx.trace.as_deref()
     }
 
     /// Refuses a tool outside of the calling tool's grant, before the calling tool learns whether it exists.

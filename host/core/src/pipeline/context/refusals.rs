@@ -6,7 +6,7 @@ use toolbay_policy::refusal;
 use crate::call::CallContext;
 use crate::call::invoke::Failure;
 use crate::tool::ToolSource;
-use crate::tool::content::{BlockBody, ContentBlock, ToolOutput};
+use crate::tool::content::{ContentBlock, ToolOutput};
 
 /// The hints for the operator: first that of the call's own failure, then those of refusals while it ran.
 pub(crate) fn hints(result: &Result<ToolOutput, Failure>, ctx: &CallContext) -> Vec<Hint> {
@@ -51,9 +51,7 @@ pub(crate) fn append_silent_refusals(result: &mut Result<ToolOutput, Failure>, c
     }
     let notes = format!("[{}]", texts.join("; "));
     match result {
-        Ok(output) => {
-            output.content.push(ContentBlock { body: BlockBody::Text(notes), annotations: None });
-        }
+        Ok(output) => output.content.push(ContentBlock::from_text(notes)),
         Err(Failure::Refused(error)) => push_line(&mut error.message, &notes),
         Err(Failure::Fault(fault)) => push_line(&mut fault.message, &notes),
         Err(Failure::Host(_)) => {}

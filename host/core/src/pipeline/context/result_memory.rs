@@ -18,9 +18,7 @@ use crate::call::invoke::Failure;
 use crate::pipeline::memory::{MemoryBudget, MemoryReservation};
 use crate::registry::view::ToolEntry;
 use crate::tool::ToolSource;
-use crate::tool::content::{
-    BlockBody, ContentBlock, EmbeddedResource, ErrorDetails, ResourceBody, ToolOutput,
-};
+use crate::tool::content::{ContentBlock, ErrorDetails, ToolOutput};
 use crate::tool::fault::{Fault, FaultKind};
 
 /// Bytes that every call reserves: more than most results have.
@@ -221,8 +219,7 @@ fn failure_bytes(failure: &Failure) -> u64 {
             let Some(details) = &error.details else { return text as u64 };
             let ErrorDetails { structured, content } = &**details;
             let json = structured.as_ref().map_or(0, |raw| raw.get().len());
-            let blocks =
-                content.iter().map(|block| block_text_bytes(block).saturating_add(data_bytes(block)));
+            let blocks = content.iter().map(|block| block.text_bytes() as u64 + data_bytes(block));
             return blocks.fold((text + json) as u64, u64::saturating_add);
         }
         Failure::Fault(fault) => fault.message.len(),
@@ -233,17 +230,7 @@ fn failure_bytes(failure: &Failure) -> u64 {
 
 /// Bytes of the texts of a result, including those of blocks. These texts are cut to the character budget.
 fn text_bytes(output: &ToolOutput) -> u64 {
-    output.content.iter().map(block_text_bytes).fold(output.value.len() as u64, u64::saturating_add)
-}
-
-fn block_text_bytes(block: &ContentBlock) -> u64 {
-    let text = match &block.body {
-        BlockBody::Text(text) => text.len(),
-        BlockBody::Embedded(EmbeddedResource { body: ResourceBody::Text(text), .. }) => text.len(),
-        BlockBody::Image(_) | BlockBody::Audio(_) | BlockBody::Link(_) | BlockBody::Embedded(_) => 0,
-    };
-    let beside: usize = block.labels().into_iter().chain(block.machine_fields()).map(str::len).sum();
-    (text + beside) as u64
+    output.content.iter().fold(output.value.len() as u64, |sum, block| sum + block.text_bytes() as u64)
 }
 
 /// Bytes of a result apart from its texts.
@@ -254,12 +241,7 @@ fn beside_text(output: &ToolOutput) -> u64 {
 
 /// Bytes of a block apart from its texts.
 pub(crate) fn data_bytes(block: &ContentBlock) -> u64 {
-    let data = match &block.body {
-        BlockBody::Image(blob) | BlockBody::Audio(blob) => blob.data.len(),
-        BlockBody::Embedded(EmbeddedResource { body: ResourceBody::Blob(data), .. }) => data.len(),
-        BlockBody::Text(_) | BlockBody::Link(_) | BlockBody::Embedded(_) => 0,
-    };
-    data as u64 + BLOCK_OVERHEAD
+    block.data_bytes() as u64 + BLOCK_OVERHEAD
 }
 
 /// Where the policy sets `result_bytes` for a tool.

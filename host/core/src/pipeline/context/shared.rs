@@ -87,7 +87,7 @@ pub(crate) async fn acquire_rights(
     entry: &ToolEntry,
     ctx: &CallContext,
 ) -> Result<Option<HeldLease>, Failure> {
-    let of_caller = batch.parent.as_ref().and_then(|parent| parent.rights().cloned());
+    let of_caller = batch.parent.as_ref().and_then(|parent| parent.ctx.rights().cloned());
     let mut rights = of_caller.unwrap_or_else(|| CallRights::new(Arc::clone(&shared.heartbeat)));
     let lease = match &entry.call.serial {
         Some(queue) => {

@@ -33,7 +33,7 @@ struct PipelineCaller {
 
 impl ToolCaller for PipelineCaller {
     fn depth(&self) -> usize {
-        self.parent.depth() + 1
+        self.parent.depth + 1
     }
 
     fn count(&self, calls: u32, most: u32) -> Option<u32> {
@@ -41,7 +41,7 @@ impl ToolCaller for PipelineCaller {
     }
 
     fn tools(&self) -> Vec<CallableTool> {
-        let granted = |entry: &&Arc<ToolEntry>| self.parent.allows(entry.def.name.as_str());
+        let granted = |entry: &&Arc<ToolEntry>| self.parent.grant.allows(entry.def.name.as_str());
         self.batch.view.discoverable().filter(granted).map(|entry| callable(entry)).collect()
     }
 
@@ -69,7 +69,7 @@ impl ToolCaller for PipelineCaller {
             let handle = |index, result: CallResult| {
                 let CallResult { result, shaping, hints, .. } = result;
                 // The calling program gets the text for models. The operator gets the hints with those of the parent.
-                hints.lines.into_iter().for_each(|hint| self.parent.add_hint(hint));
+                hints.lines.into_iter().for_each(|hint| self.parent.ctx.add_hint(hint));
                 handle(index, NestedResult { result, cut: shaping.cut_from_chars.is_some() });
             };
             BatchScheduler::run_nested(batch, groups, at_once, handle).await;
@@ -79,7 +79,7 @@ impl ToolCaller for PipelineCaller {
 
 impl PipelineCaller {
     fn with_nested_id(&self, call: ToolCall) -> ToolCall {
-        ToolCall { id: format!("{}/{}", self.parent.id(), call.id).into(), ..call }
+        ToolCall { id: format!("{}/{}", self.parent.ctx.call_id, call.id).into(), ..call }
     }
 }
 

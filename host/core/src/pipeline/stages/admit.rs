@@ -72,7 +72,7 @@ async fn check_permission(
     call: &ValidatedCall,
 ) -> Result<ApprovalState, EarlyResult> {
     let policy = &guard.batch.call_policy.permissions;
-    let profile = tool.profile().map(|profile| &profile.permissions);
+    let profile = tool.found.profile().map(|profile| &profile.permissions);
     let open = policy.allows_everything() && profile.is_none_or(Permissions::allows_everything);
     if open && !tool.entry().def.traits.needs_approval {
         return Ok(ApprovalState::Approved);

@@ -14,7 +14,7 @@ use toolbay_policy::quantity;
 use super::resolve::ResolvedTool;
 use crate::call::invoke::Failure;
 use crate::pipeline::context::result_memory::{data_bytes, result_bytes_setting};
-use crate::tool::content::{BlockBody, ContentBlock, ErrorDetails, ToolOutput};
+use crate::tool::content::{ContentBlock, ErrorDetails, ToolOutput};
 
 /// Longest media type in a note, in characters.
 const MAX_KIND: usize = 100;
@@ -83,7 +83,7 @@ impl<'a> BoundedParts<'a> {
     }
 
     fn largest(&self) -> Option<LargestPart> {
-        let blocks = self.content.iter().enumerate().filter(|(_, block)| has_data(block));
+        let blocks = self.content.iter().enumerate().filter(|(_, block)| block.data().is_some());
         let blocks = blocks.map(|(n, block)| (data_bytes(block), LargestPart::Block(n)));
         let others =
             [(self.structured_bytes(), LargestPart::Structured), (self.meta_bytes(), LargestPart::Meta)];
@@ -92,34 +92,24 @@ impl<'a> BoundedParts<'a> {
     }
 
     fn replace(&mut self, part: &LargestPart, hit: &LimitHit) {
-        let text = |text: String| ContentBlock { body: BlockBody::Text(text), annotations: None };
         match part {
             LargestPart::Structured => {
                 let Some(raw) = self.structured.take() else { return };
                 let json: String = Box::<str>::from(raw).into();
                 let note = format!("[its structured data has {} bytes: {hit}]", json.len());
-                self.content.push(text(note));
+                self.content.push(ContentBlock::from_text(note));
                 // Last, since it is cut where the budget of the result ends.
-                self.content.push(text(json));
+                self.content.push(ContentBlock::from_text(json));
             }
             LargestPart::Block(number) => {
                 if let Some(block) = self.content.get_mut(*number) {
                     let kind = block.machine_fields().first().map(|kind| one_line(kind, MAX_KIND));
                     let kind = kind.unwrap_or_else(|| "data".to_owned());
-                    *block = text(format!("[{kind} of {} bytes is left out: {hit}]", data_bytes(block)));
+                    let note = format!("[{kind} of {} bytes is left out: {hit}]", data_bytes(block));
+                    *block = ContentBlock::from_text(note);
                 }
             }
             LargestPart::Meta => self.meta.iter_mut().for_each(|meta| **meta = None),
         }
-    }
-}
-
-/// Whether a block has data beside its texts.
-fn has_data(block: &ContentBlock) -> bool {
-    use crate::tool::content::{EmbeddedResource, ResourceBody};
-    match &block.body {
-        BlockBody::Image(_) | BlockBody::Audio(_) => true,
-        BlockBody::Embedded(EmbeddedResource { body, .. }) => matches!(body, ResourceBody::Blob(_)),
-        BlockBody::Text(_) | BlockBody::Link(_) => false,
     }
 }

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use toolbay_policy::Profile;
-
 use crate::call::CallContext;
 use crate::call::invoke::ForwardTarget;
 use crate::pipeline::context::batch::BatchContext;
@@ -16,7 +14,7 @@ use crate::tool::refusal::Refusal;
 /// A tool of the view that is visible to the caller and available.
 #[derive(Clone, Copy)]
 pub(crate) struct ResolvedTool<'b> {
-    found: FoundTool<'b>,
+    pub(super) found: FoundTool<'b>,
     pub(super) ctx: &'b Arc<CallContext>,
 }
 
@@ -24,16 +22,6 @@ impl<'b> ResolvedTool<'b> {
     /// The registry entry of the tool.
     pub(super) fn entry(self) -> &'b Arc<ToolEntry> {
         self.found.entry()
-    }
-
-    /// The profile of the call.
-    pub(super) fn profile(self) -> Option<&'b Profile> {
-        self.found.profile()
-    }
-
-    /// The name of the profile.
-    pub(super) fn profile_name(self) -> Option<&'b Arc<str>> {
-        self.found.profile_name()
     }
 }
 
@@ -92,7 +80,7 @@ pub(crate) async fn resolve<'b>(
 /// the names are theirs to choose; the calls of a tool are in that of its source.
 async fn refuse(batch: &BatchContext, target: &CallTarget<'_>, denial: Option<ToolDenial>) -> EarlyResult {
     let queue = match &batch.parent {
-        Some(parent) => parent.compute_queue(),
+        Some(parent) => parent.ctx.compute_queue(),
         None => batch.pipeline.compute.queue("unknown tools".into(), target.ctx.cancel().clone()),
     };
     let (view, name) = (batch.view.clone(), Arc::clone(&target.ctx.tool));

@@ -41,9 +41,9 @@ impl<'a> Ruling<'a> {
             outcome,
             profile,
         };
-        match tool.profile().map(|profile| decide(&profile.permissions)) {
+        match tool.found.profile().map(|profile| decide(&profile.permissions)) {
             Some(verdict) if verdict.action > policy.action => {
-                let profile = tool.profile_name().map(|name| &**name);
+                let profile = tool.found.profile_name().map(|name| &**name);
                 ruling(verdict, profile)
             }
             Some(_) | None => ruling(policy, None),
@@ -122,7 +122,7 @@ impl<'a> Ruling<'a> {
     pub(super) fn hint(&self) -> Option<Hint> {
         let entry = self.subject.entry();
         let tags: Vec<&str> = entry.tags().iter().map(|tag| &**tag).collect();
-        let of_profile = (self.subject.profile_name()).zip(self.subject.profile());
+        let of_profile = self.subject.found.profile_name().zip(self.subject.found.profile());
         let of_profile = of_profile.map(|(name, profile)| (Some(&**name), &profile.permissions));
         let tables = std::iter::once((None, self.policy)).chain(of_profile);
         let hints = tables.flat_map(|(profile, rules)| {

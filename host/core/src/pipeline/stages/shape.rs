@@ -18,7 +18,7 @@ use crate::pipeline::context::refusals;
 use crate::pipeline::context::result_memory::CallMemory;
 use crate::pipeline::context::target::CallTarget;
 use crate::pipeline::result::{ShapedOutput, Shaping};
-use crate::tool::content::{BlockBody, ContentBlock, ToolOutput};
+use crate::tool::content::{ContentBlock, ToolOutput};
 
 /// The rules for texts of the host, and for outputs that go to a calling tool.
 const HOST_RULES: OutputRules =
@@ -62,7 +62,7 @@ pub(crate) async fn shape(
     let note = guard.run.as_mut().and_then(|run| run.mismatch.take());
     let mismatch = note.is_some();
     if let (Ok(output), Some(mark)) = (&mut result, note) {
-        output.content.push(ContentBlock { body: BlockBody::Text(mark), annotations: None });
+        output.content.push(ContentBlock::from_text(mark));
     }
     let memory = memory.settle(&mut result);
     ShapedOutput { result, shaping: Shaping { cut_from_chars, saved, mark, mismatch }, memory }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use toolbay_policy::Policy;
 
-use crate::registry::testing::{mcp_tool, native_tool, plugin_tool};
+use crate::registry::fixture::{mcp_tool, native_tool, plugin_tool};
 use crate::registry::view::{Filter, View};
 use crate::registry::{Bundle, Catalog, Registry};
 

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use toolbay_policy::Policy;
 
 use super::*;
-use crate::registry::testing::{mcp_tool, native_tool, plugin_tool, reducer};
+use crate::registry::fixture::{mcp_tool, native_tool, plugin_tool, reducer};
 use crate::registry::{Registry, ToolFlags};
 
 const NAMES: [&str; 8] =

@@ -1,5 +1,5 @@
 use super::*;
-use crate::registry::testing::{mcp_tool, native_tool, plugin_tool, reducer};
+use crate::registry::fixture::{mcp_tool, native_tool, plugin_tool, reducer};
 use crate::registry::{Bundle, Registry, SourceState};
 use crate::tool::ToolDef;
 use crate::tool::content::ErrorCode;

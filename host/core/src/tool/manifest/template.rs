@@ -22,6 +22,7 @@ use toolbay_policy::wildcard::text_matches;
 
 use super::{ArgumentTemplate, ProgramSpec};
 use crate::tool::content::{ErrorCode, ToolError};
+use crate::tool::json;
 
 /// Most parts of a command line in the manifest, and most words of a command line.
 const MAX_ARGUMENTS: usize = 4096;
@@ -190,14 +191,11 @@ impl CommandLine {
         let bytes: usize = self.args.iter().map(|arg| arg.len() + 1).sum();
         let bytes = bytes + self.env.iter().map(|(name, value)| name.len() + value.len() + 2).sum::<usize>();
         if self.args.len() > MAX_ARGUMENTS || bytes > MAX_COMMAND_LINE {
-            return Err(ToolError::new(
-                ErrorCode::InputInvalid,
-                format!(
-                    "the command line has {} arguments and {bytes} bytes; the limits are {MAX_ARGUMENTS} arguments \
-                     and {MAX_COMMAND_LINE} bytes",
-                    self.args.len()
-                ),
-            ));
+            return Err(reject(format!(
+                "the command line has {} arguments and {bytes} bytes; the limits are {MAX_ARGUMENTS} arguments and \
+                 {MAX_COMMAND_LINE} bytes",
+                self.args.len()
+            )));
         }
         Ok(())
     }
@@ -330,8 +328,8 @@ pub(super) fn reject(message: String) -> ToolError {
 }
 
 fn option_error(name: &str) -> ToolError {
-    let message = format!("`{name}` starts with `-`; the program would read it as an option");
-    ToolError::new(ErrorCode::InputInvalid, message).with_subject(json_pointer(name))
+    reject(format!("`{name}` starts with `-`; the program would read it as an option"))
+        .with_subject(json_pointer(name))
 }
 
 fn display_value(value: &Value) -> String {
@@ -342,13 +340,13 @@ fn display_value(value: &Value) -> String {
 }
 
 fn json_pointer(name: &str) -> String {
-    format!("/{}", name.replace('~', "~0").replace('/', "~1"))
+    format!("/{}", json::pointer_step(name))
 }
 
 fn reject_nul(text: String, pointer: String) -> Result<String, ToolError> {
     if text.contains('\0') {
         let message = "the value has a NUL byte, which neither a command line nor a variable can hold";
-        return Err(ToolError::new(ErrorCode::InputInvalid, message).with_subject(pointer));
+        return Err(reject(message.to_owned()).with_subject(pointer));
     }
     Ok(text)
 }

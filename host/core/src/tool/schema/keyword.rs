@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::tool::json::pointer_step;
+
 /// A dialect of JSON Schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Dialect {
@@ -182,11 +184,9 @@ pub(crate) fn subschemas(schema: &Value) -> Box<dyn Iterator<Item = (String, &Va
     let Some(map) = schema.as_object() else { return Box::new(std::iter::empty()) };
     Box::new(map.iter().flat_map(|(keyword, value)| -> Box<dyn Iterator<Item = (String, &Value)> + '_> {
         match (Content::of(keyword), value) {
-            (Content::SchemasByName, Value::Object(named)) => {
-                Box::new(named.iter().map(move |(name, inner)| {
-                    (format!("{keyword}/{}", name.replace('~', "~0").replace('/', "~1")), inner)
-                }))
-            }
+            (Content::SchemasByName, Value::Object(named)) => Box::new(
+                named.iter().map(move |(name, inner)| (format!("{keyword}/{}", pointer_step(name)), inner)),
+            ),
             (Content::Schemas | Content::Schema, Value::Array(list)) => {
                 Box::new(list.iter().enumerate().map(move |(n, inner)| (format!("{keyword}/{n}"), inner)))
             }

@@ -83,7 +83,7 @@ impl Salvage {
         let (mut map, schema) = (Map::new(), self.at.clone());
         for (key, raw) in members(raw)? {
             let Some(name) = self.name(key, false) else { continue };
-            let end = self.enter(&name);
+            let end = json::extend_pointer(&mut self.at, &name);
             match self.keyword(&name, raw, depth + 1) {
                 Ok(value) => self.insert(&mut map, name, value),
                 Err(why) => {
@@ -114,7 +114,7 @@ impl Salvage {
                 self.found.thinned.insert(self.at.clone());
                 continue;
             };
-            let end = self.enter(&name);
+            let end = json::extend_pointer(&mut self.at, &name);
             let schema = self.schema(raw, depth + 1).unwrap_or_else(|why| {
                 self.lose(&why, true);
                 self.found.thinned.insert(self.at.clone());
@@ -130,7 +130,7 @@ impl Salvage {
         let items: Vec<&RawValue> = serde_json::from_str(raw.get()).map_err(reason)?;
         let mut list = Vec::with_capacity(items.len());
         for (n, item) in items.into_iter().enumerate() {
-            let end = self.enter(&n.to_string());
+            let end = json::extend_pointer(&mut self.at, &n.to_string());
             let schema = self.schema(item, depth + 1);
             self.at.truncate(end);
             list.push(schema?);
@@ -155,7 +155,7 @@ impl Salvage {
             Ok(_) => ("its name has a meaning of its own".to_owned(), raw.get()),
             Err(error) => (reason(error), raw.get()),
         };
-        let end = self.enter(written.trim_matches('"'));
+        let end = json::extend_pointer(&mut self.at, written.trim_matches('"'));
         self.lose(&why, is_checked);
         self.at.truncate(end);
         None
@@ -168,14 +168,6 @@ impl Salvage {
         } else {
             map.insert(name, value);
         }
-    }
-
-    /// Extends the pointer. Returns its earlier length.
-    fn enter(&mut self, step: &str) -> usize {
-        let end = self.at.len();
-        self.at.push('/');
-        self.at.push_str(&step.replace('~', "~0").replace('/', "~1"));
-        end
     }
 
     fn lose(&mut self, why: &str, is_checked: bool) {
@@ -193,19 +185,14 @@ fn reason(error: serde_json::Error) -> Unreadable {
 
 /// How deep the brackets of a JSON text are nested.
 fn nesting(text: &str) -> usize {
-    let (mut open, mut deepest, mut quoted, mut escaped) = (0_usize, 0, false, false);
-    for byte in text.bytes() {
+    let (mut open, mut deepest) = (0_usize, 0);
+    for byte in json::bytes_outside_strings(text) {
         match byte {
-            _ if escaped => escaped = false,
-            b'\\' if quoted => escaped = true,
-            b'"' => quoted = !quoted,
-            b'[' | b'{' if !quoted => {
-                open += 1;
-                deepest = deepest.max(open);
-            }
-            b']' | b'}' if !quoted => open = open.saturating_sub(1),
+            b'[' | b'{' => open += 1,
+            b']' | b'}' => open = open.saturating_sub(1),
             _ => {}
         }
+        deepest = deepest.max(open);
     }
     deepest
 }

@@ -26,6 +26,7 @@ use self::reference::Addresses;
 use super::dropped::DroppedKeywords;
 use super::keyword::{Dialect, Keyword, KeywordKind};
 use super::pattern::{PatternReader, Patterns};
+use crate::tool::json::extend_pointer;
 
 /// Deepest nesting that is translated, in steps of a JSON pointer. The rewritten form can be deeper.
 const MAX_DEPTH: usize = 64;
@@ -180,6 +181,13 @@ struct Node<'m> {
     lost: LostParts,
 }
 
+impl Node<'_> {
+    /// Sets a keyword of the translated schema.
+    fn set(&mut self, keyword: &str, value: Value) {
+        self.out.insert(keyword.to_owned(), value);
+    }
+}
+
 /// Lost keywords on which others depend.
 #[derive(Default)]
 struct LostParts {
@@ -265,9 +273,7 @@ impl Translator<'_> {
                 }),
                 // Clients and this host know some of them, such as `x-mcp-header`.
                 None if self.extent == Extent::Outline => {}
-                None => {
-                    node.out.insert(name.clone(), value.clone());
-                }
+                None => node.set(name, value.clone()),
             }
         }
         self.drop_dependents(&mut node, before);
@@ -276,9 +282,7 @@ impl Translator<'_> {
 
     /// Runs `inner` with the pointer one step further.
     fn step<T>(&mut self, name: &str, inner: impl FnOnce(&mut Self) -> T) -> T {
-        let end = self.at.len();
-        self.at.push('/');
-        self.at.push_str(&name.replace('~', "~0").replace('/', "~1"));
+        let end = extend_pointer(&mut self.at, name);
         let done = inner(self);
         self.at.truncate(end);
         done

@@ -27,7 +27,7 @@ impl Challenge {
     /// Reads the headers of a response with status 401 or 403. `None` if no `Bearer` challenge is among them.
     pub(in super::super) fn from_headers(headers: &[(String, String)]) -> Option<Self> {
         let all = HttpChallenge::from_headers(headers);
-        let bearer = all.iter().find(|challenge| challenge.is("bearer"))?;
+        let bearer = all.iter().find(|challenge| challenge.has_scheme("bearer"))?;
         let parameter = |name: &str| bearer.parameter(name).filter(|value| value.len() <= MAX_VALUE);
         Some(Self {
             resource_metadata: parameter("resource_metadata").map(str::to_owned),

@@ -7,7 +7,7 @@ use futures_util::future::{Either, select};
 use crate::call::CallContext;
 use crate::call::reduce::ReduceContext;
 use crate::registry::ReducerEntry;
-use crate::tool::content::{BlockBody, ContentBlock, ResourceBody, ToolOutput, ToolResult};
+use crate::tool::content::{ContentBlock, ToolOutput, ToolResult};
 use crate::tool::fault::{Fault, FaultKind};
 
 /// A result after its reducer ran.
@@ -72,14 +72,7 @@ fn count_chars(output: &ToolOutput) -> usize {
 
 /// The text and the texts of the blocks, joined.
 fn joined_text(output: &ToolOutput) -> String {
-    let blocks = output.content.iter().filter_map(|block| match &block.body {
-        BlockBody::Text(text) => Some(text.as_str()),
-        BlockBody::Embedded(resource) => match &resource.body {
-            ResourceBody::Text(text) => Some(text.as_str()),
-            ResourceBody::Blob(_) => None,
-        },
-        BlockBody::Image(_) | BlockBody::Audio(_) | BlockBody::Link(_) => None,
-    });
+    let blocks = output.content.iter().filter_map(ContentBlock::text);
     let parts: Vec<&str> =
         std::iter::once(output.value.as_str()).chain(blocks).filter(|p| !p.is_empty()).collect();
     parts.join("\n\n")

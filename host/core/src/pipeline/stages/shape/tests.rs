@@ -8,13 +8,13 @@ use toolbay_policy::output::OutputSettings;
 use toolbay_policy::output::Truncation;
 
 use crate::audit::MemoryAudit;
+use crate::call::fixture::FixedReducer;
 use crate::call::invoke::{BoxFuture, Failure, Invoke, ToolOutcome};
-use crate::call::testing::FixedReducer;
 use crate::call::{AdmittedCall, CallContext, ToolCall, TurnContext};
 use crate::neutral_text::STRIPPED;
 use crate::pipeline::{CallResult, Pipeline, outcome};
+use crate::registry::fixture::{plugin_tool, reducer};
 use crate::registry::read_output;
-use crate::registry::testing::{plugin_tool, reducer};
 use crate::registry::view::{Filter, View};
 use crate::registry::{Bundle, ReducerEntry, Registry, ToolEntry};
 use crate::session::Session;
@@ -412,7 +412,7 @@ async fn encoded_data_is_removed_on_request_and_saved() {
 async fn the_callers_reason_is_removed_from_the_arguments_and_recorded() {
     let mut fixture = fixture(ok("x"), OutputSettings::default(), vec![]);
     let entry = ToolEntry {
-        invoker: Arc::new(crate::call::testing::ScriptedTool::default()),
+        invoker: Arc::new(crate::call::fixture::ScriptedTool::default()),
         ..plugin_tool("q", "t")
     };
     let strict = r#"{"type":"object","properties":{"n":{"type":"integer"}},"additionalProperties":false}"#;

@@ -58,27 +58,23 @@ impl Translator<'_> {
             Kind::Dependencies => self.dependencies(value, node),
             Kind::NamesByName => self.names_by_name(name, value, node),
             Kind::Names => match self.names(value) {
-                Some(names) => {
-                    node.out.insert(name.to_owned(), names);
-                }
+                Some(names) => node.set(name, names),
                 None => self.lose("it is not a list of names"),
             },
             Kind::ExclusiveBound => self.exclusive_bound(name, value, node),
             Kind::Number if value.is_number() => {
                 if !self.has_exclusive_switch(name, node.map) {
-                    node.out.insert(name.to_owned(), value.clone());
+                    node.set(name, value.clone());
                 }
             }
             Kind::Pattern => match value.as_str() {
-                Some(pattern) if self.is_readable(pattern) => {
-                    node.out.insert(name.to_owned(), value.clone());
-                }
+                Some(pattern) if self.is_readable(pattern) => node.set(name, value.clone()),
                 Some(_) => self.lose("this host cannot evaluate the pattern"),
                 None => self.lose("it is not a text"),
             },
             Kind::Remark => {
                 if let Some(remark) = self.remark(name, value, node) {
-                    node.out.insert(name.to_owned(), remark);
+                    node.set(name, remark);
                 }
             }
             // A note of another type tells nobody anything, and is no loss for validation.
@@ -91,9 +87,7 @@ impl Translator<'_> {
             | Kind::Number
             | Kind::Factor
             | Kind::Switch => match plain_value(kind, value) {
-                Ok(value) => {
-                    node.out.insert(name.to_owned(), value);
-                }
+                Ok(value) => node.set(name, value),
                 Err(why) => self.lose(why),
             },
         }
@@ -156,9 +150,7 @@ impl Translator<'_> {
             (_, value) => self.schema(value, &place),
         };
         match found {
-            Some(schema) => {
-                node.out.insert(name.to_owned(), schema);
-            }
+            Some(schema) => node.set(name, schema),
             None => self.lose(NO_SCHEMA),
         }
     }
@@ -183,14 +175,14 @@ impl Translator<'_> {
         if name == "allOf" {
             list.into_iter().for_each(|schema| add_to_all_of(&mut node.out, schema));
         } else if name != "oneOf" || self.is_exact_since(before) {
-            node.out.insert(name.to_owned(), Value::Array(list));
+            node.set(name, Value::Array(list));
         } else {
             // More than one may match now.
             self.lose("it is checked as `anyOf`, since a part of it is not checked");
             if node.map.contains_key("anyOf") {
                 add_to_all_of(&mut node.out, json!({ "anyOf": list }));
             } else {
-                node.out.insert("anyOf".to_owned(), Value::Array(list));
+                node.set("anyOf", Value::Array(list));
             }
         }
     }
@@ -239,7 +231,7 @@ impl Translator<'_> {
             node.lost.names |= found.is_none();
             schemas.extend(found.map(|schema| (pattern.clone(), schema)));
         }
-        node.out.insert(name.to_owned(), Value::Object(schemas));
+        node.set(name, Value::Object(schemas));
     }
 
     fn items(&mut self, name: &str, value: &Value, node: &mut Node<'_>) {
@@ -260,7 +252,7 @@ impl Translator<'_> {
             })
         });
         let list = list.collect();
-        node.out.insert("prefixItems".to_owned(), Value::Array(list));
+        node.set("prefixItems", Value::Array(list));
     }
 
     /// `additionalItems` means something only beside a list of schemas.
@@ -270,9 +262,7 @@ impl Translator<'_> {
             return;
         }
         match self.schema(value, &node.place.inner(1, false)) {
-            Some(schema) => {
-                node.out.insert("items".to_owned(), schema);
-            }
+            Some(schema) => node.set("items", schema),
             None => self.lose(NO_SCHEMA),
         }
     }
@@ -338,12 +328,10 @@ impl Translator<'_> {
         let bound = if name == "exclusiveMinimum" { "minimum" } else { "maximum" };
         let draft4 = self.source.dialect == Some(Dialect::Draft4);
         match value {
-            Value::Number(_) if !draft4 => {
-                node.out.insert(name.to_owned(), value.clone());
-            }
+            Value::Number(_) if !draft4 => node.set(name, value.clone()),
             Value::Bool(on) if draft4 || self.source.dialect.is_none() => {
                 if let Some(bound) = node.map.get(bound).filter(|bound| *on && bound.is_number()) {
-                    node.out.insert(name.to_owned(), bound.clone());
+                    node.set(name, bound.clone());
                 }
             }
             _ if draft4 => self.lose("it is neither true nor false"),

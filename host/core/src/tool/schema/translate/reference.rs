@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::super::keyword::Dialect;
 use super::{Definitions, Extent, Node, Translator};
+use crate::tool::json::extend_pointer;
 
 /// Longest name of a definition, in characters.
 const MAX_NAME: usize = 80;
@@ -34,9 +35,7 @@ impl Addresses {
 
     fn collect(&mut self, node: &Value, key: &str, at: &mut String) {
         let mut inner = |step: &str, child: &Value| {
-            let end = at.len();
-            at.push('/');
-            at.push_str(step);
+            let end = extend_pointer(at, step);
             self.collect(child, key, at);
             at.truncate(end);
         };
@@ -47,7 +46,7 @@ impl Addresses {
             }
             Value::Object(map) => {
                 for (name, child) in map {
-                    inner(&name.replace('~', "~0").replace('/', "~1"), child);
+                    inner(name, child);
                 }
             }
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return,
@@ -229,6 +228,6 @@ impl Translator<'_> {
         if node.out.contains_key("$ref") {
             return super::keywords::add_to_all_of(&mut node.out, serde_json::json!({ "$ref": target }));
         }
-        node.out.insert("$ref".to_owned(), Value::from(target));
+        node.set("$ref", Value::from(target));
     }
 }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use toolbay_policy::name::PluginId;
 
-use crate::call::testing::{FixedReducer, ScriptedTool};
+use crate::call::fixture::{FixedReducer, ScriptedTool};
 use crate::registry::{Bundle, Collision, PluginUpdate, ReducerEntry, Registry, ToolEntry, UpdateChoice};
 use crate::tool::ToolDef;
-use crate::tool::testing::{mcp_def, native_def, plugin_def};
+use crate::tool::fixture::{mcp_def, native_def, plugin_def};
 
 fn entry(def: ToolDef) -> ToolEntry {
     let mut entry = ToolEntry::new(def, Arc::new(ScriptedTool::default()));
