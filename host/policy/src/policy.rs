@@ -15,7 +15,6 @@ mod long_names;
 mod names;
 mod openapi;
 mod pin;
-mod problem;
 mod registries;
 mod rules;
 mod schema;
@@ -34,12 +33,12 @@ pub use openapi::{ApprovalMode, DocumentLocation, OpenApiService, OpenApiToolSet
 pub use openapi::{MAX_NAME as MAX_OPENAPI_NAME, MAX_QUALIFIED as MAX_OPENAPI_QUALIFIED};
 pub use warnings::{
     FileContent, KnownNames, KnownPlugin, KnownService, KnownTool, Machine, PathKind, PolicyReview,
-    ProgramSection,
+    ProgramRefusal, ProgramSection,
 };
 
+use crate::problem::PolicyProblem;
 use check::PolicySource;
 use file::{PluginSection, ToolSection};
-use problem::PolicyProblem;
 use rules::RuleLists;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -9,7 +9,6 @@ use serde::Deserialize;
 
 use super::document::PolicyDocument;
 use super::pin::normalize_sha256;
-use super::problem::{PolicyProblem, nest_under};
 use super::servers::ServerSection;
 use super::{MAX_REUSE, PluginPolicy, Policy, Profile, ReducerBinding, RuleLists, ToolPolicy};
 use crate::admin::AdminSection;
@@ -26,7 +25,8 @@ use crate::limits::{CallLimits, CallLimitsPatch, HostLimits, HostLimitsPatch};
 use crate::mcp_server::MAX_SERVERS;
 use crate::name::{self, PluginId, ToolName};
 use crate::output::OutputSettings;
-use crate::permission::{self, Action, Permissions, RuleError};
+use crate::permission::{self, Action, Permissions};
+use crate::problem::{PolicyProblem, nest_under, of_key};
 use crate::quantity::unit::{OptionalQuantity, Size, Time, Timeout};
 use crate::rule::GrantRule as _;
 use crate::schema::{
@@ -54,7 +54,7 @@ macro_rules! with_rules {
         }
 
         impl $name_of_table {
-            fn rules(&self, workspace: &Path) -> Result<RuleLists, String> {
+            fn rules(&self, workspace: &Path) -> Result<RuleLists, PolicyProblem> {
                 Ok(RuleLists { $($key: self.$key.rules(stringify!($key), workspace)?,)* })
             }
         }
@@ -377,7 +377,8 @@ pub(super) fn read(
         policy.programs.insert(name, program);
     }
     for (name, section) in file.secrets {
-        let checked = secret::check_name(&name).and_then(|()| section.resolve(&workspace));
+        let checked = secret::check_name(&name).map_err(PolicyProblem::from);
+        let checked = checked.and_then(|()| section.resolve(&workspace));
         let secret = checked.map_err(nest_under(["secrets", name.as_str()]))?;
         policy.secrets.insert(name, secret);
     }
@@ -420,13 +421,7 @@ fn parse_rules(
     written: Vec<permission::PermissionRuleSection>,
 ) -> Result<Vec<permission::PermissionRule>, PolicyProblem> {
     let read = |(index, written): (usize, permission::PermissionRuleSection)| {
-        permission::PermissionRule::try_from(written).map_err(|error| {
-            let problem = PolicyProblem::at_list_entry("rule", index, error.to_string());
-            match error {
-                RuleError::MissingAction => problem.with_missing_key("action"),
-                RuleError::Invalid(_) => problem,
-            }
-        })
+        permission::PermissionRule::try_from(written).map_err(|problem| problem.under_entry("rule", index))
     };
     written.into_iter().enumerate().map(read).collect()
 }
@@ -474,11 +469,15 @@ impl PluginSection {
     fn resolve(mut self, workspace: &Path) -> Result<PluginPolicy, PolicyProblem> {
         self.limits.check().map_err(nest_under(["limits"]))?;
         if self.reuse > MAX_REUSE {
-            return Err(format!("`reuse` must be at most {MAX_REUSE}").into());
+            let message = format!("`reuse` must be at most {MAX_REUSE}");
+            return Err(PolicyProblem::at_keys(["reuse"], message));
         }
         normalize_sha256(&mut self.sha256)?;
-        let reduce = self.grant.reduce.iter().map(|entry| ReducerBinding::parse(entry));
-        let reduce = reduce.collect::<Result<_, _>>().map_err(nest_under(["grant"]))?;
+        let parse = |(index, entry): (usize, &String)| {
+            let at_entry = |why: String| PolicyProblem::from(why).in_entry(index);
+            ReducerBinding::parse(entry).map_err(at_entry).map_err(nest_under(["grant", "reduce"]))
+        };
+        let reduce = self.grant.reduce.iter().enumerate().map(parse).collect::<Result<_, _>>()?;
         let mut tools = BTreeMap::new();
         for (name, section) in std::mem::take(&mut self.tools) {
             let id = ToolName::new(&name)
@@ -490,7 +489,7 @@ impl PluginSection {
         if is_serial && rules.invoke.as_ref().is_some_and(|rules| !rules.is_empty()) {
             let message = "`invoke` and `serial` exclude each other: a serial call that waits for nested calls could \
                            wait for itself; move the tools that call others to a separate plugin";
-            return Err(PolicyProblem::at_keys(["grant"], message));
+            return Err(PolicyProblem::at_keys(["grant", "invoke"], message));
         }
         Ok(PluginPolicy { section: self, rules, reduce, tools })
     }
@@ -527,14 +526,16 @@ impl ProfileSection {
 }
 
 impl ProgramSection {
-    fn resolve(self, name: &str, workspace: &Path) -> Result<Program, String> {
+    fn resolve(self, name: &str, workspace: &Path) -> Result<Program, PolicyProblem> {
         program::check_name(name)?;
         let Some(path) = path_rule::normalize(&self.path).filter(|_| self.path.is_absolute()) else {
-            return Err(format!("`path` is `{}`: write an absolute path", self.path.display()));
+            let message = format!("`path` is `{}`: write an absolute path", self.path.display());
+            return Err(PolicyProblem::at_keys(["path"], message));
         };
         let guest_env = self.guest_env.rules_or_empty("guest_env", workspace)?;
         if guest_env.iter().any(|rule| rule.value.is_some()) {
-            return Err("`guest_env` must list names without values: the plugin sets the values".to_owned());
+            let message = "`guest_env` must list names without values: the plugin sets the values";
+            return Err(PolicyProblem::at_keys(["guest_env"], message));
         }
         let cwd = PathRule::parse(self.cwd.as_deref().unwrap_or("$workspace"), workspace);
         Ok(Program {
@@ -542,7 +543,7 @@ impl ProgramSection {
             env: self.env.rules_or_empty("env", workspace)?,
             guest_env: guest_env.into_iter().map(|rule| rule.name).collect(),
             network: self.network,
-            cwd: cwd.map_err(|e| format!("`cwd`: {e}"))?.folder().to_path_buf(),
+            cwd: cwd.map_err(of_key("cwd"))?.folder().to_path_buf(),
             timeout: self.timeout.0,
             memory_bytes: self.memory.0,
             processes: program::check_processes(self.processes)?,
@@ -556,9 +557,9 @@ impl ProgramSection {
 }
 
 impl SecretSection {
-    fn resolve(self, workspace: &Path) -> Result<Secret, String> {
+    fn resolve(self, workspace: &Path) -> Result<Secret, PolicyProblem> {
         let origins = self.origins.rules_or_empty("origins", workspace)?;
-        Secret::new(SecretSource::parse(&self.from)?, origins, &self.headers, self.reveal)?
-            .with_query(self.query)
+        let from = SecretSource::parse(&self.from).map_err(nest_under(["from"]))?;
+        Secret::new(from, origins, &self.headers, self.reveal)?.with_query(self.query)
     }
 }

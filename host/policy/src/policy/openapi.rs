@@ -19,7 +19,6 @@ use serde::Deserialize;
 use url::Url;
 
 use super::Policy;
-use super::problem::{PolicyProblem, nest_under};
 use crate::capability::net::NetRule;
 use crate::excerpt::one_line;
 use crate::limits::table::{LimitFlag, LimitRow, LimitTable as _};
@@ -27,6 +26,7 @@ use crate::limits::{self, CallLimits, CallLimitsPatch};
 use crate::name::{NAME_SEPARATOR, PluginId, QualifiedName, ToolName};
 use crate::output::OutputSettings;
 use crate::permission::{self, Action};
+use crate::problem::{PolicyProblem, nest_under};
 use crate::quantity::unit::{OptionalQuantity, Timeout};
 use crate::route::OutboundRoute;
 use crate::schema::ToolKey;
@@ -104,7 +104,7 @@ pub struct OpenApiToolSettings {
     /// Whether path values may contain slashes.
     encoded_slashes: Option<bool>,
     /// Limits of this tool; they override the service's limits.
-    #[serde(default, deserialize_with = "section::read_service_limits")]
+    #[serde(default)]
     #[schemars(schema_with = "section::service_tool_limits_schema")]
     limits: CallLimitsPatch,
     /// Whether its calls run one after another.
@@ -369,14 +369,12 @@ impl Policy {
             let table = ["openapi", service.name.as_str()];
             service.check_tool_names().map_err(nest_under(table))?;
             for (scheme, name) in &service.secrets {
-                let checked =
-                    self.find_secret("secrets", name).map_err(|problem| problem.in_table_entry(scheme));
+                let checked = self.find_secret("secrets", name).map_err(|problem| problem.in_key(scheme));
                 checked.map_err(nest_under(table))?;
             }
             for (header, value) in &service.headers {
                 let ServiceHeader::Secret { secret, .. } = value else { continue };
-                let checked =
-                    self.find_secret("headers", secret).map_err(|problem| problem.in_table_entry(header));
+                let checked = self.find_secret("headers", secret).map_err(|problem| problem.in_key(header));
                 checked.map_err(nest_under(table))?;
             }
         }

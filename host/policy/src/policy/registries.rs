@@ -9,12 +9,12 @@ use serde::Deserialize;
 use url::Url;
 
 use super::MAX_SHOWN;
-use super::problem::{PolicyProblem, nest_under};
 use crate::capability::list::RuleList;
 use crate::capability::net::NetTarget;
 use crate::capability::secret::add_hint;
 use crate::excerpt::one_line;
 use crate::policy::Policy;
+use crate::problem::{PolicyProblem, nest_under, of_key};
 use crate::registry::{MAX_REGISTRIES, RegistryHost, RegistryMirror, RegistryPolicy};
 use crate::route::OutboundRoute;
 use crate::rule::GrantRule as _;
@@ -70,18 +70,19 @@ pub(super) fn resolve_all(
 }
 
 impl RegistrySection {
-    fn resolve(self, name: &str, base: &Path) -> Result<(RegistryHost, RegistryPolicy), String> {
+    fn resolve(self, name: &str, base: &Path) -> Result<(RegistryHost, RegistryPolicy), PolicyProblem> {
+        let wrong = |key: &str, message: &str| Err(PolicyProblem::at_keys([key], message));
         let host = RegistryHost::parse(name)?;
         if self.plain_http && !host.is_loopback() {
-            let why = "`plain_http` holds on this machine only: a network could read and change what it carries; \
-                       give the registry a certificate, and name it with `ca`";
-            return Err(why.to_owned());
+            let message = "`plain_http` holds on this machine only: a network could read and change what it carries; \
+                           give the registry a certificate, and name it with `ca`";
+            return wrong("plain_http", message);
         }
         if self.plain_http && self.ca.is_some() {
-            return Err("`ca` has no effect with `plain_http`: remove one of them".to_owned());
+            return wrong("ca", "`ca` has no effect with `plain_http`: remove one of them");
         }
         if self.realm.len() > MAX_REALMS {
-            return Err(format!("`realm` has more than {MAX_REALMS} entries"));
+            return wrong("realm", &format!("`realm` has more than {MAX_REALMS} entries"));
         }
         let is_origin = |text: &String| {
             let origin = Url::parse(text).map(|url| url.origin().ascii_serialization());
@@ -89,15 +90,17 @@ impl RegistrySection {
         };
         if let Some(text) = self.realm.iter().find(|text| !is_origin(text)) {
             let shown = one_line(text, MAX_SHOWN);
-            return Err(format!("`realm`: `{shown}` is not an origin: write `https://HOST`, without a path"));
+            let message =
+                format!("`realm`: `{shown}` is not an origin: write `https://HOST`, without a path");
+            return Err(PolicyProblem::at_keys(["realm"], message).in_text(text));
         }
         if self.plain_http && self.proxy.is_some() {
-            return Err("`proxy` has no effect with `plain_http`: remove one of them".to_owned());
+            return wrong("proxy", "`proxy` has no effect with `plain_http`: remove one of them");
         }
         let mirror = self.mirror.as_deref().map(RegistryMirror::parse).transpose();
-        let mirror = mirror.map_err(|why| format!("`mirror`: {why}"))?;
+        let mirror = mirror.map_err(of_key("mirror"))?;
         if mirror.as_ref().is_some_and(|mirror| mirror.host == host) {
-            return Err("`mirror` is the registry itself: name another host".to_owned());
+            return wrong("mirror", "`mirror` is the registry itself: name another host");
         }
         let route = OutboundRoute::parse(self.proxy.as_deref(), self.ca.as_deref(), base)?;
         let settings = RegistryPolicy {
@@ -138,7 +141,7 @@ impl Policy {
                     secret.origins.iter().map(|rule| rule.show(Path::new("/"))).collect();
                 let hint = add_hint(name, "origins", &known, &origin);
                 let why = format!("`secret`: [secrets.{name:?}] may not be sent to `{origin}`. {hint}");
-                return Err(PolicyProblem::from(why));
+                return Err(PolicyProblem::at_keys(["secret"], why));
             }
         }
         Ok(())

@@ -1,8 +1,8 @@
 //! Limits that another limit makes useless, and limits with which nothing works.
 
-use super::super::problem::PolicyProblem;
 use super::{CheckInput, CheckReport};
 use crate::limits::{CallLimits, CallLimitsPatch};
+use crate::problem::PolicyProblem;
 use crate::quantity::{show_bytes, show_duration};
 
 /// The fuel below which no plugin starts: about ten microseconds of CPU.

@@ -129,6 +129,15 @@ pub struct ProgramSection<'a> {
     pub args: Option<&'a [String]>,
 }
 
+/// Why a run would not start a program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProgramRefusal<'a> {
+    /// The line that is refused: the key of its list, and its position there. `None` for the whole section.
+    pub line: Option<(&'a str, usize)>,
+    /// The reason.
+    pub message: String,
+}
+
 /// What the checks ask about the machine. A fact that is not known is no problem.
 pub trait Machine {
     /// What a path leads to, after following links.
@@ -143,7 +152,7 @@ pub trait Machine {
     }
 
     /// Why a run would not start a program.
-    fn program_refusal(&self, _section: ProgramSection<'_>) -> Option<String> {
+    fn program_refusal<'a>(&self, _section: ProgramSection<'a>) -> Option<ProgramRefusal<'a>> {
         None
     }
 

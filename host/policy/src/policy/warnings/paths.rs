@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use super::super::problem::{PathStep, PolicyProblem};
 use super::super::{DocumentLocation, Policy};
-use super::{CheckInput, CheckReport, FileContent, Machine, PathKind, ProgramSection};
+use super::{CheckInput, CheckReport, FileContent, Machine, PathKind, ProgramRefusal, ProgramSection};
 use crate::admin::AdminAddress;
 use crate::capability::path_rule::PathRule;
 use crate::capability::secret::SecretSource;
 use crate::mcp_server;
+use crate::problem::PolicyProblem;
 use crate::route::OutboundRoute;
 use crate::trust::TrustRequirement;
 
@@ -50,8 +50,7 @@ pub(super) fn check_paths(input: &CheckInput<'_>, report: &mut CheckReport) {
             }
         };
         let program = &child.program;
-        let mut command = at_table(table, &["command"]);
-        command.path.push(PathStep::Index(0));
+        let command = at_table(table, &["command"]).in_entry(0);
         let keys = ["fs_read", "fs_write", "execute"];
         found.check_program(
             ProgramSection { table, keys, program, args: Some(&child.args) },
@@ -172,8 +171,8 @@ impl PathCheck<'_> {
                 self.check(&keyless.root, ExpectedKind::Content(FileContent::TrustRoot), place);
             }
             for (key, file) in signers.keys.iter().enumerate() {
-                let mut place = PolicyProblem::at_list_entry("trust", index, String::new()).in_key("keys");
-                place.path.push(PathStep::Index(key));
+                let place = PolicyProblem::at_list_entry("trust", index, String::new()).in_key("keys");
+                let place = place.in_entry(key);
                 self.check(file, ExpectedKind::Content(FileContent::PublicKey), place);
             }
         }
@@ -221,9 +220,13 @@ impl PathCheck<'_> {
     fn check_program(&mut self, section: ProgramSection<'_>, workspace: &Path, place: PolicyProblem) {
         let ProgramSection { table, keys, program, .. } = section;
         if self.check(&program.path, ExpectedKind::Program, place)
-            && let Some(why) = self.machine.program_refusal(section)
+            && let Some(ProgramRefusal { line, message }) = self.machine.program_refusal(section)
         {
-            self.report.push(PolicyProblem::at_keys(table, why));
+            let problem = match line {
+                Some((list, index)) => at_table(table, &[list]).in_line(index),
+                None => at_table(table, &[]),
+            };
+            self.report.push(PolicyProblem { message, ..problem });
         }
         if program.cwd != workspace {
             self.check(&program.cwd, ExpectedKind::Folder, at_table(table, &["cwd"]));

@@ -2,10 +2,10 @@
 
 use ipnet::IpNet;
 
-use super::super::problem::PolicyProblem;
 use super::{CheckInput, CheckReport};
 use crate::limits::{CallLimits, CallLimitsPatch};
 use crate::mcp_server::ServerTransport;
+use crate::problem::PolicyProblem;
 use crate::quantity::show_bytes;
 
 /// The keys with lists of networks.
