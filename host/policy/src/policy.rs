@@ -23,7 +23,7 @@ mod servers;
 mod trust;
 mod warnings;
 
-pub use advice::{AccessQuery, Advice, AdvisedList};
+pub use advice::{AccessQuery, Advice};
 pub use check::{MAX_FINDINGS, PolicyCheck, PolicyFinding, Severity};
 pub(crate) use explain::uncovered_lines;
 pub use explain::{LimitRow, ProposedLine};
