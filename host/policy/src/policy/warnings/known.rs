@@ -6,10 +6,12 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use super::super::Policy;
 use crate::capability::Capability;
 use crate::capability::net::NetRule;
 use crate::capability::path_rule::PathRule;
 use crate::capability::program::Program;
+use crate::mcp_server::ServerTransport;
 use crate::permission::SourceLabel;
 
 /// An installed plugin.
@@ -127,6 +129,30 @@ pub struct ProgramSection<'a> {
     pub program: &'a Program,
     /// The arguments, if the policy gives them.
     pub args: Option<&'a [String]>,
+}
+
+impl<'a> ProgramSection<'a> {
+    /// The lists of folders, each with its key.
+    pub(super) fn lists(self) -> [(&'a str, &'a [PathRule]); 3] {
+        let ([read, write, execute], program) = (self.keys, self.program);
+        [(read, &program.read), (write, &program.write), (execute, &program.execute)]
+    }
+}
+
+impl Policy {
+    /// The programs that the host starts: those of plugins, and MCP servers.
+    pub(super) fn program_sections(&self) -> impl Iterator<Item = ProgramSection<'_>> {
+        let programs = self.programs().map(|(name, program)| {
+            let keys = ["read", "write", "execute"];
+            ProgramSection { table: ["programs", name], keys, program, args: None }
+        });
+        let servers = self.mcp_servers().filter_map(|server| {
+            let ServerTransport::Stdio(child) = &server.transport else { return None };
+            let (table, keys) = (["mcp", server.name.as_str()], ["fs_read", "fs_write", "execute"]);
+            Some(ProgramSection { table, keys, program: &child.program, args: Some(&child.args) })
+        });
+        programs.chain(servers)
+    }
 }
 
 /// Why a run would not start a program.
