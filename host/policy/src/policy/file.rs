@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
 
 use super::document::PolicyDocument;
+use super::openapi::MAX_SERVICES;
 use super::pin::normalize_sha256;
 use super::servers::ServerSection;
 use super::{MAX_REUSE, PluginPolicy, Policy, Profile, ReducerBinding, RuleLists, ToolPolicy};
@@ -28,6 +30,7 @@ use crate::output::OutputSettings;
 use crate::permission::{self, Action, Permissions};
 use crate::problem::{PolicyProblem, nest_under, of_key};
 use crate::quantity::unit::{OptionalQuantity, Size, Time, Timeout};
+use crate::registry::MAX_REGISTRIES;
 use crate::rule::GrantRule as _;
 use crate::schema::{
     AbsolutePath, PluginKey, ProgramName, RegistryKey, SecretName, ServerName, ServiceName, ToolKey,
@@ -372,35 +375,58 @@ pub(super) fn read(
         toolcall_reason: file.toolcall_reason,
         ..Policy::deny_all(&workspace)
     };
-    for (name, section) in file.programs {
-        let program = section.resolve(&name, &workspace).map_err(nest_under(["programs", name.as_str()]))?;
-        policy.programs.insert(name, program);
+    for (table, sections, most) in [
+        ("mcp", file.mcp.len(), MAX_SERVERS),
+        ("openapi", file.openapi.len(), MAX_SERVICES),
+        ("registry", file.registry.len(), MAX_REGISTRIES),
+    ] {
+        if sections > most {
+            let message = format!("a policy can have at most {most} sections [{table}.NAME]");
+            return Err(PolicyProblem::at_keys([table], message));
+        }
     }
-    for (name, section) in file.secrets {
-        let checked = secret::check_name(&name).map_err(PolicyProblem::from);
-        let checked = checked.and_then(|()| section.resolve(&workspace));
-        let secret = checked.map_err(nest_under(["secrets", name.as_str()]))?;
-        policy.secrets.insert(name, secret);
-    }
-    for (name, section) in file.profile {
-        let profile = section.resolve(&name, &workspace).map_err(nest_under(["profile", name.as_str()]))?;
-        policy.profiles.insert(name, std::sync::Arc::new(profile));
-    }
-    for (name, section) in file.plugins {
-        let id = PluginId::new(&name)
-            .map_err(|e| PolicyProblem::at_keys(["plugins", name.as_str()], e.to_string()))?;
-        let plugin = section.resolve(&workspace).map_err(nest_under(["plugins", name.as_str()]))?;
-        policy.plugins.insert(id, plugin);
-    }
-    policy.add_servers(file.mcp, base)?;
-    policy.openapi = super::openapi::resolve_all(file.openapi, base, &workspace)?;
-    policy.registries = super::registries::resolve_all(file.registry, base)?;
+    policy.programs = resolve_all("programs", file.programs, |name, section| {
+        Ok((name.to_owned(), section.resolve(name, &workspace)?))
+    })?;
+    policy.secrets = resolve_all("secrets", file.secrets, |name, section| {
+        secret::check_name(name)?;
+        Ok((name.to_owned(), section.resolve(&workspace)?))
+    })?;
+    policy.profiles = resolve_all("profile", file.profile, |name, section| {
+        Ok((name.to_owned(), Arc::new(section.resolve(name, &workspace)?)))
+    })?;
+    policy.plugins = resolve_all("plugins", file.plugins, |name, section| {
+        let id = PluginId::new(name).map_err(|e| e.to_string())?;
+        Ok((id, section.resolve(&workspace)?))
+    })?;
+    policy.servers = resolve_all("mcp", file.mcp, |name, section| {
+        let server = section.resolve(name, base, &workspace)?;
+        Ok((server.name.clone(), Arc::new(server)))
+    })?;
+    policy.openapi = resolve_all("openapi", file.openapi, |name, section| {
+        let service = section.resolve(name, base, &workspace)?;
+        Ok((service.name.clone(), Arc::new(service)))
+    })?;
+    policy.registries = resolve_all("registry", file.registry, |name, section| section.resolve(name, base))?;
+    let of_servers = policy.servers.values().flat_map(|server| server.permission_rules());
+    policy.permissions.section_rules.extend(of_servers);
     policy.trust = super::trust::resolve_all(file.trust, base)?;
     policy.permissions.section_rules.extend(policy.openapi_permissions());
     policy.check_names()?;
     policy.check_openapi()?;
     policy.check_registries()?;
     Ok(policy)
+}
+
+/// Resolves the sections of a table, by name.
+fn resolve_all<S, K: Ord, T>(
+    table: &str,
+    sections: BTreeMap<String, S>,
+    resolve: impl Fn(&str, S) -> Result<(K, T), PolicyProblem>,
+) -> Result<BTreeMap<K, T>, PolicyProblem> {
+    let resolve =
+        |(name, section): (String, S)| resolve(&name, section).map_err(nest_under([table, name.as_str()]));
+    sections.into_iter().map(resolve).collect()
 }
 
 /// Returns the folder that `$workspace` stands for.
@@ -424,28 +450,6 @@ fn parse_rules(
         permission::PermissionRule::try_from(written).map_err(|problem| problem.under_entry("rule", index))
     };
     written.into_iter().enumerate().map(read).collect()
-}
-
-impl Policy {
-    fn add_servers(
-        &mut self,
-        sections: BTreeMap<String, ServerSection>,
-        base: &Path,
-    ) -> Result<(), PolicyProblem> {
-        if sections.len() > MAX_SERVERS {
-            return Err(PolicyProblem::at_keys(
-                ["mcp"],
-                format!("a policy can have at most {MAX_SERVERS} servers"),
-            ));
-        }
-        for (name, section) in sections {
-            let server =
-                section.resolve(&name, base, &self.workspace).map_err(nest_under(["mcp", name.as_str()]))?;
-            self.permissions.section_rules.extend(server.permission_rules());
-            self.servers.insert(server.name.clone(), std::sync::Arc::new(server));
-        }
-        Ok(())
-    }
 }
 
 impl ReducerBinding {

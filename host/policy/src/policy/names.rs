@@ -1,9 +1,12 @@
 //! Checks that the programs, secrets and sources that a policy names are defined, and defined once.
 
+use std::collections::BTreeMap;
+
 use super::{MAX_SHOWN, Policy, RuleLists};
 use crate::capability::environment::EnvRule;
 use crate::capability::secret::{Secret, SecretRule, SecretSource};
 use crate::excerpt::one_line;
+use crate::name::{NameError, QualifiedName, ToolName};
 use crate::problem::{PolicyProblem, nest_under};
 
 impl Policy {
@@ -82,4 +85,25 @@ impl Policy {
             None => Ok(()),
         }
     }
+}
+
+/// Refuses names that two tools of a source would have, or that are too long. `tools` are those with a section in `table`,
+/// each with the operator's name for it.
+pub(super) fn check_tool_names<'a>(
+    table: &str,
+    tools: impl Iterator<Item = (&'a str, Option<&'a ToolName>)> + Clone,
+    qualify: impl Fn(&ToolName) -> Result<QualifiedName, NameError>,
+) -> Result<(), PolicyProblem> {
+    // Tools with a section and without a name of their own keep the source's.
+    let kept = tools.clone().filter(|(_, name)| name.is_none());
+    let mut taken: BTreeMap<String, &str> = kept.map(|(tool, _)| (tool.to_ascii_lowercase(), tool)).collect();
+    for (tool, name) in tools {
+        let Some(name) = name else { continue };
+        let problem = |text: String| PolicyProblem::at_keys([table, tool, "name"], text);
+        qualify(name).map_err(|e| problem(e.to_string()))?;
+        if let Some(other) = taken.insert(name.as_str().to_ascii_lowercase(), tool) {
+            return Err(problem(format!("`{name}` is also the name of the tool `{other}`")));
+        }
+    }
+    Ok(())
 }

@@ -1,6 +1,5 @@
 //! The format of `[registry."HOST"]`, and its conversion into [`RegistryPolicy`].
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use ipnet::IpNet;
@@ -15,7 +14,7 @@ use crate::capability::secret::add_hint;
 use crate::excerpt::one_line;
 use crate::policy::Policy;
 use crate::problem::{PolicyProblem, nest_under, of_key};
-use crate::registry::{MAX_REGISTRIES, RegistryHost, RegistryMirror, RegistryPolicy};
+use crate::registry::{RegistryHost, RegistryMirror, RegistryPolicy};
 use crate::route::OutboundRoute;
 use crate::rule::GrantRule as _;
 
@@ -51,26 +50,13 @@ pub(super) struct RegistrySection {
     secret: Option<String>,
 }
 
-/// Converts all sections. Relative paths start from `base`.
-pub(super) fn resolve_all(
-    sections: BTreeMap<String, RegistrySection>,
-    base: &Path,
-) -> Result<BTreeMap<RegistryHost, RegistryPolicy>, PolicyProblem> {
-    if sections.len() > MAX_REGISTRIES {
-        let message = format!("a policy can have at most {MAX_REGISTRIES} registries");
-        return Err(PolicyProblem::at_keys(["registry"], message));
-    }
-    let mut registries = BTreeMap::new();
-    for (name, section) in sections {
-        let (host, settings) =
-            section.resolve(&name, base).map_err(nest_under(["registry", name.as_str()]))?;
-        registries.insert(host, settings);
-    }
-    Ok(registries)
-}
-
 impl RegistrySection {
-    fn resolve(self, name: &str, base: &Path) -> Result<(RegistryHost, RegistryPolicy), PolicyProblem> {
+    /// Relative paths start from `base`.
+    pub(super) fn resolve(
+        self,
+        name: &str,
+        base: &Path,
+    ) -> Result<(RegistryHost, RegistryPolicy), PolicyProblem> {
         let wrong = |key: &str, message: &str| Err(PolicyProblem::at_keys([key], message));
         let host = RegistryHost::parse(name)?;
         if self.plain_http && !host.is_loopback() {

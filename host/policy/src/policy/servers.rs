@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use url::Url;
 
+use super::names::check_tool_names;
 use super::server_oauth::ServerOAuthSection;
 use super::{MAX_SHOWN, Policy};
 use crate::capability::environment::EnvRule;
@@ -195,7 +196,8 @@ impl ServerSection {
             resources: self.resources,
             name: id,
         };
-        check_tool_names(&server)?;
+        let tools = server.tool_overrides.iter().map(|(tool, own)| (tool.as_str(), own.name.as_ref()));
+        check_tool_names("tool", tools, |name| QualifiedName::join_mcp(&server.name, name))?;
         Ok(server)
     }
 
@@ -380,23 +382,6 @@ impl ServerSection {
         let route = OutboundRoute::parse(self.proxy.as_deref(), self.ca.as_deref(), base)?;
         Ok(HttpServerConfig { url: parsed.into(), headers, secrets, oauth, net_private, route })
     }
-}
-
-/// Refuses names that two tools would have, or that are too long.
-fn check_tool_names(server: &McpServer) -> Result<(), PolicyProblem> {
-    let mut taken: BTreeMap<String, &str> = BTreeMap::new();
-    // Tools with a section and without a name of their own keep the server's.
-    let kept = server.tool_overrides.iter().filter(|(_, own)| own.name.is_none());
-    taken.extend(kept.map(|(tool, _)| (tool.to_ascii_lowercase(), tool.as_str())));
-    for (tool, own) in &server.tool_overrides {
-        let Some(name) = &own.name else { continue };
-        let problem = |text: String| PolicyProblem::at_keys(["tool", tool.as_str(), "name"], text);
-        QualifiedName::join_mcp(&server.name, name).map_err(|e| problem(e.to_string()))?;
-        if let Some(other) = taken.insert(name.as_str().to_ascii_lowercase(), tool) {
-            return Err(problem(format!("`{name}` is also the name of the tool `{other}`")));
-        }
-    }
-    Ok(())
 }
 
 /// Whether the protocol sets this header itself.

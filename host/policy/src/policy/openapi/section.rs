@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -29,8 +28,8 @@ use crate::quantity::unit::{OptionalQuantity, Time};
 use crate::route::OutboundRoute;
 use crate::schema::ToolKey;
 
-/// Most sections of a policy.
-pub(super) const MAX_SECTIONS: usize = 100;
+/// Most services of a policy.
+pub(in crate::policy) const MAX_SERVICES: usize = 100;
 /// Most headers of a section.
 pub(super) const MAX_HEADERS: usize = 32;
 /// Longest header value, in bytes.
@@ -167,7 +166,13 @@ pub(super) fn service_tool_limits_schema(_: &mut SchemaGenerator) -> Schema {
 }
 
 impl OpenApiSection {
-    fn resolve(mut self, name: &str, base: &Path, workspace: &Path) -> Result<OpenApiService, PolicyProblem> {
+    /// Relative paths start from `base`.
+    pub(in crate::policy) fn resolve(
+        mut self,
+        name: &str,
+        base: &Path,
+        workspace: &Path,
+    ) -> Result<OpenApiService, PolicyProblem> {
         let name = PluginId::new(name).map_err(|e| e.to_string())?;
         check_name(&name)?;
         let document = DocumentLocation::parse(&self.document, base).map_err(of_key("document"))?;
@@ -305,23 +310,4 @@ fn parse_headers(
         }
     }
     Ok(all)
-}
-
-/// Converts all sections of a policy.
-pub(in crate::policy) fn resolve_all(
-    sections: BTreeMap<String, OpenApiSection>,
-    base: &Path,
-    workspace: &Path,
-) -> Result<BTreeMap<PluginId, Arc<OpenApiService>>, PolicyProblem> {
-    if sections.len() > MAX_SECTIONS {
-        return Err(PolicyProblem::at_keys(
-            ["openapi"],
-            format!("more than {MAX_SECTIONS} sections [openapi.NAME]"),
-        ));
-    }
-    let resolve = |(name, section): (String, OpenApiSection)| {
-        let one = section.resolve(&name, base, workspace).map_err(nest_under(["openapi", name.as_str()]))?;
-        Ok((one.name.clone(), Arc::new(one)))
-    };
-    sections.into_iter().map(resolve).collect()
 }
