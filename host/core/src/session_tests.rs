@@ -134,7 +134,7 @@ fn limits_out_of_range_are_refused() {
         (SessionLimits { max_cost_usd: Some(f64::NAN), ..unlimited() }, "max_cost_usd"),
         (SessionLimits { cache_bytes: 1 << 40, ..unlimited() }, "1GiB"),
     ] {
-        assert!(limits.check_ranges().unwrap_err().contains(part));
+        assert!(limits.check_ranges().unwrap_err().to_string().contains(part));
     }
     assert_eq!(unlimited().check_ranges(), Ok(()));
 }

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use crate::problem::PolicyProblem;
+
 /// Prefix of the path of a socket in `listen`.
 const SOCKET_PREFIX: &str = "unix:";
 /// Longest path of a socket, in bytes: `sun_path` of unix(7) without its last byte.
@@ -60,16 +62,16 @@ pub(crate) struct AdminSection {
 
 impl AdminSection {
     /// Checks the section. File names are relative to `base`.
-    pub(crate) fn resolve(self, base: &Path) -> Result<Option<AdminPolicy>, String> {
+    pub(crate) fn resolve(self, base: &Path) -> Result<Option<AdminPolicy>, PolicyProblem> {
         let Self { listen, tokens, metrics } = self;
         let Some(listen) = listen else {
             let is_empty = tokens.is_none() && metrics == MetricsAccess::default();
             let missing = "`listen` is missing: write `listen = \"127.0.0.1:8081\"`, or remove the table";
-            return if is_empty { Ok(None) } else { Err(missing.to_owned()) };
+            return if is_empty { Ok(None) } else { Err(PolicyProblem::at_keys(["listen"], missing)) };
         };
         let listen = AdminAddress::parse(&listen, base)?;
-        let tokens =
-            tokens.ok_or("`tokens` is missing: every request of the admin listener needs a token")?;
+        let missing = "`tokens` is missing: every request of the admin listener needs a token";
+        let tokens = tokens.ok_or_else(|| PolicyProblem::at_keys(["tokens"], missing))?;
         Ok(Some(AdminPolicy { listen, tokens: base.join(tokens), metrics }))
     }
 }
@@ -85,27 +87,28 @@ impl fmt::Display for AdminAddress {
 }
 
 impl AdminAddress {
-    fn parse(text: &str, base: &Path) -> Result<Self, String> {
+    fn parse(text: &str, base: &Path) -> Result<Self, PolicyProblem> {
+        let wrong = |why: String| PolicyProblem::at_keys(["listen"], format!("`listen`: {why}"));
         if let Some(path) = text.strip_prefix(SOCKET_PREFIX) {
             let path = base.join(path);
             let bytes = path.as_os_str().len();
             if bytes > MAX_SOCKET {
-                return Err(format!(
-                    "`listen`: the path has {bytes} bytes; a socket's path has at most {MAX_SOCKET}"
-                ));
+                return Err(wrong(format!(
+                    "the path has {bytes} bytes; a socket's path has at most {MAX_SOCKET}"
+                )));
             }
             return Ok(Self::Socket(path));
         }
         let shown: String = text.chars().take(100).collect();
         let address: SocketAddr = text.parse().map_err(|_| {
-            format!(
-                "`listen`: `{shown}` is not an address: write `127.0.0.1:8081`, `[::1]:8081` or `unix:/path`"
-            )
+            wrong(format!(
+                "`{shown}` is not an address: write `127.0.0.1:8081`, `[::1]:8081` or `unix:/path`"
+            ))
         })?;
         if !address.ip().is_loopback() {
-            return Err(format!(
-                "`listen`: `{shown}` is not a loopback address; reach it from elsewhere through a reverse proxy with TLS"
-            ));
+            return Err(wrong(format!(
+                "`{shown}` is not a loopback address; reach it from elsewhere through a reverse proxy with TLS"
+            )));
         }
         Ok(Self::Loopback(address))
     }
@@ -116,7 +119,8 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<Option<AdminPolicy>, String> {
-        toml::from_str::<AdminSection>(text).map_err(|error| error.to_string())?.resolve(Path::new("/etc/t"))
+        let section: AdminSection = toml::from_str(text).map_err(|error| error.to_string())?;
+        section.resolve(Path::new("/etc/t")).map_err(|problem| problem.to_string())
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
 
+use crate::problem::PolicyProblem;
 use crate::quantity::unit::{Bytes, Time, Unit};
 
 /// Total size of the audit files, in bytes. The minimum holds eight files with sixteen of the longest lines each.
@@ -65,17 +66,15 @@ impl AuditPolicy {
     ///
     /// # Errors
     /// Names the wrong key and its allowed values.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), PolicyProblem> {
         Bytes::check("bytes", &self.bytes, &BYTES)?;
         if self.age.is_some_and(|age| age < MIN_AGE) {
-            return Err("`age` must be at least `1h`".to_owned());
+            return Err(PolicyProblem::at_keys(["age"], "`age` must be at least `1h`"));
         }
         if self.required && self.start_lines == StartLines::Never {
-            return Err(
-                "`required = true` and `start_lines = \"never\"` exclude each other: only a start line shows \
-                        that a call can be recorded"
-                    .to_owned(),
-            );
+            let message = "`required = true` and `start_lines = \"never\"` exclude each other: only a start line \
+                           shows that a call can be recorded";
+            return Err(PolicyProblem::at_keys(["required"], message));
         }
         Ok(())
     }
@@ -87,7 +86,7 @@ mod tests {
 
     fn read(text: &str) -> Result<AuditPolicy, String> {
         let policy: AuditPolicy = toml::from_str(text).map_err(|e| e.to_string())?;
-        policy.check().map(|()| policy)
+        policy.check().map(|()| policy).map_err(|problem| problem.to_string())
     }
 
     #[test]

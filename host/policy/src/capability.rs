@@ -3,6 +3,7 @@
 
 pub mod attachment;
 pub mod environment;
+mod excluding_list;
 mod glob;
 pub mod invoke_rule;
 pub(crate) mod kind;

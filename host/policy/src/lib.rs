@@ -20,6 +20,7 @@ pub mod name_list;
 pub mod output;
 pub mod permission;
 mod policy;
+pub mod problem;
 pub mod quantity;
 pub mod refusal;
 pub mod registry;
@@ -39,9 +40,9 @@ pub mod wildcard;
 
 pub use capability::unusable_target;
 pub use policy::{
-    AccessQuery, Advice, AdvisedList, ApprovalMode, DocumentLocation, FileContent, GrantDecision, GrantKey,
-    Grants, KnownNames, KnownPlugin, KnownService, KnownTool, LimitRow, MAX_FINDINGS, MAX_OPENAPI_NAME,
+    AccessQuery, Advice, ApprovalMode, DocumentLocation, FileContent, GrantDecision, GrantKey, Grants,
+    KnownNames, KnownPlugin, KnownService, KnownTool, LimitRow, MAX_FINDINGS, MAX_OPENAPI_NAME,
     MAX_OPENAPI_QUALIFIED, MAX_REUSE, Machine, NamedTool, OpenApiService, OpenApiToolSettings, PathKind,
-    Policy, PolicyCheck, PolicyError, PolicyFinding, PolicyReview, Profile, ProgramSection, ProposedLine,
-    ReducerBinding, ServiceHeader, Severity,
+    Policy, PolicyCheck, PolicyError, PolicyFinding, PolicyReview, Profile, ProgramRefusal, ProgramSection,
+    ProposedLine, ReducerBinding, ServiceHeader, Severity,
 };

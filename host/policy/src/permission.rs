@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::name_list::list_all_names;
+use crate::problem::{PolicyProblem, nest_under};
 use crate::unchecked::UncheckedArguments;
 use crate::wildcard::text_matches;
 
@@ -102,38 +103,22 @@ pub(crate) struct PermissionRuleSection {
     reason: Option<String>,
 }
 
-/// Why a rule is refused.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum RuleError {
-    /// It has neither an action nor a preset.
-    #[error("`action` is missing: `allow`, `ask` or `deny`")]
-    MissingAction,
-    /// Another mistake.
-    #[error("{0}")]
-    Invalid(String),
-}
-
-impl From<String> for RuleError {
-    fn from(message: String) -> Self {
-        Self::Invalid(message)
-    }
-}
-
 fn preset_names(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "enum": PRESETS.map(|(name, ..)| name)})
 }
 
 impl TryFrom<PermissionRuleSection> for PermissionRule {
-    type Error = RuleError;
+    type Error = PolicyProblem;
 
     /// Refuses rules that can never match or that would not do what they suggest.
-    fn try_from(written: PermissionRuleSection) -> Result<Self, RuleError> {
+    fn try_from(written: PermissionRuleSection) -> Result<Self, PolicyProblem> {
         let PermissionRuleSection { preset, tool, tag, source, args, action, reason } = written;
         let names_something = tool.is_some() || tag.is_some() || source.is_some() || !args.is_empty();
         let rule = match (preset, action) {
             (Some(preset), None) if !names_something => Permissions::preset(&preset).ok_or_else(|| {
                 let known = list_all_names(PRESETS.map(|(name, ..)| name));
-                format!("`preset`: there is no preset `{preset}`; use one of {known}")
+                let message = format!("`preset`: there is no preset `{preset}`; use one of {known}");
+                PolicyProblem::at_keys(["preset"], message)
             })?,
             (Some(_), _) => {
                 let other = [("tool", tool.is_some()), ("tag", tag.is_some()), ("source", source.is_some())]
@@ -141,18 +126,23 @@ impl TryFrom<PermissionRuleSection> for PermissionRule {
                     .chain([("args", !args.is_empty())])
                     .find_map(|(key, is_written)| is_written.then_some(key));
                 let key = other.unwrap_or("action");
-                return Err(format!("`{key}`: `preset` excludes all other keys except `reason`").into());
+                let message = format!("`{key}`: `preset` excludes all other keys except `reason`");
+                return Err(PolicyProblem::at_keys([key], message));
             }
-            (None, None) => return Err(RuleError::MissingAction),
+            (None, None) => {
+                let message = "`action` is missing: `allow`, `ask` or `deny`";
+                return Err(PolicyProblem::missing_key("action", message));
+            }
             (None, Some(action)) => Self { tool, tag, source, args, action, reason: None },
         };
         if let Some(source) = &rule.source {
-            SourceLabel::check_pattern(source)?;
+            SourceLabel::check_pattern(source).map_err(nest_under(["source"]))?;
         }
         if let Some(pointer) =
             rule.args.keys().find(|pointer| !pointer.is_empty() && !pointer.starts_with('/'))
         {
-            return Err(format!("`args` has `{pointer}`: write a JSON pointer, `/{pointer}`").into());
+            let message = format!("`args` has `{pointer}`: write a JSON pointer, `/{pointer}`");
+            return Err(PolicyProblem::at_keys(["args", pointer.as_str()], message));
         }
         Ok(Self { reason: reason.or(rule.reason), ..rule })
     }

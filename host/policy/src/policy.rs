@@ -15,7 +15,6 @@ mod long_names;
 mod names;
 mod openapi;
 mod pin;
-mod problem;
 mod registries;
 mod rules;
 mod schema;
@@ -24,7 +23,7 @@ mod servers;
 mod trust;
 mod warnings;
 
-pub use advice::{AccessQuery, Advice, AdvisedList};
+pub use advice::{AccessQuery, Advice};
 pub use check::{MAX_FINDINGS, PolicyCheck, PolicyFinding, Severity};
 pub(crate) use explain::uncovered_lines;
 pub use explain::{LimitRow, ProposedLine};
@@ -34,12 +33,12 @@ pub use openapi::{ApprovalMode, DocumentLocation, OpenApiService, OpenApiToolSet
 pub use openapi::{MAX_NAME as MAX_OPENAPI_NAME, MAX_QUALIFIED as MAX_OPENAPI_QUALIFIED};
 pub use warnings::{
     FileContent, KnownNames, KnownPlugin, KnownService, KnownTool, Machine, PathKind, PolicyReview,
-    ProgramSection,
+    ProgramRefusal, ProgramSection,
 };
 
+use crate::problem::PolicyProblem;
 use check::PolicySource;
 use file::{PluginSection, ToolSection};
-use problem::PolicyProblem;
 use rules::RuleLists;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use url::Url;
 
 use crate::excerpt::one_line;
+use crate::problem::PolicyProblem;
 
 /// Longest text of the policy in a message, in characters.
 const MAX_SHOWN: usize = 100;
@@ -23,21 +24,23 @@ pub struct OutboundRoute {
 
 impl OutboundRoute {
     /// Reads the two keys of a section. A relative path starts from `base`.
-    pub(crate) fn parse(proxy: Option<&str>, ca: Option<&str>, base: &Path) -> Result<Self, String> {
+    pub(crate) fn parse(proxy: Option<&str>, ca: Option<&str>, base: &Path) -> Result<Self, PolicyProblem> {
         if ca.is_some_and(str::is_empty) {
-            return Err("`ca` is empty: name a file with certificates (PEM)".to_owned());
+            let message = "`ca` is empty: name a file with certificates (PEM)";
+            return Err(PolicyProblem::at_keys(["ca"], message));
         }
         Ok(Self { proxy: proxy.map(parse_proxy).transpose()?, ca: ca.map(|file| base.join(file)) })
     }
 }
 
-fn parse_proxy(text: &str) -> Result<Url, String> {
-    let bad = |why: &str| format!("`proxy`: `{}` {why}", one_line(text, MAX_SHOWN));
+fn parse_proxy(text: &str) -> Result<Url, PolicyProblem> {
+    let at_proxy = |message: String| PolicyProblem::at_keys(["proxy"], message);
+    let bad = |why: &str| at_proxy(format!("`proxy`: `{}` {why}", one_line(text, MAX_SHOWN)));
     let url = Url::parse(text).map_err(|_| bad("is not a URL: write `http://HOST:PORT`"))?;
     if !url.username().is_empty() || url.password().is_some() {
-        return Err("`proxy` has credentials, which do not belong in a policy: set `HTTPS_PROXY` to \
-                    this proxy with them"
-            .to_owned());
+        let message = "`proxy` has credentials, which do not belong in a policy: set `HTTPS_PROXY` to this proxy \
+                       with them";
+        return Err(at_proxy(message.to_owned()));
     }
     let is_origin = url.path() == "/" && url.query().is_none() && url.fragment().is_none();
     if url.scheme() != "http" || !is_origin {

@@ -5,6 +5,8 @@ use std::path::Path;
 
 use schemars::{Schema, json_schema};
 
+use crate::problem::PolicyProblem;
+
 /// One line of a list in a declaration or a policy.
 ///
 /// Laws, which the tests of each kind check: `a.intersect(b)` is included in `a` and in `b` and equals
@@ -36,9 +38,12 @@ pub trait GrantRule: Clone + Eq {
     /// Parses a list. Some kinds have lines that narrow the other lines (`!**/.env`).
     ///
     /// # Errors
-    /// As [`GrantRule::parse`].
-    fn parse_list(texts: &[String], workspace: &Path) -> Result<Vec<Self>, String> {
-        texts.iter().map(|text| Self::parse(text, workspace)).collect()
+    /// As [`GrantRule::parse`], at the entry.
+    fn parse_list(texts: &[String], workspace: &Path) -> Result<Vec<Self>, PolicyProblem> {
+        let parse = |(index, text): (usize, &String)| {
+            Self::parse(text, workspace).map_err(|why| PolicyProblem::from(why).in_entry(index))
+        };
+        texts.iter().enumerate().map(parse).collect()
     }
 
     /// Parses the target of a declaration. A declaration may be shorter and wider than a policy line.

@@ -19,8 +19,10 @@ use url::Url;
 pub use self::limits::ServeLimits;
 use crate::capability::list::RuleList;
 use crate::name::MAX_QUALIFIED;
+use crate::problem::{PolicyProblem, nest_under, of_key};
 use crate::quantity;
 use crate::quantity::unit::{OptionalQuantity, Time, Unit as _};
+use crate::rule::GrantRule as _;
 
 /// Longest host, origin or scope, in characters.
 const MAX_ENTRY: usize = 300;
@@ -131,17 +133,33 @@ fn all_algorithms() -> BTreeSet<SignatureAlgorithm> {
     [SignatureAlgorithm::RS256, SignatureAlgorithm::ES256, SignatureAlgorithm::EdDSA].into()
 }
 
+/// A private network. It has a type, so that the error for a wrong one has its position in the list.
+#[derive(Deserialize)]
+struct PrivateNetwork(#[serde(deserialize_with = "read_network")] IpNet);
+
+/// The network of a reverse proxy, with the position of its errors.
+#[derive(Deserialize)]
+struct ProxyNetwork(#[serde(deserialize_with = "read_proxy")] IpNet);
+
 pub(crate) fn read_networks<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<IpNet>, D::Error> {
-    let list: RuleList<IpNet> = RuleList::deserialize(input)?;
-    list.rules_or_empty("net_private", Path::new("/")).map_err(D::Error::custom)
+    let list: Vec<PrivateNetwork> = Vec::deserialize(input)?;
+    Ok(list.into_iter().map(|PrivateNetwork(network)| network).collect())
 }
 
 fn read_proxies<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<IpNet>, D::Error> {
-    let texts: Vec<String> = Vec::deserialize(input)?;
-    texts.iter().map(|text| read_proxy(text).map_err(D::Error::custom)).collect()
+    let list: Vec<ProxyNetwork> = Vec::deserialize(input)?;
+    Ok(list.into_iter().map(|ProxyNetwork(network)| network).collect())
 }
 
-fn read_proxy(text: &str) -> Result<IpNet, String> {
+fn read_network<'de, D: Deserializer<'de>>(input: D) -> Result<IpNet, D::Error> {
+    IpNet::parse(&String::deserialize(input)?, Path::new("/")).map_err(D::Error::custom)
+}
+
+fn read_proxy<'de, D: Deserializer<'de>>(input: D) -> Result<IpNet, D::Error> {
+    parse_proxy(&String::deserialize(input)?).map_err(D::Error::custom)
+}
+
+fn parse_proxy(text: &str) -> Result<IpNet, String> {
     let network = text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)).map_err(|_| {
         let shown: String = text.chars().take(MAX_ENTRY).collect();
         format!("`trusted_proxies` has `{shown}`: write an address, `10.0.0.7`, or a network, `10.0.0.0/8`")
@@ -175,38 +193,39 @@ impl ServePolicy {
     ///
     /// # Errors
     /// Names the wrong key and shows its form.
-    pub fn resolve(mut self, base: &Path) -> Result<Self, String> {
+    pub fn resolve(mut self, base: &Path) -> Result<Self, PolicyProblem> {
         self.hosts = self.hosts.iter().map(|host| read_host(host)).collect::<Result<_, _>>()?;
         self.origins = self.origins.iter().map(|origin| read_origin(origin)).collect::<Result<_, _>>()?;
         self.public_url = self.public_url.as_deref().map(read_public_url).transpose()?;
         self.tokens = self.tokens.map(|file| base.join(file));
         self.request_state_key = self.request_state_key.map(|file| base.join(file));
         if self.anonymous && self.requires_authentication() {
-            return Err(
-                "`anonymous = true` excludes `tokens` and [serve.oauth]; remove one of them".to_owned()
-            );
+            let message = "`anonymous = true` excludes `tokens` and [serve.oauth]; remove one of them";
+            return Err(PolicyProblem::at_keys(["anonymous"], message));
         }
         let NameBudget(budget) = self.name_budget;
         if !(MIN_NAME_BUDGET..=MAX_QUALIFIED).contains(&budget) {
-            return Err(format!("`name_budget` is {budget}: write {MIN_NAME_BUDGET} to {MAX_QUALIFIED}"));
+            let message = format!("`name_budget` is {budget}: write {MIN_NAME_BUDGET} to {MAX_QUALIFIED}");
+            return Err(PolicyProblem::at_keys(["name_budget"], message));
         }
-        self.limits.check().map_err(|e| format!("`limits`: {e}"))?;
+        self.limits.check().map_err(nest_under(["limits"]))?;
         self.check_instructions()?;
         if let Some(oauth) = &mut self.oauth {
             let has_address = self.public_url.is_some();
-            oauth.resolve(base, has_address).map_err(|e| format!("`oauth`: {e}"))?;
+            oauth.resolve(base, has_address).map_err(nest_under(["oauth"]))?;
         }
         Ok(self)
     }
 
-    fn check_instructions(&self) -> Result<(), String> {
+    fn check_instructions(&self) -> Result<(), PolicyProblem> {
         let most = self.limits.instructions_chars;
         let chars = self.instructions.as_deref().map_or(0, |text| text.chars().count());
         if chars > most as usize {
-            return Err(format!(
+            let message = format!(
                 "`instructions` has {chars} characters, more than {most}; shorten it, or raise `instructions_chars` of \
                  [serve.limits]"
-            ));
+            );
+            return Err(PolicyProblem::at_keys(["instructions"], message));
         }
         Ok(())
     }
@@ -220,34 +239,32 @@ impl OAuthPolicy {
         (!is_address).then(|| Path::new(&self.jwks))
     }
 
-    fn resolve(&mut self, base: &Path, has_address: bool) -> Result<(), String> {
-        Url::parse(&self.issuer).map_err(|e| format!("`issuer`: `{}` is not a URL: {e}", self.issuer))?;
+    fn resolve(&mut self, base: &Path, has_address: bool) -> Result<(), PolicyProblem> {
+        Url::parse(&self.issuer)
+            .map_err(|e| format!("`{}` is not a URL: {e}", self.issuer))
+            .map_err(of_key("issuer"))?;
         if self.audience.is_empty() && !has_address {
-            return Err(
-                "`audience` is empty and `public_url` is not set: tokens for other services would be accepted"
-                    .to_owned(),
-            );
+            let message = "`audience` is empty and `public_url` is not set: tokens for other services would be accepted";
+            return Err(PolicyProblem::at_keys(["audience"], message));
         }
         if self.algorithms.is_empty() {
-            return Err("`algorithms` is empty: every token would be refused".to_owned());
+            let message = "`algorithms` is empty: every token would be refused";
+            return Err(PolicyProblem::at_keys(["algorithms"], message));
         }
         if self.leeway > MAX_LEEWAY {
-            return Err(format!("`leeway` must be at most {}", quantity::show_duration(MAX_LEEWAY)));
+            let message = format!("`leeway` must be at most {}", quantity::show_duration(MAX_LEEWAY));
+            return Err(PolicyProblem::at_keys(["leeway"], message));
         }
-        for scope in &self.scopes {
-            check_scope(scope).map_err(|e| format!("`scopes`: {e}"))?;
-        }
+        self.scopes.iter().try_for_each(|scope| check_scope(scope)).map_err(of_key("scopes"))?;
         for (profile, scopes) in &self.profiles {
-            for scope in scopes {
-                check_scope(scope).map_err(|e| format!("`profiles`: `{profile}`: {e}"))?;
-            }
+            let checked = scopes.iter().try_for_each(|scope| check_scope(scope));
+            checked.map_err(of_key(profile)).map_err(of_key("profiles"))?;
         }
         match Url::parse(&self.jwks) {
             Ok(url) if url.scheme() == "https" || (url.scheme() == "http" && is_loopback_url(&url)) => {}
             Ok(url) if url.scheme() == "http" => {
-                return Err(
-                    "`jwks` must use `https`: an attacker who replaces the keys in transit could issue tokens".to_owned()
-                );
+                let message = "`jwks` must use `https`: an attacker who replaces the keys in transit could issue tokens";
+                return Err(PolicyProblem::at_keys(["jwks"], message));
             }
             _ => self.jwks = base.join(&self.jwks).to_string_lossy().into_owned(),
         }
@@ -255,8 +272,11 @@ impl OAuthPolicy {
     }
 }
 
-fn read_host(text: &str) -> Result<String, String> {
-    let wrong = || format!("`hosts` has `{text}`: write `tools.example.com` or `tools.example.com:8443`");
+fn read_host(text: &str) -> Result<String, PolicyProblem> {
+    let wrong = || {
+        let message = format!("`hosts` has `{text}`: write `tools.example.com` or `tools.example.com:8443`");
+        PolicyProblem::at_keys(["hosts"], message).in_text(text)
+    };
     let url = Url::parse(&format!("http://{text}")).map_err(|_| wrong())?;
     let bare =
         url.path() == "/" && url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
@@ -267,8 +287,12 @@ fn read_host(text: &str) -> Result<String, String> {
     Ok(port.map_or_else(|| host.to_owned(), |port| format!("{host}:{port}")))
 }
 
-fn read_origin(text: &str) -> Result<String, String> {
-    let wrong = || format!("`origins` has `{text}`: write `https://app.example.com` or `http://localhost:*`");
+fn read_origin(text: &str) -> Result<String, PolicyProblem> {
+    let wrong = || {
+        let message =
+            format!("`origins` has `{text}`: write `https://app.example.com` or `http://localhost:*`");
+        PolicyProblem::at_keys(["origins"], message).in_text(text)
+    };
     let (base, any) = text.strip_suffix(":*").map_or((text, false), |base| (base, true));
     let url = Url::parse(base).map_err(|_| wrong())?;
     let origin = url.origin();
@@ -280,8 +304,11 @@ fn read_origin(text: &str) -> Result<String, String> {
     Ok(if any { format!("{written}:*") } else { written })
 }
 
-fn read_public_url(text: &str) -> Result<String, String> {
-    let wrong = || format!("`public_url` is `{text}`: write `https://tools.example.com`, without a path");
+fn read_public_url(text: &str) -> Result<String, PolicyProblem> {
+    let wrong = || {
+        let message = format!("`public_url` is `{text}`: write `https://tools.example.com`, without a path");
+        PolicyProblem::at_keys(["public_url"], message)
+    };
     let url = Url::parse(text).map_err(|_| wrong())?;
     if !url.origin().is_tuple() || url.path() != "/" || url.query().is_some() || !url.username().is_empty() {
         return Err(wrong());
@@ -290,10 +317,11 @@ fn read_public_url(text: &str) -> Result<String, String> {
 }
 
 /// RFC 6749, section 3.3: a scope has no characters that would end a quoted string in a header.
-fn check_scope(scope: &str) -> Result<(), String> {
+fn check_scope(scope: &str) -> Result<(), PolicyProblem> {
     let legal = |b: u8| b == 0x21 || (0x23..=0x5b).contains(&b) || (0x5d..=0x7e).contains(&b);
     if scope.is_empty() || scope.len() > MAX_ENTRY || !scope.bytes().all(legal) {
-        return Err(format!("`{}` is not a valid scope", scope.escape_default()));
+        let message = format!("`{}` is not a valid scope", scope.escape_default());
+        return Err(PolicyProblem::from(message).in_text(scope));
     }
     Ok(())
 }
@@ -313,7 +341,7 @@ mod tests {
 
     fn read(text: &str) -> Result<ServePolicy, String> {
         let serve: ServePolicy = toml::from_str(text).map_err(|e| e.to_string())?;
-        serve.resolve(Path::new("/etc/toolbay"))
+        serve.resolve(Path::new("/etc/toolbay")).map_err(|problem| problem.to_string())
     }
 
     #[test]

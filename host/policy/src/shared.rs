@@ -6,6 +6,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use crate::problem::PolicyProblem;
 use crate::quantity::unit::{OptionalQuantity, Time, Unit as _};
 
 /// Shortest and longest `stale_after`: a heartbeat takes some milliseconds, and a revocation may take this long.
@@ -47,15 +48,17 @@ impl Default for SharedPolicy {
 
 impl SharedPolicy {
     /// Checks the values.
-    pub(crate) fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), PolicyProblem> {
+        let wrong = |key: &str, message: &str| Err(PolicyProblem::at_keys([key], message));
         if !matches!(self.replicas, 1 | 3 | 5) {
-            return Err(format!("`replicas` is {}: NATS keeps 1, 3 or 5 copies", self.replicas));
+            let message = format!("`replicas` is {}: NATS keeps 1, 3 or 5 copies", self.replicas);
+            return wrong("replicas", &message);
         }
         if !STALE.contains(&self.stale_after) {
-            return Err("`stale_after`: write a time between `500ms` and `60s`".to_owned());
+            return wrong("stale_after", "`stale_after`: write a time between `500ms` and `60s`");
         }
         if self.queue_wait > MAX_QUEUE_WAIT {
-            return Err("`queue_wait`: write a time up to `1h`".to_owned());
+            return wrong("queue_wait", "`queue_wait`: write a time up to `1h`");
         }
         Ok(())
     }
@@ -67,7 +70,7 @@ mod tests {
 
     fn parse(text: &str) -> Result<SharedPolicy, String> {
         let parsed: SharedPolicy = toml::from_str(text).map_err(|error| error.to_string())?;
-        parsed.check().map(|()| parsed)
+        parsed.check().map(|()| parsed).map_err(|problem| problem.to_string())
     }
 
     #[test]

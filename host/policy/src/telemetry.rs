@@ -9,6 +9,7 @@ use url::Url;
 
 use crate::capability::list::RuleList;
 use crate::capability::net::NetTarget;
+use crate::problem::{PolicyProblem, of_key};
 use crate::serve::read_networks;
 
 /// Most origins in `propagate`: services of the operator, which are few.
@@ -57,21 +58,23 @@ fn all() -> f64 {
 
 impl TelemetrySection {
     /// Checks the section.
-    pub(crate) fn resolve(self) -> Result<TelemetryPolicy, String> {
+    pub(crate) fn resolve(self) -> Result<TelemetryPolicy, PolicyProblem> {
         let Self { otlp, net_private, sample, propagate, arguments } = self;
         if !(0.0..=1.0).contains(&sample) {
-            return Err(format!("`sample` is {sample}: write a share between 0 and 1"));
+            let message = format!("`sample` is {sample}: write a share between 0 and 1");
+            return Err(PolicyProblem::at_keys(["sample"], message));
         }
         if propagate.len() > MAX_ORIGINS {
-            return Err(format!("`propagate` has {} origins; at most {MAX_ORIGINS}", propagate.len()));
+            let message = format!("`propagate` has {} origins; at most {MAX_ORIGINS}", propagate.len());
+            return Err(PolicyProblem::at_keys(["propagate"], message));
         }
-        let otlp = otlp.map(|text| parse_endpoint(&text).map_err(|problem| format!("`otlp`: {problem}")));
+        let otlp = otlp.map(|text| parse_endpoint(&text)).transpose();
         let propagate: Result<_, _> = propagate.iter().map(|text| parse_origin(text)).collect();
         Ok(TelemetryPolicy {
-            otlp: otlp.transpose()?,
+            otlp: otlp.map_err(of_key("otlp"))?,
             net_private,
             sample,
-            propagate: propagate.map_err(|problem| format!("`propagate`: {problem}"))?,
+            propagate: propagate.map_err(of_key("propagate"))?,
             arguments,
         })
     }
@@ -98,9 +101,12 @@ pub fn parse_endpoint(text: &str) -> Result<Url, String> {
 }
 
 /// Parses an origin.
-fn parse_origin(text: &str) -> Result<String, String> {
+fn parse_origin(text: &str) -> Result<String, PolicyProblem> {
     let shown: String = text.chars().take(100).collect();
-    let wrong = || format!("`{shown}` is not an origin: write `https://api.example`");
+    let wrong = || {
+        let message = format!("`{shown}` is not an origin: write `https://api.example`");
+        PolicyProblem::from(message).in_text(text)
+    };
     let url = Url::parse(text).map_err(|_| wrong())?;
     let is_origin = url.path() == "/"
         && url.query().is_none()
@@ -118,7 +124,8 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<TelemetryPolicy, String> {
-        toml::from_str::<TelemetrySection>(text).map_err(|error| error.to_string())?.resolve()
+        let section: TelemetrySection = toml::from_str(text).map_err(|error| error.to_string())?;
+        section.resolve().map_err(|problem| problem.to_string())
     }
 
     #[test]

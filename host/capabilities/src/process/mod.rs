@@ -22,7 +22,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use toolbay_policy::limits::CallLimits;
 use toolbay_policy::name::PluginId;
-use toolbay_policy::{GrantKey, Policy, ProgramSection};
+use toolbay_policy::{GrantKey, Policy, ProgramRefusal, ProgramSection};
 use toolbay_sandbox::admission::{FairPermit, FairSemaphore};
 use toolbay_sandbox::engine::AsyncSupport;
 use wasmtime::component::Linker;
@@ -34,7 +34,7 @@ use crate::capability::Capability;
 use crate::state::{GuestState, capabilities_of};
 use guard::ProgramGuard;
 use programs::{ListedProgram, ProgramError, Programs};
-use request::open_program_folders;
+use request::find_protected_folder;
 
 /// Programs of the host, in a sandbox of the kernel.
 pub(crate) struct Process;
@@ -85,17 +85,18 @@ impl ProcessLauncher {
     }
 
     /// Why a program would not start, by the policy line that decides. A missing file is no refusal. Blocks.
-    pub fn refusal(&self, section: ProgramSection<'_>) -> Option<String> {
+    pub fn refusal<'a>(&self, section: ProgramSection<'a>) -> Option<ProgramRefusal<'a>> {
         let ProgramSection { table: [kind, name], keys, program, args } = section;
-        if let Err(ProgramError::Refused(why)) = self.programs.check(&ListedProgram::resolve(program)) {
-            return Some(why);
+        if let Err(ProgramError::Refused(message)) = self.programs.check(&ListedProgram::resolve(program)) {
+            return Some(ProgramRefusal { line: None, message });
         }
-        if let Some(Err(why)) = args.map(|args| self.programs.check_command_line(program, args)) {
-            return Some(why);
+        if let Some(Err(message)) = args.map(|args| self.programs.check_command_line(program, args)) {
+            return Some(ProgramRefusal { line: None, message });
         }
         let table = format!("[{kind}.{name}]");
-        let refused = open_program_folders(program, &self.protected, &table, keys).err()?;
-        Some(refused.hint.map_or(refused.text, |hint| hint.to_string()))
+        let (line, refused) = find_protected_folder(program, &self.protected, &table, keys)?;
+        let message = refused.hint.map_or(refused.text, |hint| hint.to_string());
+        Some(ProgramRefusal { line: Some(line), message })
     }
 
     /// Keeps the permits and takes the programs of another policy.

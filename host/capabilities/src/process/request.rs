@@ -182,6 +182,41 @@ impl MatchedCommand {
     }
 }
 
+/// The folders of a program, each with its list, its position there and the access.
+fn listed_folders<'a>(
+    program: &'a Program,
+    [read, write, execute]: [&'a str; 3],
+) -> impl Iterator<Item = (&'a str, usize, &'a Path, FolderAccess)> {
+    let lists = [
+        (read, &program.read, FolderAccess::Read),
+        (write, &program.write, FolderAccess::Write),
+        (execute, &program.execute, FolderAccess::Execute),
+    ];
+    lists.into_iter().flat_map(|(list, rules, access)| {
+        rules.iter().enumerate().map(move |(index, rule)| (list, index, rule.folder(), access))
+    })
+}
+
+/// Returns the first folder in a program's own lists that overlaps a protected path: its list and its position there,
+/// and the refusal. `keys` are the names of the lists in `table`.
+pub(super) fn find_protected_folder<'a>(
+    program: &'a Program,
+    protected: &SharedProtectedPaths,
+    table: &str,
+    keys: [&'a str; 3],
+) -> Option<((&'a str, usize), PolicyRefusal)> {
+    listed_folders(program, keys).find_map(|(list, index, path, access)| {
+        let overlap = protected.find_overlap(path, access == FolderAccess::Write)?;
+        let (path, overlap) = (path.display(), overlap.display());
+        let text = "one of its folders contains a protected path of the host";
+        let hint = format!(
+            "`{list}` of {table} lists `{path}`, which overlaps the protected path `{overlap}`: \
+             list narrower folders. Only `--allow-protected-path {overlap}` on the command line allows it."
+        );
+        Some(((list, index), PolicyRefusal::new(text, hint)))
+    })
+}
+
 /// Opens the folders in a program's own lists; `keys` are the names of the lists in `table`. Blocks.
 pub(super) fn open_program_folders(
     program: &Program,
@@ -189,27 +224,13 @@ pub(super) fn open_program_folders(
     table: &str,
     keys: [&str; 3],
 ) -> Result<Vec<SandboxFolder>, PolicyRefusal> {
-    let [read, write, execute] = keys;
-    let lists = [
-        (read, &program.read, FolderAccess::Read),
-        (write, &program.write, FolderAccess::Write),
-        (execute, &program.execute, FolderAccess::Execute),
-    ];
-    let mut folders = Vec::new();
-    for (list, rule, access) in lists.iter().flat_map(|(l, rule, a)| rule.iter().map(move |r| (l, r, *a))) {
-        let path = rule.folder();
-        if let Some(overlap) = protected.find_overlap(path, access == FolderAccess::Write) {
-            let (path, overlap) = (path.display(), overlap.display());
-            let text = "one of its folders contains a protected path of the host";
-            let hint = format!(
-                "`{list}` of {table} lists `{path}`, which overlaps the protected path `{overlap}`: \
-                 list narrower folders. Only `--allow-protected-path {overlap}` on the command line allows it."
-            );
-            return Err(PolicyRefusal::new(text, hint));
-        }
-        folders.extend(open_path_handle(path).map(|at| SandboxFolder { handle: at, access }));
+    if let Some((_, refusal)) = find_protected_folder(program, protected, table, keys) {
+        return Err(refusal);
     }
-    Ok(folders)
+    let open = |(_, _, path, access): (&str, usize, &Path, FolderAccess)| {
+        open_path_handle(path).map(|at| SandboxFolder { handle: at, access })
+    };
+    Ok(listed_folders(program, keys).filter_map(open).collect())
 }
 
 fn check_size(command: &Command) -> Result<(), ProcessError> {

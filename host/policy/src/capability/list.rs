@@ -8,6 +8,7 @@ use serde::{Deserialize, Deserializer};
 
 use crate::capability::path_rule::PathRule;
 use crate::capability::switch::SwitchRule;
+use crate::problem::{PolicyProblem, of_key};
 use crate::rule::GrantRule;
 use crate::schema::inline_schema;
 
@@ -37,13 +38,13 @@ impl<'de, R: GrantRule> Deserialize<'de> for RuleList<R> {
 
 impl<R: GrantRule> RuleList<R> {
     /// Parses the rules. `None` if the list is absent.
-    pub(crate) fn rules(&self, key: &str, workspace: &Path) -> Result<Option<Vec<R>>, String> {
+    pub(crate) fn rules(&self, key: &str, workspace: &Path) -> Result<Option<Vec<R>>, PolicyProblem> {
         let lines = self.0.as_ref().map(|lines| R::parse_list(lines, workspace));
-        lines.transpose().map_err(|e| format!("`{key}`: {e}"))
+        lines.transpose().map_err(of_key(key))
     }
 
     /// Parses the rules. An absent list is empty.
-    pub(crate) fn rules_or_empty(&self, key: &str, workspace: &Path) -> Result<Vec<R>, String> {
+    pub(crate) fn rules_or_empty(&self, key: &str, workspace: &Path) -> Result<Vec<R>, PolicyProblem> {
         self.rules(key, workspace).map(Option::unwrap_or_default)
     }
 
@@ -62,13 +63,16 @@ impl<R: GrantRule> RuleList<R> {
 pub(crate) struct FolderList(RuleList<PathRule>);
 
 impl FolderList {
-    pub(crate) fn folders(&self, key: &str, workspace: &Path) -> Result<Vec<PathRule>, String> {
+    pub(crate) fn folders(&self, key: &str, workspace: &Path) -> Result<Vec<PathRule>, PolicyProblem> {
         let folders = self.0.rules_or_empty(key, workspace)?;
-        match folders.iter().find(|reach| !reach.is_whole()) {
-            Some(reach) => Err(format!(
-                "`{key}`: `{}` has a pattern or an exclusion; the kernel confines programs to whole folders only",
-                reach.show(workspace)
-            )),
+        match folders.iter().enumerate().find(|(_, rule)| !rule.is_whole()) {
+            Some((index, rule)) => {
+                let message = format!(
+                    "`{key}`: `{}` has a pattern or an exclusion; the kernel confines programs to whole folders only",
+                    rule.show(workspace)
+                );
+                Err(PolicyProblem::at_keys([key], message).in_line(index))
+            }
             None => Ok(folders),
         }
     }

@@ -29,6 +29,9 @@ use std::path::Path;
 use schemars::{Schema, json_schema};
 use url::Url;
 
+use crate::capability::excluding_list;
+use crate::excerpt::one_line;
+use crate::problem::PolicyProblem;
 use crate::rule::{self, GrantRule};
 pub use exclusion::excluded_address;
 use path::RequestPath;
@@ -202,7 +205,7 @@ fn parse_host(text: &str) -> Result<(String, Option<IpAddr>), String> {
 }
 
 fn invalid_host(text: &str) -> String {
-    format!("`{}` is not a valid host", crate::excerpt::one_line(text, MAX_NAME))
+    format!("`{}` is not a valid host", one_line(text, MAX_NAME))
 }
 
 /// Returns the canonical form of a host from the URL parser. `None` if it is not a valid host name.
@@ -323,12 +326,17 @@ impl GrantRule for NetRule {
         json_schema!({"type": "array", "items": Self::schema(), "anyOf": [{"maxItems": 0}, grants]})
     }
 
-    fn parse_list(texts: &[String], workspace: &Path) -> Result<Vec<Self>, String> {
-        exclusion::parse_list(texts, |text| Self::parse(text, workspace))
+    fn parse_list(texts: &[String], workspace: &Path) -> Result<Vec<Self>, PolicyProblem> {
+        let parse_exclusion = |host: &str| {
+            exclusion::parse_excluded_host(host).map_err(|why| format!("`!{}`: {why}", one_line(host, 200)))
+        };
+        excluding_list::parse(texts, parse_exclusion, |text, except| {
+            Ok(Self::parse(text, workspace)?.with_exclusions(except))
+        })
     }
 
     fn parse(text: &str, _: &Path) -> Result<Self, String> {
-        let shown = crate::excerpt::one_line(text, 200);
+        let shown = one_line(text, 200);
         Self::parse_line(text).map_err(|why| format!("`{shown}`: {why}"))
     }
 
@@ -336,7 +344,7 @@ impl GrantRule for NetRule {
     /// each may have.
     fn parse_declared(text: &str, workspace: &Path) -> Result<Self, String> {
         let declared = Self::parse(text, workspace)?;
-        let public = text.split(exclusion::AND).next().is_some_and(|rule| rule.ends_with(PUBLIC_SUFFIX));
+        let public = text.split(excluding_list::AND).next().is_some_and(|rule| rule.ends_with(PUBLIC_SUFFIX));
         let all = declared.host == HostPattern::Any && !public;
         Ok(if all { Self { addresses: AddressScope::IncludingPrivate, ..declared } } else { declared })
     }
@@ -390,7 +398,9 @@ impl GrantRule for NetRule {
     }
 
     fn show_list(rules: &[Self], _: &Path) -> Vec<String> {
-        exclusion::show_list(rules, Self::show_rule)
+        let shared = excluding_list::shared_exclusions(rules, |rule| &rule.except);
+        let lines = rules.iter().map(|rule| rule.show_except(rule.show_rule(), &shared));
+        lines.chain(shared.iter().map(|except| format!("!{except}"))).collect()
     }
 
     fn show(&self, _: &Path) -> String {

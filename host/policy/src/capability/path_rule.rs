@@ -19,12 +19,12 @@ use std::path::{Component, Path, PathBuf};
 
 use schemars::{Schema, json_schema};
 
+use crate::capability::excluding_list::{self, AND};
 use crate::capability::glob::{self, Glob, GlobSegment};
 use crate::excerpt;
+use crate::problem::PolicyProblem;
 use crate::rule::{self, GrantRule};
 
-/// Separates the parts of an intersection.
-const AND: &str = " & ";
 const WORKSPACE_VARIABLE: &str = "$workspace";
 /// Longest file name, in bytes (`NAME_MAX` of Linux and macOS).
 const MAX_FILE_NAME: usize = 255;
@@ -72,28 +72,15 @@ impl GrantRule for PathRule {
         found.with_exclusions(except).ok_or_else(|| grants_nothing(text))
     }
 
-    fn parse_list(texts: &[String], workspace: &Path) -> Result<Vec<Self>, String> {
-        let (narrow, wide): (Vec<&String>, Vec<&String>) =
-            texts.iter().partition(|text| text.starts_with('!') && !text.contains(AND));
-        if wide.is_empty() && !narrow.is_empty() {
-            return Err("a list of exclusions grants nothing: add a line to exclude from, \
-                        `**` for everything"
-                .to_owned());
-        }
-        let mut except = BTreeSet::new();
-        for text in narrow {
-            let part = text.strip_prefix('!').unwrap_or(text);
+    fn parse_list(texts: &[String], workspace: &Path) -> Result<Vec<Self>, PolicyProblem> {
+        let parse_exclusion = |text: &str| {
             let read =
-                parse_pattern(part, workspace).map_err(|e| format!("`{}` {e}", printable_path(text)))?;
-            except.insert(exclusion_glob(read)?);
-        }
-        let read = |text: &String| {
-            let reach = Self::parse(text, workspace)?;
-            reach.with_exclusions(except.clone()).ok_or_else(|| {
-                format!("`{}` grants nothing: an exclusion of the same list covers it", printable_path(text))
-            })
+                parse_pattern(text, workspace).map_err(|e| format!("`!{}` {e}", printable_path(text)))?;
+            exclusion_glob(read)
         };
-        wide.into_iter().map(read).collect()
+        excluding_list::parse(texts, parse_exclusion, |text, except| {
+            Ok(Self::parse(text, workspace)?.with_exclusions(except.clone()))
+        })
     }
 
     fn intersect(&self, other: &Self) -> Option<Self> {
@@ -129,9 +116,7 @@ impl GrantRule for PathRule {
     }
 
     fn show_list(rules: &[Self], workspace: &Path) -> Vec<String> {
-        // Shared exclusions are shown as lines of the list, as an operator would write them.
-        let mut shared = rules.first().map(|rule| rule.except.clone()).unwrap_or_default();
-        shared.retain(|except| rules.iter().all(|rule| rule.except.contains(except)));
+        let shared = excluding_list::shared_exclusions(rules, |rule| &rule.except);
         let lines = rules.iter().map(|rule| rule.show_except(workspace, &shared));
         lines.chain(shared.iter().map(|except| show_exclusion(except, workspace))).collect()
     }

@@ -15,7 +15,7 @@ fn reach(text: &str) -> PathRule {
     parse(text).unwrap()
 }
 
-fn list(texts: &[&str]) -> Result<Vec<PathRule>, String> {
+fn list(texts: &[&str]) -> Result<Vec<PathRule>, PolicyProblem> {
     let texts: Vec<String> = texts.iter().map(ToString::to_string).collect();
     PathRule::parse_list(&texts, Path::new(W))
 }

@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use crate::capability::environment::EnvRule;
 use crate::capability::path_rule::PathRule;
+use crate::problem::PolicyProblem;
 use crate::rule::GrantRule;
 use pattern::ArgumentListPattern;
 
@@ -42,10 +43,13 @@ pub(crate) const MAX_PROCESSES: u64 = 4 << 20;
 ///
 /// # Errors
 /// Fails if the number is zero, or above 2²², the most that a Linux kernel supports.
-pub fn check_processes(written: Option<u64>) -> Result<u64, String> {
+pub(crate) fn check_processes(written: Option<u64>) -> Result<u64, PolicyProblem> {
     match written.unwrap_or(DEFAULT_PROCESSES) {
         most @ 1..=MAX_PROCESSES => Ok(most),
-        _ => Err(format!("`processes` must be from 1 to {MAX_PROCESSES}")),
+        _ => {
+            let message = format!("`processes` must be from 1 to {MAX_PROCESSES}");
+            Err(PolicyProblem::at_keys(["processes"], message))
+        }
     }
 }
 

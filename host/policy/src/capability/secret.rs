@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use crate::capability::net::{self, AddressScope, HostPattern, NetRule, NetTarget, Scheme};
 use crate::excerpt::one_line;
 use crate::hint::{Hint, LineValue, PolicyLine, Remedy};
+use crate::problem::{PolicyProblem, of_key};
 use crate::refusal::PolicyRefusal;
 use crate::rule::GrantRule;
 
@@ -151,15 +152,23 @@ impl Secret {
         origins: Vec<NetRule>,
         headers: &[String],
         reveal: bool,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, PolicyProblem> {
         if origins.is_empty() && !reveal {
-            return Err("`origins` is missing: write where the secret may be sent, `origins = [\"https://api.example.com\"]`, \
-                 or give plugins the value itself with `reveal = true`"
-                .to_owned());
+            let message = "`origins` is missing: write where the secret may be sent, \
+                           `origins = [\"https://api.example.com\"]`, or give plugins the value itself with \
+                           `reveal = true`";
+            return Err(PolicyProblem::at_keys(["origins"], message));
         }
-        origins.iter().try_for_each(check_origin)?;
-        let mut names =
-            headers.iter().map(|header| parse_header_name(header)).collect::<Result<Vec<_>, _>>()?;
+        for (index, origin) in origins.iter().enumerate() {
+            check_origin(origin)
+                .map_err(|why| PolicyProblem::from(why).in_line(index))
+                .map_err(of_key("origins"))?;
+        }
+        let mut names = Vec::new();
+        for header in headers {
+            let name = parse_header_name(header).map_err(|why| PolicyProblem::from(why).in_text(header));
+            names.push(name.map_err(of_key("headers"))?);
+        }
         if names.is_empty() {
             names.push(DEFAULT_HEADER.to_owned());
         }
@@ -170,7 +179,7 @@ impl Secret {
     ///
     /// # Errors
     /// A parameter has no valid name.
-    pub fn with_query(self, query: Vec<String>) -> Result<Self, String> {
+    pub fn with_query(self, query: Vec<String>) -> Result<Self, PolicyProblem> {
         let sound = |name: &String| {
             !name.is_empty()
                 && name.len() <= MAX_NAME_BYTES
@@ -178,7 +187,9 @@ impl Secret {
         };
         match query.iter().find(|name| !sound(name)) {
             Some(name) => {
-                Err(format!("`query`: `{}` is not the name of a parameter", one_line(name, MAX_SHOWN)))
+                let message =
+                    format!("`query`: `{}` is not the name of a parameter", one_line(name, MAX_SHOWN));
+                Err(PolicyProblem::at_keys(["query"], message).in_text(name))
             }
             None => Ok(Self { query, ..self }),
         }
@@ -227,7 +238,7 @@ pub fn add_hint(name: &str, list: &str, known: &[String], entry: &str) -> Hint {
 /// Checks that a rule is an origin: scheme, host and port (RFC 6454). A method or path would suggest a restriction
 /// that the receiver of the header does not enforce.
 fn check_origin(rule: &NetRule) -> Result<(), String> {
-    let bad = |what: &str| Err(format!("`origins`: {what}; write an origin, `https://api.example.com`"));
+    let bad = |what: &str| Err(format!("{what}; write an origin, `https://api.example.com`"));
     match rule {
         NetRule { scheme: Scheme::Tcp | Scheme::Udp, .. } => bad("a raw connection has no headers"),
         NetRule { host: HostPattern::Any, .. } => bad("every host would get the value"),
@@ -239,17 +250,18 @@ fn check_origin(rule: &NetRule) -> Result<(), String> {
     }
 }
 
+/// Parses the name of a header that may carry a secret.
 pub(crate) fn parse_header_name(text: &str) -> Result<String, String> {
     let name = text.to_ascii_lowercase();
     // RFC 9110, section 5.6.2: a token.
     let token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
     if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.chars().all(token) {
-        return Err(format!("`headers`: `{}` is not the name of a header", one_line(text, MAX_SHOWN)));
+        return Err(format!("`{}` is not the name of a header", one_line(text, MAX_SHOWN)));
     }
     let of_browsers_or_proxies =
         ["sec-", "proxy-", "access-control-"].iter().any(|prefix| name.starts_with(prefix));
     if FRAMING_HEADERS.contains(&name.as_str()) || of_browsers_or_proxies {
-        return Err(format!("`headers`: `{name}` controls the request itself and cannot carry a secret"));
+        return Err(format!("`{name}` controls the request itself and cannot carry a secret"));
     }
     Ok(name)
 }

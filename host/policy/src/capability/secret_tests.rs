@@ -149,7 +149,7 @@ fn a_section_restricts_origins_and_headers() {
         assert_eq!(target.is_ok_and(|target| secret.may_be_sent_to(&target)), goes, "{url}");
     }
     assert!(Secret::new(from(), vec![], &[], true).is_ok());
-    assert!(Secret::new(from(), vec![], &[], false).unwrap_err().contains("reveal = true"));
+    assert!(Secret::new(from(), vec![], &[], false).unwrap_err().message.contains("reveal = true"));
     for bad in [
         origin(Scheme::Https, HostPattern::Any, 443),
         origin(Scheme::Tcp, HostPattern::Exact("a".to_owned()), 1),
@@ -158,7 +158,7 @@ fn a_section_restricts_origins_and_headers() {
         NetRule::parse("https://api.example.com public", Path::new("/")).unwrap(),
     ] {
         assert!(
-            Secret::new(from(), vec![bad.clone()], &[], false).unwrap_err().contains("`origins`"),
+            Secret::new(from(), vec![bad.clone()], &[], false).unwrap_err().message.contains("`origins`"),
             "{bad:?}"
         );
     }
@@ -179,7 +179,7 @@ fn a_section_restricts_origins_and_headers() {
         "upgrade",
     ] {
         let made = Secret::new(from(), vec![exact.clone()], &[header.to_owned()], false);
-        assert!(made.unwrap_err().contains("`headers`"), "{header:?}");
+        assert!(made.unwrap_err().message.contains("`headers`"), "{header:?}");
     }
 }
 

@@ -7,6 +7,7 @@ use super::table::{LimitEntry, LimitFlag, LimitRow, LimitTable, limit_table};
 use super::{LimitHit, LimitOrigin, LimitSetting};
 use crate::name::{PluginId, ToolName};
 use crate::name_list::list_all_names;
+use crate::problem::PolicyProblem;
 use crate::quantity::unit::{ANY, DAY, POSITIVE};
 
 /// Largest linear memory that a policy can allow: the size of a slot in the instance pool.
@@ -167,7 +168,7 @@ impl CallLimitsPatch {
     ///
     /// # Errors
     /// Names the key and the range.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), PolicyProblem> {
         self.apply(CallLimits::default()).check_ranges()
     }
 
@@ -175,9 +176,12 @@ impl CallLimitsPatch {
     ///
     /// # Errors
     /// As [`CallLimitsPatch::check`], and if a limit applies to a whole plugin.
-    pub(crate) fn check_tool(&self, section: &str) -> Result<(), String> {
+    pub(crate) fn check_tool(&self, section: &str) -> Result<(), PolicyProblem> {
         match self.find(|entry| entry.has(LimitFlag::PerPlugin)) {
-            Some(key) => Err(format!("`{key}` applies to a whole plugin: set it in [{section}.limits]")),
+            Some(key) => {
+                let message = format!("`{key}` applies to a whole plugin: set it in [{section}.limits]");
+                Err(PolicyProblem::at_keys([key], message))
+            }
             None => self.check(),
         }
     }
@@ -186,11 +190,12 @@ impl CallLimitsPatch {
     ///
     /// # Errors
     /// Names the key and the keys that have an effect.
-    pub(crate) fn check_service(&self) -> Result<(), String> {
+    pub(crate) fn check_service(&self) -> Result<(), PolicyProblem> {
         let Some(key) = self.find(|entry| !entry.has(LimitFlag::AppliesToServices)) else { return Ok(()) };
         let known = CallLimits::ENTRIES.iter().filter(|e| e.has(LimitFlag::AppliesToServices)).map(|e| e.key);
         let known = list_all_names(known);
-        Err(format!("`{key}` limits plugin code, and a service runs none; use one of {known}"))
+        let message = format!("`{key}` limits plugin code, and a service runs none; use one of {known}");
+        Err(PolicyProblem::at_keys([key], message))
     }
 
     /// Returns the first set key whose entry matches `wanted`.

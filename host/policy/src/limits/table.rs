@@ -9,6 +9,8 @@ use schemars::Schema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use crate::problem::PolicyProblem;
+
 /// The declaration of one limit.
 #[derive(Debug)]
 pub struct LimitEntry {
@@ -68,7 +70,7 @@ pub trait LimitTable: Default {
     ///
     /// # Errors
     /// Names the key and the range.
-    fn check_ranges(&self) -> Result<(), String>;
+    fn check_ranges(&self) -> Result<(), PolicyProblem>;
 
     /// The entries with their values.
     fn rows(&self) -> impl Iterator<Item = (&'static LimitEntry, String)> {
@@ -206,7 +208,7 @@ macro_rules! limit_table {
                 keys.into_iter().flatten().collect()
             }
 
-            fn check_ranges(&self) -> Result<(), String> {
+            fn check_ranges(&self) -> Result<(), $crate::problem::PolicyProblem> {
                 use $crate::quantity::unit::{self, Unit};
                 $(<unit::$Unit as Unit<$ty>>::check(stringify!($key), &self.$key, &$range)?;)*
                 Ok(())

@@ -4,66 +4,36 @@
 //! line would help, the advice gives the reason: the tool does not declare the use, an exclusion matches, a program
 //! has no file, or a profile does not exist.
 
-use std::fmt;
 use std::path::Path;
 
 use super::openapi::OpenApiService;
-use super::{GrantKey, Policy};
+use super::{GrantKey, Policy, RuleLists};
 use crate::capability::environment::EnvRule;
 use crate::capability::kind::by_rule;
 use crate::capability::path_rule;
 use crate::capability::program::ProgramRule;
 use crate::capability::secret::SecretRule;
 use crate::capability::{Capability, FROM_PROFILE};
-use crate::hint::{Hint, LineValue, PolicyLine, PolicyLines, Remedy};
+use crate::hint::{Hint, LineValue, PolicyLine, Remedy};
 use crate::name::{PluginId, ToolName};
 use crate::refusal;
 use crate::rule::{self, GrantRule};
 
-/// A proposed list: the present lines and one more.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AdvisedList {
-    /// The table, with its brackets: `[plugins.files.grant]`.
-    pub table: String,
-    /// The key of the list.
-    pub key: GrantKey,
-    /// Its lines; `true` for a switch.
-    pub lines: Vec<String>,
-}
-
-impl From<AdvisedList> for PolicyLine {
-    fn from(list: AdvisedList) -> Self {
-        let value = if list.key.is_switch() { LineValue::Switch } else { LineValue::List(list.lines) };
-        Self::new(list.table, list.key.name(), value)
-    }
-}
-
-impl fmt::Display for AdvisedList {
-    /// Writes the list as two lines of TOML.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        PolicyLines(&[self.clone().into()]).fmt(f)
-    }
-}
-
 /// Merges lists: those of a table stand together, and each list is there once with the lines of all.
-fn merge_lists<'l>(lists: impl IntoIterator<Item = &'l AdvisedList>) -> Vec<PolicyLine> {
-    let mut tables: Vec<(&str, Vec<AdvisedList>)> = Vec::new();
+fn merge_lists<'l>(lists: impl IntoIterator<Item = &'l PolicyLine>) -> Vec<PolicyLine> {
+    let mut merged: Vec<PolicyLine> = Vec::new();
     for list in lists {
-        let at = tables.iter().position(|(table, _)| *table == list.table);
-        let Some((_, known)) = at.and_then(|at| tables.get_mut(at)) else {
-            tables.push((&list.table, vec![list.clone()]));
+        let Some(same) = merged.iter_mut().find(|one| one.table == list.table && one.key == list.key) else {
+            let last = merged.iter().rposition(|one| one.table == list.table);
+            merged.insert(last.map_or(merged.len(), |at| at + 1), list.clone());
             continue;
         };
-        match known.iter_mut().find(|one| one.key == list.key) {
-            Some(one) => {
-                let new = list.lines.iter().filter(|line| !one.lines.contains(line));
-                let new: Vec<String> = new.cloned().collect();
-                one.lines.extend(new);
-            }
-            None => known.push(list.clone()),
+        if let (LineValue::List(known), LineValue::List(more)) = (&mut same.value, &list.value) {
+            let new: Vec<String> = more.iter().filter(|line| !known.contains(line)).cloned().collect();
+            known.extend(new);
         }
     }
-    tables.into_iter().flat_map(|(_, lists)| lists).map(PolicyLine::from).collect()
+    merged
 }
 
 /// How an operator can permit a use.
@@ -73,8 +43,8 @@ pub enum Advice {
     Write {
         /// A sentence about a missing definition, such as the file of a program or the source of a secret.
         prerequisite: Option<String>,
-        /// The lists.
-        lists: Vec<AdvisedList>,
+        /// The lists, each with its present lines and one more.
+        lists: Vec<PolicyLine>,
     },
     /// The policy already grants the use.
     AlreadyGranted,
@@ -101,7 +71,7 @@ impl Advice {
     /// One hint for uses that are all needed: the reasons of those that no line allows, then the lists of the others.
     #[must_use]
     pub fn joint_hint<'a>(parts: impl IntoIterator<Item = &'a Self>) -> Hint {
-        let (mut sentences, mut all): (Vec<&str>, Vec<&AdvisedList>) = (Vec::new(), Vec::new());
+        let (mut sentences, mut all): (Vec<&str>, Vec<&PolicyLine>) = (Vec::new(), Vec::new());
         for part in parts {
             let sentence = match part {
                 Self::Write { prerequisite, lists } => {
@@ -156,21 +126,36 @@ impl Policy {
         if let Some(why) = self.impossible_reason(&of, declared) {
             return Advice::Impossible(why);
         }
-        let shown = |rules: &super::RuleLists| rules.list_lines(key, &self.workspace);
-        let of_profile = profile.and_then(|name| Some((name, &self.profile(name)?.rules)));
-        let levels = [
-            // An absent list grants nothing to a plugin. At the other levels it does not narrow.
-            Some((
-                format!("[plugins.{plugin}.grant]"),
-                self.plugin_rules(plugin).and_then(shown).unwrap_or_default(),
-            )),
-            self.tool_rules(plugin, tool)
-                .and_then(shown)
-                .map(|list| (format!("[plugins.{plugin}.tools.{tool}]"), list)),
-            of_profile
-                .and_then(|(name, rules)| Some((format!("[profile.{}]", table_name(name)), shown(rules)?))),
-        ];
-        self.advice_for_levels(levels.into_iter().flatten(), key, line, self.missing_definition(key, line))
+        let levels = self.list_levels(plugin, tool, profile, key).into_iter().enumerate();
+        // An absent list grants nothing to a plugin. At the other levels it does not narrow.
+        let levels = levels.filter_map(|(level, (table, list))| match level {
+            0 => Some((table, list.unwrap_or_default())),
+            _ => Some((table, list?)),
+        });
+        self.advice_for_levels(levels, key, line, self.missing_definition(key, line))
+    }
+
+    /// The list of a key at each level of a tool, as policy lines, with its table: of the plugin, the tool and the profile.
+    /// `None` if the level has no such list.
+    pub(super) fn list_levels(
+        &self,
+        plugin: &PluginId,
+        tool: &ToolName,
+        profile: Option<&str>,
+        key: GrantKey,
+    ) -> Vec<(String, Option<Vec<String>>)> {
+        let lines = |rules: &RuleLists| rules.list_lines(key, &self.workspace);
+        let of_plugin = (format!("[plugins.{plugin}.grant]"), self.plugin_rules(plugin).and_then(lines));
+        let of_tool =
+            (format!("[plugins.{plugin}.tools.{tool}]"), self.tool_rules(plugin, tool).and_then(lines));
+        [of_plugin, of_tool].into_iter().chain(self.profile_level(profile, key)).collect()
+    }
+
+    /// The level of a profile. `None` if there is no such profile.
+    fn profile_level(&self, profile: Option<&str>, key: GrantKey) -> Option<(String, Option<Vec<String>>)> {
+        let name = profile?;
+        let list = self.profile(name)?.rules.list_lines(key, &self.workspace);
+        Some((format!("[profile.{}]", table_name(name)), list))
     }
 
     /// Returns the same for a service of an OpenAPI document.
@@ -191,10 +176,7 @@ impl Policy {
                 );
             }
         };
-        let of_profile = profile.and_then(|name| Some((name, &self.profile(name)?.rules)));
-        let of_profile = of_profile.and_then(|(name, rules)| {
-            Some((format!("[profile.{}]", table_name(name)), rules.list_lines(key, &self.workspace)?))
-        });
+        let of_profile = self.profile_level(profile, key).and_then(|(table, list)| Some((table, list?)));
         let own = (format!("[openapi.{}]", service.name), own);
         self.advice_for_levels(std::iter::once(own).chain(of_profile), key, line, None)
     }
@@ -203,21 +185,10 @@ impl Policy {
     #[must_use]
     pub fn tables_with_line(&self, of: AccessQuery<'_>) -> String {
         let AccessQuery { plugin, tool, profile, key, line } = of;
-        let of_profile = profile.and_then(|name| Some((name, &self.profile(name)?.rules)));
-        let levels = [
-            (format!("[plugins.{plugin}.grant]"), self.plugin_rules(plugin)),
-            (format!("[plugins.{plugin}.tools.{tool}]"), self.tool_rules(plugin, tool)),
-            (
-                of_profile.map_or_else(String::new, |(name, _)| format!("[profile.{}]", table_name(name))),
-                of_profile.map(|(_, rules)| rules),
-            ),
-        ];
-        let has_line = |rules: &super::RuleLists| {
-            rules
-                .list_lines(key, &self.workspace)
-                .is_some_and(|lines| lines.iter().any(|one| one.split(" & ").any(|part| part == line)))
-        };
-        let tables = levels.into_iter().filter(|(_, rules)| rules.is_some_and(has_line));
+        let has_line =
+            |lines: &Vec<String>| lines.iter().any(|one| one.split(" & ").any(|part| part == line));
+        let levels = self.list_levels(plugin, tool, profile, key).into_iter();
+        let tables = levels.filter(|(_, list)| list.as_ref().is_some_and(has_line));
         let tables: Vec<String> = tables.map(|(table, _)| table).collect();
         if tables.is_empty() { "the policy".to_owned() } else { tables.join(" and ") }
     }
@@ -235,7 +206,10 @@ impl Policy {
             let workspace = &self.workspace;
             match by_rule!(key, list_coverage(&list, line, workspace)) {
                 Ok(ListCoverage::Covers) => {}
-                Ok(ListCoverage::Needs(lines)) => lists.push(AdvisedList { table, key, lines }),
+                Ok(ListCoverage::Needs(lines)) => {
+                    let value = if key.is_switch() { LineValue::Switch } else { LineValue::List(lines) };
+                    lists.push(PolicyLine::new(table, key.name(), value));
+                }
                 Ok(ListCoverage::Excludes(exclusion)) => {
                     let (line, key) = (path_rule::printable_path(line), key.name());
                     return Advice::Impossible(format!(

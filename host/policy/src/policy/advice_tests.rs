@@ -32,12 +32,9 @@ fn to_toml(tables: &Tables) -> String {
 }
 
 /// Replaces lists of the tables by the advised ones.
-fn with_advice(mut tables: Tables, lists: &[AdvisedList]) -> Tables {
+fn with_advice(mut tables: Tables, lists: &[PolicyLine]) -> Tables {
     for list in lists {
-        let text = list.to_string();
-        let (table, line) = text.split_once('\n').unwrap();
-        let (key, value) = line.split_once(" = ").unwrap();
-        tables.entry(table.to_owned()).or_default().insert(key.to_owned(), value.to_owned());
+        tables.entry(list.table.clone()).or_default().insert(list.key.clone(), list.value.to_string());
     }
     tables
 }
@@ -186,10 +183,9 @@ proptest! {
                 prop_assert_eq!(prerequisite, None);
                 prop_assert!(!covered(&before, key, wish), "advice for what is granted");
                 for list in &lists {
-                    let mut lines = list.lines.clone();
-                    lines.sort();
-                    lines.dedup();
-                    prop_assert_eq!(lines.len(), list.lines.len(), "a line stands there twice: {}", list);
+                    let LineValue::List(texts) = &list.value else { continue };
+                    let lines: std::collections::BTreeSet<&String> = texts.iter().collect();
+                    prop_assert_eq!(lines.len(), texts.len(), "a line stands there twice: {:?}", list);
                 }
                 let policy = parse(&with_advice(tables, &lists));
                 prop_assert!(policy.is_ok(), "{:?} is not valid: {:?}", lists, policy.err());
@@ -267,13 +263,9 @@ fn advice_names_the_exact_address_of_a_metadata_service() {
 
 #[test]
 fn the_hint_for_several_uses_is_one_block() {
-    let list = |table: &str, key, line: &str| Advice::Write {
-        prerequisite: None,
-        lists: vec![AdvisedList {
-            table: table.to_owned(),
-            key,
-            lines: vec!["a".to_owned(), line.to_owned()],
-        }],
+    let list = |table: &str, key: GrantKey, line: &str| {
+        let lines = LineValue::List(vec!["a".to_owned(), line.to_owned()]);
+        Advice::Write { prerequisite: None, lists: vec![PolicyLine::new(table, key.name(), lines)] }
     };
     let parts = [
         list("[x]", GrantKey::FsWrite, "b"),

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::document::{DocumentEdit, PolicyDocument, ProblemLocation, WrittenText};
-use super::problem::{PathStep, PolicyProblem, ProblemKind};
 use super::{Policy, PolicyError, file};
+use crate::problem::{PathStep, PolicyProblem, ProblemKind};
 
 /// Most findings reported for one file. A file with more is probably not a policy.
 pub const MAX_FINDINGS: usize = 200;

@@ -8,7 +8,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeArray, DeString, DeTable, DeValue};
 
-use super::problem::{PathStep, PolicyProblem, ProblemKind, suggest_name};
+use crate::problem::{PathStep, PolicyProblem, ProblemKind, suggest_name};
 
 /// Required keys, each with a placeholder value that is valid in every table.
 const REQUIRED: [(&str, &str); 10] = [
@@ -108,37 +108,30 @@ struct TomlNode<'a, 't> {
 }
 
 impl<'a, 't> TomlNode<'a, 't> {
-    fn child(self, step: &PathStep) -> Option<Self> {
-        match (step, self.value.get_ref()) {
-            (PathStep::Key(key), DeValue::Table(table)) => table_entry(table, key),
-            (PathStep::Text(text), DeValue::Array(list)) => {
-                let value = list.iter().find(|value| value.get_ref().as_str() == Some(text))?;
-                Some(Self { key: None, value })
+    /// Returns the child at a step, and the step to it: a key or an index.
+    fn child(self, step: &PathStep) -> Option<(PathStep, Self)> {
+        let list = match (step, self.value.get_ref()) {
+            (PathStep::Key(key), DeValue::Table(table)) => {
+                return Some((step.clone(), table_entry(table, key)?));
             }
-            (PathStep::Line(index), DeValue::Array(list)) => {
-                let counts = |value: &&Spanned<DeValue<'_>>| {
-                    !value.get_ref().as_str().is_some_and(|text| text.starts_with('!'))
-                };
-                Some(Self { key: None, value: list.iter().filter(counts).nth(*index)? })
-            }
-            (PathStep::Index(index), DeValue::Array(list)) => {
-                Some(Self { key: None, value: list.get(*index)? })
-            }
-            _ => None,
-        }
-    }
-
-    /// Returns the step to the child that a word of a message names.
-    fn step_for_word(self, word: &str) -> Option<PathStep> {
-        let steps = [PathStep::Key(word.to_owned()), PathStep::Text(word.to_owned())];
-        let exact = steps.into_iter().find(|step| self.child(step).is_some());
-        // A line of `process` starts with the name of a program.
-        let begins = |value: &Spanned<DeValue<'_>>| {
-            let text = value.get_ref().as_str();
-            text.is_some_and(|text| text.split_whitespace().next() == Some(word))
+            (_, DeValue::Array(list)) => list,
+            _ => return None,
         };
-        let list = self.value.get_ref().as_array();
-        exact.or_else(|| Some(PathStep::Index(list?.iter().position(begins)?)))
+        let index = match step {
+            PathStep::Key(_) => return None,
+            PathStep::Text(text) => {
+                list.iter().position(|value| value.get_ref().as_str() == Some(text.as_str()))?
+            }
+            PathStep::Index(index) => *index,
+            PathStep::Line(line) => {
+                let is_exclusion = |value: &Spanned<DeValue<'_>>| {
+                    value.get_ref().as_str().is_some_and(|text| text.starts_with('!'))
+                };
+                let mut lines = list.iter().enumerate().filter(|(_, value)| !is_exclusion(value));
+                lines.nth(*line)?.0
+            }
+        };
+        Some((PathStep::Index(index), Self { key: None, value: list.get(index)? }))
     }
 
     /// Returns the text range to show. For a table it is the key, for a list of tables the first key.
@@ -192,28 +185,9 @@ impl<'t> PolicyDocument<'t> {
     pub(super) fn locate(&self, problem: &PolicyProblem) -> ProblemLocation {
         let (mut path, mut node) = (Vec::new(), None);
         for step in &problem.path {
-            let Some(next) = self.child_of(node, step) else { break };
-            path.push(step.clone());
+            let Some((found, next)) = self.child_of(node, step) else { break };
+            path.push(found);
             node = Some(next);
-        }
-        if path.len() == problem.path.len() {
-            // The first word of the message is its key. Further words count if they lead to a child.
-            let own = problem.path.last().cloned();
-            let is_own = |word: &&str| own != Some(PathStep::Key((*word).to_owned()));
-            for (place, word) in problem.leading_words().filter(is_own).enumerate() {
-                let found = match node {
-                    Some(node) => node.step_for_word(word),
-                    None => table_entry(self.root.get_ref(), word).map(|_| PathStep::Key(word.to_owned())),
-                };
-                match found.and_then(|step| Some((self.child_of(node, &step)?, step))) {
-                    Some((next, step)) => {
-                        path.push(step);
-                        node = Some(next);
-                    }
-                    None if place == 0 => break,
-                    None => {}
-                }
-            }
         }
         let is_table = node.is_none_or(|node| node.value.get_ref().is_table());
         let key = node.and_then(|node| node.key).filter(|_| problem.kind == ProblemKind::UnknownKey);
@@ -221,10 +195,14 @@ impl<'t> PolicyDocument<'t> {
         ProblemLocation { path, span: span.unwrap_or_default(), is_table }
     }
 
-    fn child_of<'a>(&'a self, node: Option<TomlNode<'a, 't>>, step: &PathStep) -> Option<TomlNode<'a, 't>> {
+    fn child_of<'a>(
+        &'a self,
+        node: Option<TomlNode<'a, 't>>,
+        step: &PathStep,
+    ) -> Option<(PathStep, TomlNode<'a, 't>)> {
         match (node, step) {
             (Some(node), step) => node.child(step),
-            (None, PathStep::Key(key)) => table_entry(self.root.get_ref(), key),
+            (None, PathStep::Key(key)) => Some((step.clone(), table_entry(self.root.get_ref(), key)?)),
             (None, PathStep::Text(_) | PathStep::Index(_) | PathStep::Line(_)) => None,
         }
     }
@@ -234,18 +212,19 @@ impl<'t> PolicyDocument<'t> {
         let of_table = |wanted: &[String], path: &[PathStep]| {
             path.iter().zip(wanted).all(|(step, key)| *step == PathStep::Key(key.clone()))
         };
-        let names_one = |path: &[PathStep]| match path.split_last() {
+        let concerns = |removed: &[PathStep]| match removed.split_last() {
             Some((PathStep::Key(key), table)) => {
-                table == located.path && problem.message.contains(&format!("`{key}`"))
+                problem.path.starts_with(removed)
+                    || (table == located.path && problem.avoiding_keys.contains(&key.as_str()))
             }
             // What is left of a list says nothing about the list.
-            Some((PathStep::Index(_) | PathStep::Text(_), list)) => list == located.path,
-            _ => false,
+            Some((_, list)) => list == located.path,
+            None => false,
         };
         self.edits.iter().any(|edit| {
             let (DocumentEdit::Place(path) | DocumentEdit::Remove(path)) = edit;
             let is_gone = matches!(edit, DocumentEdit::Remove(_));
-            (is_gone && names_one(path))
+            (is_gone && concerns(path))
                 || problem.required_table.as_ref().is_some_and(|wanted| of_table(&**wanted, path))
         })
     }
@@ -257,16 +236,13 @@ impl<'t> PolicyDocument<'t> {
         located: &ProblemLocation,
     ) -> Option<DocumentEdit> {
         let mut edits = Vec::new();
-        if let (true, ProblemKind::MissingKey(key)) = (located.is_table, &problem.kind) {
-            let key = PathStep::Key(key.to_string());
-            edits.push(DocumentEdit::Place([located.path.as_slice(), &[key]].concat()));
+        if located.is_table && problem.kind == ProblemKind::MissingKey {
+            edits.push(DocumentEdit::Place(problem.path.clone()));
         }
         // A command line is one value.
         let is_command = |path: &[PathStep]| matches!(path, [.., PathStep::Key(key), _] if key == "command");
         let path = match located.path.split_last() {
-            Some((PathStep::Text(_) | PathStep::Index(_), list)) if is_command(&located.path) => {
-                list.to_vec()
-            }
+            Some((PathStep::Index(_), list)) if is_command(&located.path) => list.to_vec(),
             _ => located.path.clone(),
         };
         edits.extend([DocumentEdit::Place(path.clone()), DocumentEdit::Remove(path)]);
@@ -316,7 +292,12 @@ impl<'t> PolicyDocument<'t> {
 
     /// Converts a TOML error into a problem with its path.
     pub(super) fn problem_from(&self, error: &toml::de::Error) -> PolicyProblem {
-        let path = error.span().and_then(|span| self.path_of(&span)).unwrap_or_default();
+        let mut path = error.span().and_then(|span| self.path_of(&span)).unwrap_or_default();
+        if let Some(key) = missing_key(error.message()) {
+            path.push(PathStep::Key(key.to_owned()));
+            let message = format!("the key `{key}` is missing");
+            return PolicyProblem { path, ..PolicyProblem::missing_key(key, message) };
+        }
         let (message, kind, help) = reword(error.message());
         let of_key = match path.last() {
             Some(PathStep::Key(key)) if kind == ProblemKind::Value => format!("`{key}`: {message}"),
@@ -408,15 +389,10 @@ fn insert_placeholder(table: &mut DeTable<'_>, key: &str) -> bool {
 }
 
 fn remove_entry(list: &mut DeArray<'_>, step: &PathStep) -> bool {
-    let index = match step {
-        PathStep::Index(index) => Some(*index).filter(|index| *index < list.len()),
-        PathStep::Text(text) => list.iter().position(|value| value.get_ref().as_str() == Some(text)),
-        PathStep::Key(_) | PathStep::Line(_) => None,
-    };
-    let Some(index) = index else { return false };
-    let entries = std::mem::replace(list, DeArray::new()).into_iter().enumerate();
-    *list = entries.filter(|(at, _)| *at != index).map(|(_, entry)| entry).collect();
-    true
+    let PathStep::Index(index) = step else { return false };
+    let (before, entries) = (list.len(), std::mem::replace(list, DeArray::new()).into_iter().enumerate());
+    *list = entries.filter(|(at, _)| at != index).map(|(_, entry)| entry).collect();
+    list.len() < before
 }
 
 /// Rewords a message of the TOML parser. `at` is the text at the error.
@@ -430,12 +406,13 @@ fn syntax_message(message: &str, at: &str) -> String {
     }
 }
 
+/// The key that a message of serde says is missing.
+fn missing_key(message: &str) -> Option<&str> {
+    Some(message.strip_prefix("missing field ")?.trim_matches('`'))
+}
+
 /// Rewords a message of serde, and returns its kind and the help line with a suggestion. `toml` has no type for them.
 fn reword(message: &str) -> (String, ProblemKind, Option<String>) {
-    if let Some(rest) = message.strip_prefix("missing field ") {
-        let kind = ProblemKind::MissingKey(rest.trim_matches('`').into());
-        return (format!("the key {rest} is missing"), kind, None);
-    }
     for (prefix, what, kind) in [
         ("unknown field ", "unknown key", ProblemKind::UnknownKey),
         ("unknown variant ", "unknown value", ProblemKind::Value),

@@ -75,16 +75,9 @@ impl Policy {
         key: GrantKey,
         profile: Option<&str>,
     ) -> Vec<String> {
-        let of_profile = profile.and_then(|name| self.profile(name)).map(|profile| &profile.rules);
-        [
-            (format!("[plugins.{plugin}.grant]"), self.plugin_rules(plugin)),
-            (format!("[plugins.{plugin}.tools.{tool}]"), self.tool_rules(plugin, tool)),
-            (format!("[profile.{}]", profile.unwrap_or_default()), of_profile),
-        ]
-        .into_iter()
-        .filter(|(_, rules)| rules.is_some_and(|rules| rules.list_lines(key, &self.workspace).is_some()))
-        .map(|(table, _)| format!("{table} {}", key.name()))
-        .collect()
+        let levels = self.list_levels(plugin, tool, profile, key).into_iter();
+        let levels = levels.filter(|(_, list)| list.is_some());
+        levels.map(|(table, _)| format!("{table} {}", key.name())).collect()
     }
 
     /// Returns a list of `[plugins.ID.grant]` as policy lines. `None` if it is absent.

@@ -1,9 +1,9 @@
 //! Warnings about a policy that lets one plugin use most of the host's parallel calls.
 
 use super::Policy;
-use super::problem::PolicyProblem;
 use crate::limits::CallLimits;
 use crate::limits::table::LimitTable as _;
+use crate::problem::PolicyProblem;
 
 impl Policy {
     /// Finds the tables that let one plugin run more than half of `parallel_calls`. By default, `concurrency` is a

@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
 
 use super::document::PolicyDocument;
+use super::openapi::MAX_SERVICES;
 use super::pin::normalize_sha256;
-use super::problem::{PolicyProblem, nest_under};
 use super::servers::ServerSection;
 use super::{MAX_REUSE, PluginPolicy, Policy, Profile, ReducerBinding, RuleLists, ToolPolicy};
 use crate::admin::AdminSection;
@@ -26,8 +27,10 @@ use crate::limits::{CallLimits, CallLimitsPatch, HostLimits, HostLimitsPatch};
 use crate::mcp_server::MAX_SERVERS;
 use crate::name::{self, PluginId, ToolName};
 use crate::output::OutputSettings;
-use crate::permission::{self, Action, Permissions, RuleError};
+use crate::permission::{self, Action, Permissions};
+use crate::problem::{PolicyProblem, nest_under, of_key};
 use crate::quantity::unit::{OptionalQuantity, Size, Time, Timeout};
+use crate::registry::MAX_REGISTRIES;
 use crate::rule::GrantRule as _;
 use crate::schema::{
     AbsolutePath, PluginKey, ProgramName, RegistryKey, SecretName, ServerName, ServiceName, ToolKey,
@@ -54,7 +57,7 @@ macro_rules! with_rules {
         }
 
         impl $name_of_table {
-            fn rules(&self, workspace: &Path) -> Result<RuleLists, String> {
+            fn rules(&self, workspace: &Path) -> Result<RuleLists, PolicyProblem> {
                 Ok(RuleLists { $($key: self.$key.rules(stringify!($key), workspace)?,)* })
             }
         }
@@ -372,34 +375,58 @@ pub(super) fn read(
         toolcall_reason: file.toolcall_reason,
         ..Policy::deny_all(&workspace)
     };
-    for (name, section) in file.programs {
-        let program = section.resolve(&name, &workspace).map_err(nest_under(["programs", name.as_str()]))?;
-        policy.programs.insert(name, program);
+    for (table, sections, most) in [
+        ("mcp", file.mcp.len(), MAX_SERVERS),
+        ("openapi", file.openapi.len(), MAX_SERVICES),
+        ("registry", file.registry.len(), MAX_REGISTRIES),
+    ] {
+        if sections > most {
+            let message = format!("a policy can have at most {most} sections [{table}.NAME]");
+            return Err(PolicyProblem::at_keys([table], message));
+        }
     }
-    for (name, section) in file.secrets {
-        let checked = secret::check_name(&name).and_then(|()| section.resolve(&workspace));
-        let secret = checked.map_err(nest_under(["secrets", name.as_str()]))?;
-        policy.secrets.insert(name, secret);
-    }
-    for (name, section) in file.profile {
-        let profile = section.resolve(&name, &workspace).map_err(nest_under(["profile", name.as_str()]))?;
-        policy.profiles.insert(name, std::sync::Arc::new(profile));
-    }
-    for (name, section) in file.plugins {
-        let id = PluginId::new(&name)
-            .map_err(|e| PolicyProblem::at_keys(["plugins", name.as_str()], e.to_string()))?;
-        let plugin = section.resolve(&workspace).map_err(nest_under(["plugins", name.as_str()]))?;
-        policy.plugins.insert(id, plugin);
-    }
-    policy.add_servers(file.mcp, base)?;
-    policy.openapi = super::openapi::resolve_all(file.openapi, base, &workspace)?;
-    policy.registries = super::registries::resolve_all(file.registry, base)?;
+    policy.programs = resolve_all("programs", file.programs, |name, section| {
+        Ok((name.to_owned(), section.resolve(name, &workspace)?))
+    })?;
+    policy.secrets = resolve_all("secrets", file.secrets, |name, section| {
+        secret::check_name(name)?;
+        Ok((name.to_owned(), section.resolve(&workspace)?))
+    })?;
+    policy.profiles = resolve_all("profile", file.profile, |name, section| {
+        Ok((name.to_owned(), Arc::new(section.resolve(name, &workspace)?)))
+    })?;
+    policy.plugins = resolve_all("plugins", file.plugins, |name, section| {
+        let id = PluginId::new(name).map_err(|e| e.to_string())?;
+        Ok((id, section.resolve(&workspace)?))
+    })?;
+    policy.servers = resolve_all("mcp", file.mcp, |name, section| {
+        let server = section.resolve(name, base, &workspace)?;
+        Ok((server.name.clone(), Arc::new(server)))
+    })?;
+    policy.openapi = resolve_all("openapi", file.openapi, |name, section| {
+        let service = section.resolve(name, base, &workspace)?;
+        Ok((service.name.clone(), Arc::new(service)))
+    })?;
+    policy.registries = resolve_all("registry", file.registry, |name, section| section.resolve(name, base))?;
+    let of_servers = policy.servers.values().flat_map(|server| server.permission_rules());
+    policy.permissions.section_rules.extend(of_servers);
     policy.trust = super::trust::resolve_all(file.trust, base)?;
     policy.permissions.section_rules.extend(policy.openapi_permissions());
     policy.check_names()?;
     policy.check_openapi()?;
     policy.check_registries()?;
     Ok(policy)
+}
+
+/// Resolves the sections of a table, by name.
+fn resolve_all<S, K: Ord, T>(
+    table: &str,
+    sections: BTreeMap<String, S>,
+    resolve: impl Fn(&str, S) -> Result<(K, T), PolicyProblem>,
+) -> Result<BTreeMap<K, T>, PolicyProblem> {
+    let resolve =
+        |(name, section): (String, S)| resolve(&name, section).map_err(nest_under([table, name.as_str()]));
+    sections.into_iter().map(resolve).collect()
 }
 
 /// Returns the folder that `$workspace` stands for.
@@ -420,37 +447,9 @@ fn parse_rules(
     written: Vec<permission::PermissionRuleSection>,
 ) -> Result<Vec<permission::PermissionRule>, PolicyProblem> {
     let read = |(index, written): (usize, permission::PermissionRuleSection)| {
-        permission::PermissionRule::try_from(written).map_err(|error| {
-            let problem = PolicyProblem::at_list_entry("rule", index, error.to_string());
-            match error {
-                RuleError::MissingAction => problem.with_missing_key("action"),
-                RuleError::Invalid(_) => problem,
-            }
-        })
+        permission::PermissionRule::try_from(written).map_err(|problem| problem.under_entry("rule", index))
     };
     written.into_iter().enumerate().map(read).collect()
-}
-
-impl Policy {
-    fn add_servers(
-        &mut self,
-        sections: BTreeMap<String, ServerSection>,
-        base: &Path,
-    ) -> Result<(), PolicyProblem> {
-        if sections.len() > MAX_SERVERS {
-            return Err(PolicyProblem::at_keys(
-                ["mcp"],
-                format!("a policy can have at most {MAX_SERVERS} servers"),
-            ));
-        }
-        for (name, section) in sections {
-            let server =
-                section.resolve(&name, base, &self.workspace).map_err(nest_under(["mcp", name.as_str()]))?;
-            self.permissions.section_rules.extend(server.permission_rules());
-            self.servers.insert(server.name.clone(), std::sync::Arc::new(server));
-        }
-        Ok(())
-    }
 }
 
 impl ReducerBinding {
@@ -474,11 +473,15 @@ impl PluginSection {
     fn resolve(mut self, workspace: &Path) -> Result<PluginPolicy, PolicyProblem> {
         self.limits.check().map_err(nest_under(["limits"]))?;
         if self.reuse > MAX_REUSE {
-            return Err(format!("`reuse` must be at most {MAX_REUSE}").into());
+            let message = format!("`reuse` must be at most {MAX_REUSE}");
+            return Err(PolicyProblem::at_keys(["reuse"], message));
         }
         normalize_sha256(&mut self.sha256)?;
-        let reduce = self.grant.reduce.iter().map(|entry| ReducerBinding::parse(entry));
-        let reduce = reduce.collect::<Result<_, _>>().map_err(nest_under(["grant"]))?;
+        let parse = |(index, entry): (usize, &String)| {
+            let at_entry = |why: String| PolicyProblem::from(why).in_entry(index);
+            ReducerBinding::parse(entry).map_err(at_entry).map_err(nest_under(["grant", "reduce"]))
+        };
+        let reduce = self.grant.reduce.iter().enumerate().map(parse).collect::<Result<_, _>>()?;
         let mut tools = BTreeMap::new();
         for (name, section) in std::mem::take(&mut self.tools) {
             let id = ToolName::new(&name)
@@ -490,7 +493,7 @@ impl PluginSection {
         if is_serial && rules.invoke.as_ref().is_some_and(|rules| !rules.is_empty()) {
             let message = "`invoke` and `serial` exclude each other: a serial call that waits for nested calls could \
                            wait for itself; move the tools that call others to a separate plugin";
-            return Err(PolicyProblem::at_keys(["grant"], message));
+            return Err(PolicyProblem::at_keys(["grant", "invoke"], message));
         }
         Ok(PluginPolicy { section: self, rules, reduce, tools })
     }
@@ -527,14 +530,16 @@ impl ProfileSection {
 }
 
 impl ProgramSection {
-    fn resolve(self, name: &str, workspace: &Path) -> Result<Program, String> {
+    fn resolve(self, name: &str, workspace: &Path) -> Result<Program, PolicyProblem> {
         program::check_name(name)?;
         let Some(path) = path_rule::normalize(&self.path).filter(|_| self.path.is_absolute()) else {
-            return Err(format!("`path` is `{}`: write an absolute path", self.path.display()));
+            let message = format!("`path` is `{}`: write an absolute path", self.path.display());
+            return Err(PolicyProblem::at_keys(["path"], message));
         };
         let guest_env = self.guest_env.rules_or_empty("guest_env", workspace)?;
         if guest_env.iter().any(|rule| rule.value.is_some()) {
-            return Err("`guest_env` must list names without values: the plugin sets the values".to_owned());
+            let message = "`guest_env` must list names without values: the plugin sets the values";
+            return Err(PolicyProblem::at_keys(["guest_env"], message));
         }
         let cwd = PathRule::parse(self.cwd.as_deref().unwrap_or("$workspace"), workspace);
         Ok(Program {
@@ -542,7 +547,7 @@ impl ProgramSection {
             env: self.env.rules_or_empty("env", workspace)?,
             guest_env: guest_env.into_iter().map(|rule| rule.name).collect(),
             network: self.network,
-            cwd: cwd.map_err(|e| format!("`cwd`: {e}"))?.folder().to_path_buf(),
+            cwd: cwd.map_err(of_key("cwd"))?.folder().to_path_buf(),
             timeout: self.timeout.0,
             memory_bytes: self.memory.0,
             processes: program::check_processes(self.processes)?,
@@ -556,9 +561,9 @@ impl ProgramSection {
 }
 
 impl SecretSection {
-    fn resolve(self, workspace: &Path) -> Result<Secret, String> {
+    fn resolve(self, workspace: &Path) -> Result<Secret, PolicyProblem> {
         let origins = self.origins.rules_or_empty("origins", workspace)?;
-        Secret::new(SecretSource::parse(&self.from)?, origins, &self.headers, self.reveal)?
-            .with_query(self.query)
+        let from = SecretSource::parse(&self.from).map_err(nest_under(["from"]))?;
+        Secret::new(from, origins, &self.headers, self.reveal)?.with_query(self.query)
     }
 }

@@ -3,9 +3,9 @@
 
 use super::Policy;
 use super::check::{PolicyFinding, Severity};
-use super::problem::PolicyProblem;
 use crate::excerpt::one_line;
 use crate::permission::SourceLabel;
+use crate::problem::PolicyProblem;
 use crate::serve::NameBudget;
 
 /// Most warnings of one policy with a line each.

@@ -1,10 +1,13 @@
 //! Checks that the programs, secrets and sources that a policy names are defined, and defined once.
 
-use super::problem::{PolicyProblem, nest_under};
+use std::collections::BTreeMap;
+
 use super::{MAX_SHOWN, Policy, RuleLists};
 use crate::capability::environment::EnvRule;
 use crate::capability::secret::{Secret, SecretRule, SecretSource};
 use crate::excerpt::one_line;
+use crate::name::{NameError, QualifiedName, ToolName};
+use crate::problem::{PolicyProblem, nest_under};
 
 impl Policy {
     /// Returns the lists of all tables, each with the keys of its table.
@@ -24,18 +27,20 @@ impl Policy {
     /// Refuses grants of undefined programs and secrets, because they would never work.
     pub(super) fn check_names(&self) -> Result<(), PolicyProblem> {
         for (table, rules) in self.tables() {
-            for rule in rules.process.iter().flatten() {
+            for (index, rule) in rules.process.iter().flatten().enumerate() {
                 let name = rule.program();
                 if !self.programs.contains_key(name) {
                     let problem = format!("`process` names `{name}`, and there is no [programs.{name}]");
                     let problem =
-                        PolicyProblem::at_keys(table, problem).with_required_table(["programs", name]);
+                        PolicyProblem::at_keys(["process"], problem).in_entry(index).under_keys(table);
+                    let problem = problem.with_required_table(["programs", name]);
                     return Err(problem.with_suggestion(name, self.programs.keys().map(String::as_str)));
                 }
             }
-            for rule in rules.secrets.iter().flatten() {
+            for (index, rule) in rules.secrets.iter().flatten().enumerate() {
                 if let SecretRule::Exact(name) = rule {
-                    self.find_secret("secrets", name).map_err(nest_under(table.iter().copied()))?;
+                    let found = self.find_secret("secrets", name).map_err(|problem| problem.in_entry(index));
+                    found.map_err(nest_under(table.iter().copied()))?;
                 }
             }
             for rule in rules.env.iter().flatten() {
@@ -60,7 +65,7 @@ impl Policy {
         self.secrets.get(name).ok_or_else(|| {
             let shown = one_line(name, MAX_SHOWN);
             let problem = format!("`{key}` names the secret `{shown}`, and there is no [secrets.{name:?}]");
-            let problem = PolicyProblem::from(problem).with_required_table(["secrets", name]);
+            let problem = PolicyProblem::at_keys([key], problem).with_required_table(["secrets", name]);
             problem.with_suggestion(name, self.secrets.keys().map(String::as_str))
         })
     }
@@ -70,11 +75,35 @@ impl Policy {
         let (None, name) = (&rule.value, &rule.name) else { return Ok(()) };
         let is_source = |secret: &Secret| secret.from == SecretSource::Env(name.clone()) && !secret.reveal;
         match self.secrets.iter().find(|(_, secret)| is_source(secret)) {
-            Some((secret, _)) => Err(PolicyProblem::from(format!(
-                "`env` names `{name}`, the value of [secrets.{secret:?}], which would then reach guests in the clear; \
-                 grant `secrets = [{secret:?}]` instead"
-            ))),
+            Some((secret, _)) => {
+                let message = format!(
+                    "`env` names `{name}`, the value of [secrets.{secret:?}], which would then reach guests in the clear; \
+                     grant `secrets = [{secret:?}]` instead"
+                );
+                Err(PolicyProblem::at_keys(["env"], message).in_text(name))
+            }
             None => Ok(()),
         }
     }
+}
+
+/// Refuses names that two tools of a source would have, or that are too long. `tools` are those with a section in `table`,
+/// each with the operator's name for it.
+pub(super) fn check_tool_names<'a>(
+    table: &str,
+    tools: impl Iterator<Item = (&'a str, Option<&'a ToolName>)> + Clone,
+    qualify: impl Fn(&ToolName) -> Result<QualifiedName, NameError>,
+) -> Result<(), PolicyProblem> {
+    // Tools with a section and without a name of their own keep the source's.
+    let kept = tools.clone().filter(|(_, name)| name.is_none());
+    let mut taken: BTreeMap<String, &str> = kept.map(|(tool, _)| (tool.to_ascii_lowercase(), tool)).collect();
+    for (tool, name) in tools {
+        let Some(name) = name else { continue };
+        let problem = |text: String| PolicyProblem::at_keys([table, tool, "name"], text);
+        qualify(name).map_err(|e| problem(e.to_string()))?;
+        if let Some(other) = taken.insert(name.as_str().to_ascii_lowercase(), tool) {
+            return Err(problem(format!("`{name}` is also the name of the tool `{other}`")));
+        }
+    }
+    Ok(())
 }

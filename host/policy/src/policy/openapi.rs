@@ -6,7 +6,7 @@
 
 mod section;
 
-pub(super) use section::{OpenApiSection, resolve_all};
+pub(super) use section::{MAX_SERVICES, OpenApiSection};
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use serde::Deserialize;
 use url::Url;
 
 use super::Policy;
-use super::problem::{PolicyProblem, nest_under};
+use super::names::check_tool_names;
 use crate::capability::net::NetRule;
 use crate::excerpt::one_line;
 use crate::limits::table::{LimitFlag, LimitRow, LimitTable as _};
@@ -27,6 +27,7 @@ use crate::limits::{self, CallLimits, CallLimitsPatch};
 use crate::name::{NAME_SEPARATOR, PluginId, QualifiedName, ToolName};
 use crate::output::OutputSettings;
 use crate::permission::{self, Action};
+use crate::problem::{PolicyProblem, nest_under};
 use crate::quantity::unit::{OptionalQuantity, Timeout};
 use crate::route::OutboundRoute;
 use crate::schema::ToolKey;
@@ -104,7 +105,7 @@ pub struct OpenApiToolSettings {
     /// Whether path values may contain slashes.
     encoded_slashes: Option<bool>,
     /// Limits of this tool; they override the service's limits.
-    #[serde(default, deserialize_with = "section::read_service_limits")]
+    #[serde(default)]
     #[schemars(schema_with = "section::service_tool_limits_schema")]
     limits: CallLimitsPatch,
     /// Whether its calls run one after another.
@@ -232,23 +233,6 @@ impl OpenApiService {
         self.tools.get(tool)?.name.as_ref()
     }
 
-    /// Refuses names that two tools would have, or that are too long.
-    fn check_tool_names(&self) -> Result<(), PolicyProblem> {
-        let mut taken: BTreeMap<String, &ToolName> = BTreeMap::new();
-        // Tools with a section and without a name of their own keep the document's.
-        let kept = self.tools.iter().filter(|(_, own)| own.name.is_none());
-        taken.extend(kept.map(|(tool, _)| (tool.as_str().to_ascii_lowercase(), tool)));
-        for (tool, own) in &self.tools {
-            let Some(name) = &own.name else { continue };
-            let problem = |text: String| PolicyProblem::at_keys(["tools", tool.as_str(), "name"], text);
-            QualifiedName::join(&self.name, name).map_err(|e| problem(e.to_string()))?;
-            if let Some(other) = taken.insert(name.as_str().to_ascii_lowercase(), tool) {
-                return Err(problem(format!("`{name}` is also the name of the tool `{other}`")));
-            }
-        }
-        Ok(())
-    }
-
     /// Whether calls of a tool need approval.
     #[must_use]
     pub fn needs_approval(&self, tool: &ToolName, changes: bool) -> bool {
@@ -367,16 +351,16 @@ impl Policy {
     pub(super) fn check_openapi(&self) -> Result<(), PolicyProblem> {
         for service in self.openapi.values() {
             let table = ["openapi", service.name.as_str()];
-            service.check_tool_names().map_err(nest_under(table))?;
+            let tools = service.tools.iter().map(|(tool, own)| (tool.as_str(), own.name.as_ref()));
+            let qualify = |name: &ToolName| QualifiedName::join(&service.name, name);
+            check_tool_names("tools", tools, qualify).map_err(nest_under(table))?;
             for (scheme, name) in &service.secrets {
-                let checked =
-                    self.find_secret("secrets", name).map_err(|problem| problem.in_table_entry(scheme));
+                let checked = self.find_secret("secrets", name).map_err(|problem| problem.in_key(scheme));
                 checked.map_err(nest_under(table))?;
             }
             for (header, value) in &service.headers {
                 let ServiceHeader::Secret { secret, .. } = value else { continue };
-                let checked =
-                    self.find_secret("headers", secret).map_err(|problem| problem.in_table_entry(header));
+                let checked = self.find_secret("headers", secret).map_err(|problem| problem.in_key(header));
                 checked.map_err(nest_under(table))?;
             }
         }

@@ -1,7 +1,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::section::{MAX_HEADERS, MAX_SECTIONS};
+use super::section::{MAX_HEADERS, MAX_SERVICES};
 use super::*;
 use crate::capability::{Capability, CapabilityKind};
 use crate::limits::Limit;
@@ -194,8 +194,8 @@ fn an_invalid_section_is_refused_with_its_location() {
         let error = read(lines).map(|_| ()).unwrap_err();
         assert!(error.contains(part), "{lines}: {error}");
     }
-    let many: String = (0..=MAX_SECTIONS).map(|n| format!("[openapi.a{n}]\ndocument = \"a\"\n")).collect();
-    assert!(read(&many).unwrap_err().contains("more than 100 sections"));
+    let many: String = (0..=MAX_SERVICES).map(|n| format!("[openapi.a{n}]\ndocument = \"a\"\n")).collect();
+    assert!(read(&many).unwrap_err().contains("at most 100 sections"));
     let many: String = (0..=MAX_HEADERS).map(|n| format!("x{n} = \"a\"\n")).collect();
     let error = read(&format!("[openapi.a]\ndocument = \"a\"\n[openapi.a.headers]\n{many}")).unwrap_err();
     assert!(error.contains("more than 32 lines"), "{error}");

@@ -1,6 +1,5 @@
 //! The format of `[registry."HOST"]`, and its conversion into [`RegistryPolicy`].
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use ipnet::IpNet;
@@ -9,13 +8,13 @@ use serde::Deserialize;
 use url::Url;
 
 use super::MAX_SHOWN;
-use super::problem::{PolicyProblem, nest_under};
 use crate::capability::list::RuleList;
 use crate::capability::net::NetTarget;
 use crate::capability::secret::add_hint;
 use crate::excerpt::one_line;
 use crate::policy::Policy;
-use crate::registry::{MAX_REGISTRIES, RegistryHost, RegistryMirror, RegistryPolicy};
+use crate::problem::{PolicyProblem, nest_under, of_key};
+use crate::registry::{RegistryHost, RegistryMirror, RegistryPolicy};
 use crate::route::OutboundRoute;
 use crate::rule::GrantRule as _;
 
@@ -51,37 +50,25 @@ pub(super) struct RegistrySection {
     secret: Option<String>,
 }
 
-/// Converts all sections. Relative paths start from `base`.
-pub(super) fn resolve_all(
-    sections: BTreeMap<String, RegistrySection>,
-    base: &Path,
-) -> Result<BTreeMap<RegistryHost, RegistryPolicy>, PolicyProblem> {
-    if sections.len() > MAX_REGISTRIES {
-        let message = format!("a policy can have at most {MAX_REGISTRIES} registries");
-        return Err(PolicyProblem::at_keys(["registry"], message));
-    }
-    let mut registries = BTreeMap::new();
-    for (name, section) in sections {
-        let (host, settings) =
-            section.resolve(&name, base).map_err(nest_under(["registry", name.as_str()]))?;
-        registries.insert(host, settings);
-    }
-    Ok(registries)
-}
-
 impl RegistrySection {
-    fn resolve(self, name: &str, base: &Path) -> Result<(RegistryHost, RegistryPolicy), String> {
+    /// Relative paths start from `base`.
+    pub(super) fn resolve(
+        self,
+        name: &str,
+        base: &Path,
+    ) -> Result<(RegistryHost, RegistryPolicy), PolicyProblem> {
+        let wrong = |key: &str, message: &str| Err(PolicyProblem::at_keys([key], message));
         let host = RegistryHost::parse(name)?;
         if self.plain_http && !host.is_loopback() {
-            let why = "`plain_http` holds on this machine only: a network could read and change what it carries; \
-                       give the registry a certificate, and name it with `ca`";
-            return Err(why.to_owned());
+            let message = "`plain_http` holds on this machine only: a network could read and change what it carries; \
+                           give the registry a certificate, and name it with `ca`";
+            return wrong("plain_http", message);
         }
         if self.plain_http && self.ca.is_some() {
-            return Err("`ca` has no effect with `plain_http`: remove one of them".to_owned());
+            return wrong("ca", "`ca` has no effect with `plain_http`: remove one of them");
         }
         if self.realm.len() > MAX_REALMS {
-            return Err(format!("`realm` has more than {MAX_REALMS} entries"));
+            return wrong("realm", &format!("`realm` has more than {MAX_REALMS} entries"));
         }
         let is_origin = |text: &String| {
             let origin = Url::parse(text).map(|url| url.origin().ascii_serialization());
@@ -89,15 +76,17 @@ impl RegistrySection {
         };
         if let Some(text) = self.realm.iter().find(|text| !is_origin(text)) {
             let shown = one_line(text, MAX_SHOWN);
-            return Err(format!("`realm`: `{shown}` is not an origin: write `https://HOST`, without a path"));
+            let message =
+                format!("`realm`: `{shown}` is not an origin: write `https://HOST`, without a path");
+            return Err(PolicyProblem::at_keys(["realm"], message).in_text(text));
         }
         if self.plain_http && self.proxy.is_some() {
-            return Err("`proxy` has no effect with `plain_http`: remove one of them".to_owned());
+            return wrong("proxy", "`proxy` has no effect with `plain_http`: remove one of them");
         }
         let mirror = self.mirror.as_deref().map(RegistryMirror::parse).transpose();
-        let mirror = mirror.map_err(|why| format!("`mirror`: {why}"))?;
+        let mirror = mirror.map_err(of_key("mirror"))?;
         if mirror.as_ref().is_some_and(|mirror| mirror.host == host) {
-            return Err("`mirror` is the registry itself: name another host".to_owned());
+            return wrong("mirror", "`mirror` is the registry itself: name another host");
         }
         let route = OutboundRoute::parse(self.proxy.as_deref(), self.ca.as_deref(), base)?;
         let settings = RegistryPolicy {
@@ -138,7 +127,7 @@ impl Policy {
                     secret.origins.iter().map(|rule| rule.show(Path::new("/"))).collect();
                 let hint = add_hint(name, "origins", &known, &origin);
                 let why = format!("`secret`: [secrets.{name:?}] may not be sent to `{origin}`. {hint}");
-                return Err(PolicyProblem::from(why));
+                return Err(PolicyProblem::at_keys(["secret"], why));
             }
         }
         Ok(())

@@ -8,6 +8,7 @@ use url::Url;
 
 use crate::excerpt::one_line;
 use crate::mcp_server::{OAuthClientSettings, RegisteredClient, TokenEndpointAuthMethod};
+use crate::problem::PolicyProblem;
 
 /// Most scopes of a section. Authorization servers know about a dozen.
 const MAX_SCOPES: usize = 64;
@@ -43,13 +44,14 @@ pub(super) struct ServerOAuthSection {
 }
 
 impl ServerOAuthSection {
-    pub(super) fn resolve(self) -> Result<OAuthClientSettings, String> {
+    pub(super) fn resolve(self) -> Result<OAuthClientSettings, PolicyProblem> {
+        let wrong = |key: &str, message: &str| Err(PolicyProblem::at_keys([key], message));
         for (key, text) in [("client_id", &self.client_id), ("issuer", &self.issuer)] {
             let sound = |text: &String| {
                 (1..=MAX_TEXT).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic())
             };
             if !text.as_ref().is_none_or(sound) {
-                return Err(format!("`{key}` is not 1 to {MAX_TEXT} visible ASCII characters"));
+                return wrong(key, &format!("`{key}` is not 1 to {MAX_TEXT} visible ASCII characters"));
             }
         }
         if let Some(issuer) = &self.issuer {
@@ -58,30 +60,32 @@ impl ServerOAuthSection {
         if let Some(url) = &self.client_metadata_url {
             let parsed = check_url("client_metadata_url", url)?;
             if parsed.scheme() != "https" || parsed.path() == "/" {
-                return Err("`client_metadata_url`: write an `https` URL with a path".to_owned());
+                let message = "`client_metadata_url`: write an `https` URL with a path";
+                return wrong("client_metadata_url", message);
             }
         }
         if self.redirect_port == Some(0) {
-            return Err("`redirect_port`: write a port from 1 to 65535".to_owned());
+            return wrong("redirect_port", "`redirect_port`: write a port from 1 to 65535");
         }
         if self.assume_pkce && self.issuer.is_none() {
-            return Err("`assume_pkce` needs `issuer`: it is about one authorization server, and the server could name \
-                        another one"
-                .to_owned());
+            let message = "`assume_pkce` needs `issuer`: it is about one authorization server, and the server could \
+                           name another one";
+            return wrong("assume_pkce", message);
         }
         let (scopes, auth_method) =
             (self.scopes.map(check_scopes).transpose()?, self.token_endpoint_auth_method);
         if auth_method.is_some() && self.client_secret.is_none() {
-            return Err("`token_endpoint_auth_method` needs `client_secret`".to_owned());
+            let message = "`token_endpoint_auth_method` needs `client_secret`";
+            return wrong("token_endpoint_auth_method", message);
         }
         let client = match (self.client_id, self.client_secret) {
             (Some(_), _) if self.issuer.is_none() => {
-                return Err("`client_id` needs `issuer`, the authorization server that knows the client: without it, \
-                            the server could name another one, which would get the client's credentials"
-                    .to_owned());
+                let message = "`client_id` needs `issuer`, the authorization server that knows the client: without it, \
+                               the server could name another one, which would get the client's credentials";
+                return wrong("client_id", message);
             }
             (Some(id), secret) => Some(RegisteredClient { id, secret, auth_method }),
-            (None, Some(_)) => return Err("`client_secret` needs `client_id`".to_owned()),
+            (None, Some(_)) => return wrong("client_secret", "`client_secret` needs `client_id`"),
             (None, None) => None,
         };
         Ok(OAuthClientSettings {
@@ -95,8 +99,11 @@ impl ServerOAuthSection {
     }
 }
 
-fn check_url(key: &str, text: &str) -> Result<Url, String> {
-    let bad = || format!("`{key}`: `{}` is no URL, `https://…`", one_line(text, MAX_SHOWN));
+fn check_url(key: &str, text: &str) -> Result<Url, PolicyProblem> {
+    let bad = || {
+        let message = format!("`{key}`: `{}` is no URL, `https://…`", one_line(text, MAX_SHOWN));
+        PolicyProblem::at_keys([key], message)
+    };
     let url = Url::parse(text).map_err(|_| bad())?;
     let plain = url.username().is_empty() && url.password().is_none() && url.fragment().is_none();
     let http = matches!(url.scheme(), "http" | "https") && url.has_host();
@@ -104,16 +111,20 @@ fn check_url(key: &str, text: &str) -> Result<Url, String> {
 }
 
 /// RFC 6749, section 3.3: visible ASCII characters without `"` and `\`.
-fn check_scopes(scopes: BTreeSet<String>) -> Result<BTreeSet<String>, String> {
+fn check_scopes(scopes: BTreeSet<String>) -> Result<BTreeSet<String>, PolicyProblem> {
     let sound = |scope: &String| {
         (1..=MAX_TEXT).contains(&scope.len())
             && scope.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b'"' | b'\\'))
     };
     if scopes.len() > MAX_SCOPES {
-        return Err(format!("`scopes` has more than {MAX_SCOPES} entries"));
+        let message = format!("`scopes` has more than {MAX_SCOPES} entries");
+        return Err(PolicyProblem::at_keys(["scopes"], message));
     }
     match scopes.iter().find(|scope| !sound(scope)) {
-        Some(scope) => Err(format!("`scopes`: `{}` is no scope", one_line(scope, MAX_SHOWN))),
+        Some(scope) => {
+            let message = format!("`scopes`: `{}` is no scope", one_line(scope, MAX_SHOWN));
+            Err(PolicyProblem::at_keys(["scopes"], message).in_text(scope))
+        }
         None => Ok(scopes),
     }
 }

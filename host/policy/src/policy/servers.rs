@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use url::Url;
 
-use super::problem::{PolicyProblem, nest_under};
+use super::names::check_tool_names;
 use super::server_oauth::ServerOAuthSection;
 use super::{MAX_SHOWN, Policy};
 use crate::capability::environment::EnvRule;
@@ -26,6 +26,7 @@ use crate::mcp_server::{
 use crate::name::{PluginId, QualifiedName};
 use crate::output::OutputSettings;
 use crate::permission::Action;
+use crate::problem::{PolicyProblem, nest_under, of_key};
 use crate::quantity::unit::{Bytes, OptionalQuantity, Size, Timeout};
 use crate::route::OutboundRoute;
 use crate::rule::GrantRule as _;
@@ -167,12 +168,12 @@ impl ServerSection {
             (None, Some(url)) => ServerTransport::Http(Box::new(self.resolve_http(url, base, workspace)?)),
             (Some(_), Some(_)) => {
                 let message = "`url` and `command` exclude each other: remove one of them";
-                return Err(message.to_owned().into());
+                return Err(PolicyProblem::at_keys(["url"], message));
             }
             (None, None) => {
                 let message = "`command` or `url` is missing: write `command = [\"/path/of/the/program\"]`, or \
                                `url = \"https://…\"`";
-                return Err(PolicyProblem::from(message.to_owned()).with_missing_key("command"));
+                return Err(PolicyProblem::missing_key("command", message).avoided_by(&["url"]));
             }
         };
         let server = McpServer {
@@ -195,11 +196,12 @@ impl ServerSection {
             resources: self.resources,
             name: id,
         };
-        check_tool_names(&server)?;
+        let tools = server.tool_overrides.iter().map(|(tool, own)| (tool.as_str(), own.name.as_ref()));
+        check_tool_names("tool", tools, |name| QualifiedName::join_mcp(&server.name, name))?;
         Ok(server)
     }
 
-    fn check_sizes(&self) -> Result<(), String> {
+    fn check_sizes(&self) -> Result<(), PolicyProblem> {
         let lists = [
             ("args", self.args.len()),
             ("command", self.command.as_ref().map_or(0, Vec::len)),
@@ -211,20 +213,25 @@ impl ServerSection {
             ("tool", self.tool.len()),
         ];
         match lists.iter().find(|(_, lines)| *lines > MAX_LINES) {
-            Some((key, _)) => Err(format!("`{key}` has more than {MAX_LINES} lines")),
+            Some((key, _)) => {
+                Err(PolicyProblem::at_keys([*key], format!("`{key}` has more than {MAX_LINES} lines")))
+            }
             None => Ok(()),
         }
     }
 
     /// Refuses keys that have no effect on this kind of server.
-    fn refuse_keys(kind: &str, keys: &[(&str, bool)]) -> Result<(), String> {
+    fn refuse_keys(kind: &str, keys: &[(&str, bool)]) -> Result<(), PolicyProblem> {
         match keys.iter().find(|(_, written)| *written) {
-            Some((key, _)) => Err(format!("`{key}` has no effect on a server with `{kind}`: remove it")),
+            Some((key, _)) => {
+                let message = format!("`{key}` has no effect on a server with `{kind}`: remove it");
+                Err(PolicyProblem::at_keys([*key], message))
+            }
             None => Ok(()),
         }
     }
 
-    fn resolve_stdio(&self, workspace: &Path) -> Result<StdioServerConfig, String> {
+    fn resolve_stdio(&self, workspace: &Path) -> Result<StdioServerConfig, PolicyProblem> {
         Self::refuse_keys(
             "command",
             &[
@@ -238,19 +245,19 @@ impl ServerSection {
             ],
         )?;
         let mut command = self.command.iter().flatten();
-        let file = command.next().ok_or("`command` is empty: write the absolute path of a program")?;
+        let empty = "`command` is empty: write the absolute path of a program";
+        let file = command.next().ok_or_else(|| PolicyProblem::at_keys(["command"], empty))?;
         let path = Path::new(file);
         let Some(path) = path_rule::normalize(path).filter(|_| path.is_absolute()) else {
-            return Err(format!(
-                "`command` begins with `{}`: write an absolute path, `which {}` shows it; no search path \
-                 is used",
-                one_line(file, MAX_SHOWN),
-                one_line(file, MAX_SHOWN)
-            ));
+            let file = one_line(file, MAX_SHOWN);
+            let message = format!(
+                "`command` begins with `{file}`: write an absolute path, `which {file}` shows it; no search path is used"
+            );
+            return Err(PolicyProblem::at_keys(["command"], message).in_entry(0));
         };
         let args: Vec<String> = command.chain(&self.args).cloned().collect();
         if args.iter().any(|arg| arg.contains('\0')) {
-            return Err("an argument contains a zero byte".to_owned());
+            return Err("an argument contains a zero byte".to_owned().into());
         }
         let caged = self.sandbox != Some(ServerSandboxMode::None);
         if !caged {
@@ -267,9 +274,12 @@ impl ServerSection {
         }
         let env = self.env.rules_or_empty("env", workspace)?;
         for variable in self.env_secrets.keys() {
-            let parsed = EnvRule::parse(variable, workspace).map_err(|e| format!("`env_secrets`: {e}"))?;
+            let wrong = |why: String| {
+                PolicyProblem::from(format!("`env_secrets`: {why}")).under_keys(["env_secrets", variable])
+            };
+            let parsed = EnvRule::parse(variable, workspace).map_err(wrong)?;
             if parsed.value.is_some() || env.iter().any(|rule| rule.name == parsed.name) {
-                return Err(format!("`env_secrets`: `{}` is set twice", one_line(variable, MAX_SHOWN)));
+                return Err(wrong(format!("`{}` is set twice", one_line(variable, MAX_SHOWN))));
             }
         }
         let cwd = PathRule::parse(self.cwd.as_deref().unwrap_or("$workspace"), workspace);
@@ -279,7 +289,7 @@ impl ServerSection {
                 env,
                 guest_env: BTreeSet::new(),
                 network: self.network.unwrap_or(false),
-                cwd: cwd.map_err(|e| format!("`cwd`: {e}"))?.folder().to_path_buf(),
+                cwd: cwd.map_err(of_key("cwd"))?.folder().to_path_buf(),
                 timeout: None,
                 memory_bytes: self.memory.0,
                 processes: program::check_processes(self.processes)?,
@@ -300,7 +310,12 @@ impl ServerSection {
         })
     }
 
-    fn resolve_http(&self, url: &str, base: &Path, workspace: &Path) -> Result<HttpServerConfig, String> {
+    fn resolve_http(
+        &self,
+        url: &str,
+        base: &Path,
+        workspace: &Path,
+    ) -> Result<HttpServerConfig, PolicyProblem> {
         Self::refuse_keys(
             "url",
             &[
@@ -320,28 +335,34 @@ impl ServerSection {
         )?;
         let parsed = read_url(url)?;
         let mut headers = BTreeMap::new();
-        for (name, value) in &self.headers {
-            let name = secret::parse_header_name(name)?;
+        let wrong = |table: &str, name: &str, why: String| {
+            PolicyProblem::at_keys([table, name], format!("`{table}`: {why}"))
+        };
+        for (written, value) in &self.headers {
+            let wrong = |why: String| wrong("headers", written.as_str(), why);
+            let name = secret::parse_header_name(written).map_err(wrong)?;
             if !value.bytes().all(|b| b == b'\t' || (b' '..=b'~').contains(&b)) {
-                return Err(format!("`headers`: the value of `{name}` is not plain ASCII"));
+                return Err(wrong(format!("the value of `{name}` is not plain ASCII")));
             }
             if is_host_header(&name) {
-                return Err(format!("`headers`: the host sets `{name}` itself"));
+                return Err(wrong(format!("the host sets `{name}` itself")));
             }
             headers.insert(name, value.clone());
         }
         let mut secrets = Vec::new();
-        for (name, of) in &self.header_secrets {
-            let header = secret::parse_header_name(name)?;
+        for (written, of) in &self.header_secrets {
+            let wrong = |why: String| wrong("header_secrets", written.as_str(), why);
+            let header = secret::parse_header_name(written).map_err(wrong)?;
             if is_host_header(&header) || headers.contains_key(&header) {
-                return Err(format!("`header_secrets`: `{header}` is already set"));
+                return Err(wrong(format!("`{header}` is already set")));
             }
             secrets.push(SecretHeader { header, prefix: "", secret: of.clone() });
         }
         if let Some(of) = &self.bearer {
             let header = secret::DEFAULT_HEADER.to_owned();
             if headers.contains_key(&header) || secrets.iter().any(|one| one.header == header) {
-                return Err("`bearer`: the header `authorization` is already set".to_owned());
+                let message = "`bearer`: the header `authorization` is already set";
+                return Err(PolicyProblem::at_keys(["bearer"], message));
             }
             secrets.push(SecretHeader { header, prefix: "Bearer ", secret: of.clone() });
         }
@@ -350,39 +371,17 @@ impl ServerSection {
             || secrets.iter().any(|one| one.header == secret::DEFAULT_HEADER);
         let oauth = match (&self.oauth, authorized) {
             (Some(_), true) => {
-                return Err(
-                    "`oauth`: the header `authorization` is already set: remove one of them".to_owned()
-                );
+                let message = "`oauth`: the header `authorization` is already set: remove one of them";
+                return Err(PolicyProblem::at_keys(["oauth"], message));
             }
             (None, true) => None,
-            (section, false) => Some(
-                section
-                    .clone()
-                    .unwrap_or_default()
-                    .resolve()
-                    .map_err(|problem| format!("`oauth`: {problem}"))?,
-            ),
+            (section, false) => {
+                Some(section.clone().unwrap_or_default().resolve().map_err(nest_under(["oauth"]))?)
+            }
         };
         let route = OutboundRoute::parse(self.proxy.as_deref(), self.ca.as_deref(), base)?;
         Ok(HttpServerConfig { url: parsed.into(), headers, secrets, oauth, net_private, route })
     }
-}
-
-/// Refuses names that two tools would have, or that are too long.
-fn check_tool_names(server: &McpServer) -> Result<(), PolicyProblem> {
-    let mut taken: BTreeMap<String, &str> = BTreeMap::new();
-    // Tools with a section and without a name of their own keep the server's.
-    let kept = server.tool_overrides.iter().filter(|(_, own)| own.name.is_none());
-    taken.extend(kept.map(|(tool, _)| (tool.to_ascii_lowercase(), tool.as_str())));
-    for (tool, own) in &server.tool_overrides {
-        let Some(name) = &own.name else { continue };
-        let problem = |text: String| PolicyProblem::at_keys(["tool", tool.as_str(), "name"], text);
-        QualifiedName::join_mcp(&server.name, name).map_err(|e| problem(e.to_string()))?;
-        if let Some(other) = taken.insert(name.as_str().to_ascii_lowercase(), tool) {
-            return Err(problem(format!("`{name}` is also the name of the tool `{other}`")));
-        }
-    }
-    Ok(())
 }
 
 /// Whether the protocol sets this header itself.
@@ -390,17 +389,17 @@ fn is_host_header(name: &str) -> bool {
     name.starts_with("mcp-") || matches!(name, "accept" | "accept-encoding" | "last-event-id" | "user-agent")
 }
 
-fn read_url(url: &str) -> Result<Url, String> {
+fn read_url(url: &str) -> Result<Url, PolicyProblem> {
+    let wrong = |message: String| PolicyProblem::at_keys(["url"], message);
     let shown = one_line(url, MAX_SHOWN);
-    let mut parsed = Url::parse(url).map_err(|e| format!("`url`: `{shown}`: {e}"))?;
+    let mut parsed = Url::parse(url).map_err(|e| wrong(format!("`url`: `{shown}`: {e}")))?;
     if !parsed.username().is_empty() || parsed.password().is_some() {
-        return Err(
-            "`url`: the URL must not contain a user name or password; use `bearer` or `header_secrets`"
-                .to_owned(),
-        );
+        let message =
+            "`url`: the URL must not contain a user name or password; use `bearer` or `header_secrets`";
+        return Err(wrong(message.to_owned()));
     }
     parsed.set_fragment(None);
-    NetTarget::request("POST", &parsed).map_err(|e| format!("`url`: `{shown}`: {e}"))?;
+    NetTarget::request("POST", &parsed).map_err(|e| wrong(format!("`url`: `{shown}`: {e}")))?;
     Ok(parsed)
 }
 
@@ -433,14 +432,13 @@ impl Policy {
             self.check_variable(rule)?;
         }
         for (variable, name) in &child.env_secrets {
-            let secret =
-                self.find_secret("env_secrets", name).map_err(|problem| problem.in_table_entry(variable))?;
+            let secret = self.find_secret("env_secrets", name).map_err(|problem| problem.in_key(variable))?;
             if !secret.reveal {
-                let problem = PolicyProblem::from(format!(
+                let message = format!(
                     "`env_secrets` hands the value of [secrets.{name:?}] to a program, which may send it anywhere; to \
                      allow that, write `reveal = true` there"
-                ));
-                return Err(problem.in_table_entry(variable));
+                );
+                return Err(PolicyProblem::at_keys(["env_secrets", variable], message));
             }
         }
         Ok(())
@@ -453,26 +451,27 @@ impl Policy {
             self.find_secret("client_secret", name).map_err(nest_under(["oauth"]))?;
         }
         let target = Url::parse(&endpoint.url).map_err(|e| e.to_string());
-        let target =
-            target.and_then(|url| NetTarget::request("POST", &url)).map_err(|e| format!("`url`: {e}"))?;
+        let target = target.and_then(|url| NetTarget::request("POST", &url)).map_err(of_key("url"))?;
         for SecretHeader { header, prefix, secret: name } in &endpoint.secrets {
             let key = if prefix.is_empty() { "header_secrets" } else { "bearer" };
             let secret = self.find_secret(key, name)?;
             if !secret.headers.contains(header) {
-                return Err(PolicyProblem::from(format!(
+                let message = format!(
                     "`{key}`: the secret `{name}` may not be put into the header `{header}`; to allow it, add to \
                      [secrets.{name:?}] headers = [{header:?}]"
-                )));
+                );
+                return Err(PolicyProblem::at_keys([key], message));
             }
             if !secret.may_be_sent_to(&target) {
                 let origin = target.to_rule();
                 let origin = origin.split_once(' ').map_or(origin.as_str(), |(_, origin)| origin);
-                return Err(PolicyProblem::from(format!(
+                let message = format!(
                     "`{key}`: the secret `{name}` may not be sent to its `url`; to allow it, add to [secrets.{name:?}] \
                      origins = [{:?}]",
                     Url::parse(origin)
                         .map_or_else(|_| origin.to_owned(), |url| url.origin().ascii_serialization())
-                )));
+                );
+                return Err(PolicyProblem::at_keys([key], message));
             }
         }
         Ok(())

@@ -6,7 +6,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::problem::PolicyProblem;
+use crate::problem::{PolicyProblem, of_key};
 use crate::quantity::unit::{OptionalQuantity, Time};
 use crate::trust::{
     IdentityPattern, KeylessSigner, MAX_IDENTITY, MAX_TRUST_RULES, MAX_TRUSTED_KEYS, TrustRequirement,
@@ -77,10 +77,10 @@ pub(super) fn resolve_all(sections: Vec<TrustSection>, base: &Path) -> Result<Ve
     }
     let mut rules: Vec<TrustRule> = Vec::new();
     for (index, section) in sections.into_iter().enumerate() {
-        let rule = section.resolve(base).map_err(|why| PolicyProblem::at_list_entry(LIST, index, why))?;
+        let rule = section.resolve(base).map_err(|problem| problem.under_entry(LIST, index))?;
         if rules.iter().any(|earlier| earlier.scope == rule.scope) {
             let message = format!("`scope`: another `[[trust]]` has `{}`: keep one of them", rule.scope);
-            return Err(PolicyProblem::at_list_entry(LIST, index, message));
+            return Err(PolicyProblem::at_list_entry(LIST, index, message).in_key("scope"));
         }
         rules.push(rule);
     }
@@ -88,21 +88,22 @@ pub(super) fn resolve_all(sections: Vec<TrustSection>, base: &Path) -> Result<Ve
 }
 
 impl TrustSection {
-    fn resolve(self, base: &Path) -> Result<TrustRule, String> {
-        let scope = TrustScope::parse(&self.scope).map_err(|why| format!("`scope`: {why}"))?;
+    fn resolve(self, base: &Path) -> Result<TrustRule, PolicyProblem> {
+        let scope = TrustScope::parse(&self.scope).map_err(of_key("scope"))?;
         if self.keys.len() > MAX_TRUSTED_KEYS {
-            return Err(format!("`keys` has more than {MAX_TRUSTED_KEYS} entries"));
+            let message = format!("`keys` has more than {MAX_TRUSTED_KEYS} entries");
+            return Err(PolicyProblem::at_keys(["keys"], message));
         }
         let keyless = self.keyless(base)?;
         let requirement = match (self.require, self.keys.is_empty() && keyless.is_none()) {
             (Requirement::Signed, true) => {
-                let why = "`keys` is missing: name the public keys that may sign, or an `identity`";
-                return Err(why.to_owned());
+                let message = "`keys` is missing: name the public keys that may sign, or an `identity`";
+                return Err(PolicyProblem::at_keys(["keys"], message).avoided_by(&["identity"]));
             }
             (Requirement::Digest, false) => {
-                let why =
+                let message =
                     "`keys` and `identity` have no effect with `require = \"digest\"`: remove one of them";
-                return Err(why.to_owned());
+                return Err(PolicyProblem::at_keys(["keys"], message));
             }
             (Requirement::Signed, false) => {
                 let keys = self.keys.iter().map(|file| base.join(file)).collect();
@@ -116,21 +117,25 @@ impl TrustSection {
 
 impl TrustSection {
     /// The identities, if the rule has any.
-    fn keyless(&self, base: &Path) -> Result<Option<KeylessSigner>, String> {
+    fn keyless(&self, base: &Path) -> Result<Option<KeylessSigner>, PolicyProblem> {
         let min_age = self.min_age.0;
         let (identity, issuer, root) = match (&self.identity, &self.issuer, &self.root) {
             (None, None, None) if min_age.is_some() => {
-                return Err("`min_age` needs `identity`: the signature of a key has no time".to_owned());
+                let message = "`min_age` needs `identity`: the signature of a key has no time";
+                return Err(PolicyProblem::at_keys(["min_age"], message));
             }
             (None, None, None) => return Ok(None),
             (Some(identity), Some(issuer), Some(root)) => (identity, issuer, root),
-            (..) => return Err("`identity`, `issuer` and `root` belong together: write all three".to_owned()),
+            (..) => {
+                let message = "`identity`, `issuer` and `root` belong together: write all three";
+                return Err(PolicyProblem::at_keys(["identity"], message));
+            }
         };
         let is_bad = |c: char| c.is_control() || c == '|';
         if issuer.is_empty() || issuer.chars().count() > MAX_IDENTITY || issuer.contains(is_bad) {
-            return Err("`issuer` is not the address of an issuer".to_owned());
+            return Err(PolicyProblem::at_keys(["issuer"], "`issuer` is not the address of an issuer"));
         }
-        let identity = IdentityPattern::parse(identity).map_err(|why| format!("`identity`: {why}"))?;
+        let identity = IdentityPattern::parse(identity).map_err(of_key("identity"))?;
         Ok(Some(KeylessSigner { identity, issuer: issuer.clone(), root: base.join(root), min_age }))
     }
 }

@@ -28,7 +28,8 @@ mod unused;
 use std::collections::BTreeSet;
 
 pub use known::{
-    FileContent, KnownNames, KnownPlugin, KnownService, KnownTool, Machine, PathKind, ProgramSection,
+    FileContent, KnownNames, KnownPlugin, KnownService, KnownTool, Machine, PathKind, ProgramRefusal,
+    ProgramSection,
 };
 
 #[cfg(test)]
@@ -37,7 +38,7 @@ pub(super) use known::CompleteMachine;
 use super::Policy;
 use super::check::{PolicyFinding, Severity};
 use super::document::WrittenText;
-use super::problem::{PolicyProblem, suggest_name};
+use crate::problem::{PolicyProblem, suggest_name};
 
 /// A check adds what it finds.
 type Check = fn(&CheckInput<'_>, &mut CheckReport);

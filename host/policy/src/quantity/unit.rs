@@ -10,6 +10,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, de};
 
 use super::{parse_bytes, parse_duration, show_bytes, show_duration};
+use crate::problem::PolicyProblem;
 use crate::schema::inline_schema;
 
 /// A day in milliseconds. Longer times are refused, because some systems cannot represent later deadlines.
@@ -59,10 +60,10 @@ pub(crate) trait Unit<T> {
     fn schema(range: &RangeInclusive<u64>) -> Schema;
 
     /// Checks that a value is in a range.
-    fn check(key: &str, value: &T, range: &RangeInclusive<u64>) -> Result<(), String> {
+    fn check(key: &str, value: &T, range: &RangeInclusive<u64>) -> Result<(), PolicyProblem> {
         match Self::amount(value) {
             Some(amount) if !range.contains(&amount) => {
-                Err(format!("`{key}` must be {}", Self::show_range(range)))
+                Err(PolicyProblem::at_keys([key], format!("`{key}` must be {}", Self::show_range(range))))
             }
             Some(_) | None => Ok(()),
         }
@@ -335,10 +336,10 @@ impl Unit<Option<f64>> for Dollars {
         json_schema!({"type": "number", "exclusiveMinimum": 0})
     }
 
-    fn check(key: &str, value: &Option<f64>, _: &RangeInclusive<u64>) -> Result<(), String> {
+    fn check(key: &str, value: &Option<f64>, _: &RangeInclusive<u64>) -> Result<(), PolicyProblem> {
         match value {
             Some(amount) if !amount.is_finite() || *amount <= 0.0 => {
-                Err(format!("`{key}` must be an amount above zero"))
+                Err(PolicyProblem::at_keys([key], format!("`{key}` must be an amount above zero")))
             }
             Some(_) | None => Ok(()),
         }
@@ -389,7 +390,8 @@ mod tests {
             fuel: OptionalQuantity<Option<u64>, Fuel>,
         }
         let table: Table = toml::from_str(text).map_err(|error| error.to_string())?;
-        table.fuel.0.map(|fuel| Fuel::check("fuel", &fuel, &POSITIVE).map(|()| fuel)).transpose()
+        let checked = table.fuel.0.map(|fuel| Fuel::check("fuel", &fuel, &POSITIVE).map(|()| fuel));
+        checked.transpose().map_err(|problem| problem.to_string())
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::limits::table::{LimitTable as _, limit_table};
+use crate::problem::PolicyProblem;
 use crate::quantity::unit::{Bytes, DAY, Unit};
 
 /// Largest number of connections, requests, sessions or streams. Their tables are in memory.
@@ -130,12 +131,19 @@ impl ServeLimits {
     ///
     /// # Errors
     /// Names the wrong key and its allowed values.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), PolicyProblem> {
         self.check_ranges()?;
-        // The largest body must fit.
-        let least = self.body_bytes..=MAX_BYTES;
-        Bytes::check("body_bytes_total", &self.body_bytes_total, &least)
-            .and_then(|()| Bytes::check("body_bytes_per_client", &self.body_bytes_per_client, &least))
-            .map_err(|why| format!("{why}: one `body_bytes` must fit"))
+        // The largest body must fit. A default that is too small follows from a large `body_bytes`.
+        let (least, defaults) = (self.body_bytes..=MAX_BYTES, Self::default());
+        for (key, bytes, default) in [
+            ("body_bytes_total", self.body_bytes_total, defaults.body_bytes_total),
+            ("body_bytes_per_client", self.body_bytes_per_client, defaults.body_bytes_per_client),
+        ] {
+            let written = if bytes == default { "body_bytes" } else { key };
+            Bytes::check(key, &bytes, &least).map_err(|problem| {
+                PolicyProblem::at_keys([written], format!("{problem}: one `body_bytes` must fit"))
+            })?;
+        }
+        Ok(())
     }
 }

@@ -11,7 +11,7 @@ use toolbay_capabilities::secrets::SecretStore;
 use toolbay_distribution::signature::key::read_public;
 use toolbay_distribution::signature::keyless::TrustRoot;
 use toolbay_policy::capability::path_rule::PathRule;
-use toolbay_policy::{FileContent, Machine, PathKind, Policy, ProgramSection};
+use toolbay_policy::{FileContent, Machine, PathKind, Policy, ProgramRefusal, ProgramSection};
 
 /// The files and the environment of this process.
 #[derive(Debug, Default)]
@@ -67,7 +67,7 @@ impl Machine for ThisMachine {
         run.folders.refusal(rule, access, run.policy.workspace())
     }
 
-    fn program_refusal(&self, section: ProgramSection<'_>) -> Option<String> {
+    fn program_refusal<'a>(&self, section: ProgramSection<'a>) -> Option<ProgramRefusal<'a>> {
         self.run.as_ref()?.programs.refusal(section)
     }
 

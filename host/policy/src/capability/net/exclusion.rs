@@ -12,9 +12,7 @@ use core::net::IpAddr;
 use std::collections::BTreeSet;
 
 use super::{HostPattern, NetRule, address};
-
-/// Separates a rule from its exclusions.
-pub(super) const AND: &str = " & ";
+use crate::capability::excluding_list::AND;
 
 /// Splits a line into its rule and its exclusions.
 pub(super) fn split_line(text: &str) -> Result<(&str, BTreeSet<HostPattern>), String> {
@@ -31,7 +29,10 @@ pub(super) fn split_line(text: &str) -> Result<(&str, BTreeSet<HostPattern>), St
 
 /// Parses `!HOST`.
 fn parse_exclusion(text: &str) -> Result<HostPattern, String> {
-    let host = text.strip_prefix('!').ok_or("only exclusions (`!host`) follow a ` & `")?;
+    parse_excluded_host(text.strip_prefix('!').ok_or("only exclusions (`!host`) follow a ` & `")?)
+}
+
+pub(super) fn parse_excluded_host(host: &str) -> Result<HostPattern, String> {
     if host.contains('/') {
         return Err(
             "an exclusion applies to every scheme, port and path: write `!` and the host alone".to_owned()
@@ -41,29 +42,6 @@ fn parse_exclusion(text: &str) -> Result<HostPattern, String> {
         HostPattern::Any => Err("excludes every host: leave the list empty instead".to_owned()),
         pattern => Ok(pattern),
     }
-}
-
-/// Parses a list: each rule gets the exclusions of all lines.
-pub(super) fn parse_list(
-    texts: &[String],
-    parse: impl Fn(&str) -> Result<NetRule, String>,
-) -> Result<Vec<NetRule>, String> {
-    let shown = |text: &str| crate::excerpt::one_line(text, 200);
-    let (narrow, wide): (Vec<&String>, Vec<&String>) =
-        texts.iter().partition(|text| text.starts_with('!') && !text.contains(AND));
-    if wide.is_empty() && !narrow.is_empty() {
-        return Err("a list of exclusions grants nothing: add a line to exclude from".to_owned());
-    }
-    let except = narrow
-        .into_iter()
-        .map(|text| parse_exclusion(text).map_err(|why| format!("`{}`: {why}", shown(text))));
-    let except: BTreeSet<HostPattern> = except.collect::<Result<_, _>>()?;
-    let rule = |text: &String| {
-        parse(text)?.with_exclusions(&except).ok_or_else(|| {
-            format!("`{}` grants nothing: an exclusion of the same list covers it", shown(text))
-        })
-    };
-    wide.into_iter().map(rule).collect()
 }
 
 impl NetRule {
@@ -88,14 +66,6 @@ impl NetRule {
         }
         line
     }
-}
-
-/// Formats a list with its shared exclusions as lines, as an operator writes them.
-pub(super) fn show_list(rules: &[NetRule], show: impl Fn(&NetRule) -> String) -> Vec<String> {
-    let mut shared = rules.first().map(|rule| rule.except.clone()).unwrap_or_default();
-    shared.retain(|except| rules.iter().all(|rule| rule.except.contains(except)));
-    let lines = rules.iter().map(|rule| rule.show_except(show(rule), &shared));
-    lines.chain(shared.iter().map(|except| format!("!{except}"))).collect()
 }
 
 /// Returns the exclusion of a list that names an address, as a policy line. An IPv6 address that

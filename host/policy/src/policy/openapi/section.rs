@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -24,13 +23,13 @@ use crate::name::{PluginId, ToolName};
 use crate::output::{OutputSettings, Truncation};
 use crate::permission::Action;
 use crate::policy::pin::normalize_sha256;
-use crate::policy::problem::{PolicyProblem, nest_under};
+use crate::problem::{PolicyProblem, nest_under, of_key};
 use crate::quantity::unit::{OptionalQuantity, Time};
 use crate::route::OutboundRoute;
 use crate::schema::ToolKey;
 
-/// Most sections of a policy.
-pub(super) const MAX_SECTIONS: usize = 100;
+/// Most services of a policy.
+pub(in crate::policy) const MAX_SERVICES: usize = 100;
 /// Most headers of a section.
 pub(super) const MAX_HEADERS: usize = 32;
 /// Longest header value, in bytes.
@@ -89,7 +88,7 @@ pub(in crate::policy) struct OpenApiSection {
     /// A file with certificates (PEM) that are trusted besides the system's, relative to the policy's folder.
     ca: Option<String>,
     /// Limits of its tools.
-    #[serde(default, deserialize_with = "read_service_limits")]
+    #[serde(default)]
     #[schemars(schema_with = "service_limits_schema")]
     limits: CallLimitsPatch,
     /// Whether all calls of its tools run one after another.
@@ -156,13 +155,6 @@ pub(super) fn read_results<'de, D: Deserializer<'de>>(input: D) -> Result<Output
     Ok(OutputSettings { truncate, strip_blobs, ..OutputSettings::default() })
 }
 
-/// Reads a `limits` table without keys for guest code.
-pub(super) fn read_service_limits<'de, D: Deserializer<'de>>(input: D) -> Result<CallLimitsPatch, D::Error> {
-    let patch = CallLimitsPatch::deserialize(input)?;
-    patch.check_service().map_err(serde::de::Error::custom)?;
-    Ok(patch)
-}
-
 fn service_limits_schema(_: &mut SchemaGenerator) -> Schema {
     table::table_schema::<CallLimits>(|entry| entry.has(LimitFlag::AppliesToServices))
 }
@@ -174,19 +166,26 @@ pub(super) fn service_tool_limits_schema(_: &mut SchemaGenerator) -> Schema {
 }
 
 impl OpenApiSection {
-    fn resolve(mut self, name: &str, base: &Path, workspace: &Path) -> Result<OpenApiService, PolicyProblem> {
+    /// Relative paths start from `base`.
+    pub(in crate::policy) fn resolve(
+        mut self,
+        name: &str,
+        base: &Path,
+        workspace: &Path,
+    ) -> Result<OpenApiService, PolicyProblem> {
         let name = PluginId::new(name).map_err(|e| e.to_string())?;
         check_name(&name)?;
-        let document =
-            DocumentLocation::parse(&self.document, base).map_err(|e| format!("`document`: {e}"))?;
+        let document = DocumentLocation::parse(&self.document, base).map_err(of_key("document"))?;
         normalize_sha256(&mut self.sha256)?;
         check_document_location(&document, self.sha256.is_some(), self.server.is_some())?;
-        self.limits.check().map_err(nest_under(["limits"]))?;
+        let checked = self.limits.check_service().and_then(|()| self.limits.check());
+        checked.map_err(nest_under(["limits"]))?;
         let mut tools = BTreeMap::new();
         for (tool, section) in self.tools {
             let name = ToolName::new(&tool)
                 .map_err(|e| PolicyProblem::at_keys(["tools", tool.as_str()], e.to_string()))?;
-            let checked = section.limits.check_tool("openapi.NAME");
+            let checked = section.limits.check_service();
+            let checked = checked.and_then(|()| section.limits.check_tool("openapi.NAME"));
             checked.map_err(nest_under(["tools", tool.as_str(), "limits"]))?;
             tools.insert(name, section);
         }
@@ -236,7 +235,11 @@ fn check_name(name: &PluginId) -> Result<(), String> {
 }
 
 /// A fetched document can change, so it must not decide where requests and secrets go.
-fn check_document_location(document: &DocumentLocation, pinned: bool, server: bool) -> Result<(), String> {
+fn check_document_location(
+    document: &DocumentLocation,
+    pinned: bool,
+    server: bool,
+) -> Result<(), PolicyProblem> {
     let Some(url) = document.url() else { return Ok(()) };
     if pinned {
         return Ok(());
@@ -248,22 +251,23 @@ fn check_document_location(document: &DocumentLocation, pinned: bool, server: bo
         None => false,
     };
     if url.scheme() != "https" && !local {
-        return Err(
-            "`document` is fetched over `http` and can be changed in transit: write `https`, or pin \
-             the document with `sha256`"
-                .to_owned(),
-        );
+        let message = "`document` is fetched over `http` and can be changed in transit: write `https`, or pin the \
+                       document with `sha256`";
+        return Err(PolicyProblem::at_keys(["document"], message));
     }
     if !server {
-        return Err("`document` is fetched and can change: set `server = \"https://…\"`, or \
-             pin the document with `sha256`"
-            .to_owned());
+        let message = "`document` is fetched and can change: set `server = \"https://…\"`, or pin the document with \
+                       `sha256`";
+        return Err(PolicyProblem::at_keys(["document"], message));
     }
     Ok(())
 }
 
-fn parse_server(text: &str) -> Result<String, String> {
-    let wrong = |why: &str| Err(format!("`server` is `{}`: {why}", one_line(text, 200)));
+fn parse_server(text: &str) -> Result<String, PolicyProblem> {
+    let wrong = |why: &str| {
+        let message = format!("`server` is `{}`: {why}", one_line(text, 200));
+        Err(PolicyProblem::at_keys(["server"], message))
+    };
     let Ok(url) = Url::parse(text) else { return wrong("write a URL, `https://api.example.com/v1`") };
     if !matches!(url.scheme(), "https" | "http") || url.host_str().is_none() {
         return wrong("write an `https` or `http` URL");
@@ -279,14 +283,16 @@ fn parse_server(text: &str) -> Result<String, String> {
 }
 
 fn parse_headers(
-    written: BTreeMap<String, HeaderSection>,
-) -> Result<BTreeMap<String, ServiceHeader>, String> {
-    if written.len() > MAX_HEADERS {
-        return Err(format!("`headers` has more than {MAX_HEADERS} lines"));
+    sections: BTreeMap<String, HeaderSection>,
+) -> Result<BTreeMap<String, ServiceHeader>, PolicyProblem> {
+    if sections.len() > MAX_HEADERS {
+        let message = format!("`headers` has more than {MAX_HEADERS} lines");
+        return Err(PolicyProblem::at_keys(["headers"], message));
     }
     let mut all = BTreeMap::new();
-    for (name, value) in written {
-        let name = secret::parse_header_name(&name)?;
+    for (written, value) in sections {
+        let wrong = |why: String| PolicyProblem::at_keys(["headers", &written], format!("`headers`: {why}"));
+        let name = secret::parse_header_name(&written).map_err(wrong)?;
         let (text, header) = match value {
             HeaderSection::Plain(text) => (text.clone(), ServiceHeader::Plain(text)),
             HeaderSection::Secret(SecretHeaderSection { secret, prefix }) => {
@@ -294,35 +300,14 @@ fn parse_headers(
             }
         };
         if name == "cookie" {
-            return Err("`headers`: cookies are parameters of operations".to_owned());
+            return Err(wrong("cookies are parameters of operations".to_owned()));
         }
         if text.len() > MAX_HEADER_BYTES || !text.bytes().all(|b| b == b'\t' || (0x20..0x7f).contains(&b)) {
-            return Err(format!(
-                "`headers`: the value of `{name}` has characters that a header cannot carry"
-            ));
+            return Err(wrong(format!("the value of `{name}` has characters that a header cannot carry")));
         }
         if all.insert(name.clone(), header).is_some() {
-            return Err(format!("`headers` has `{name}` twice"));
+            return Err(wrong(format!("`{name}` is there twice")));
         }
     }
     Ok(all)
-}
-
-/// Converts all sections of a policy.
-pub(in crate::policy) fn resolve_all(
-    sections: BTreeMap<String, OpenApiSection>,
-    base: &Path,
-    workspace: &Path,
-) -> Result<BTreeMap<PluginId, Arc<OpenApiService>>, PolicyProblem> {
-    if sections.len() > MAX_SECTIONS {
-        return Err(PolicyProblem::at_keys(
-            ["openapi"],
-            format!("more than {MAX_SECTIONS} sections [openapi.NAME]"),
-        ));
-    }
-    let resolve = |(name, section): (String, OpenApiSection)| {
-        let one = section.resolve(&name, base, workspace).map_err(nest_under(["openapi", name.as_str()]))?;
-        Ok((one.name.clone(), Arc::new(one)))
-    };
-    sections.into_iter().map(resolve).collect()
 }

@@ -4,8 +4,8 @@
 //! looks like a credential is recognized by the name of its key, variable, header, option or parameter, or by its own form.
 
 use super::super::document::WrittenText;
-use super::super::problem::{PathStep, PolicyProblem};
 use super::{CheckInput, CheckReport};
+use crate::problem::{PathStep, PolicyProblem};
 
 /// Words of names that hold credentials, without separators.
 const CREDENTIAL_WORDS: [&str; 20] = [

@@ -1,8 +1,8 @@
 //! Limits that another limit makes useless, and limits with which nothing works.
 
-use super::super::problem::PolicyProblem;
 use super::{CheckInput, CheckReport};
 use crate::limits::{CallLimits, CallLimitsPatch};
+use crate::problem::PolicyProblem;
 use crate::quantity::{show_bytes, show_duration};
 
 /// The fuel below which no plugin starts: about ten microseconds of CPU.
@@ -33,37 +33,17 @@ macro_rules! pairs {
 
 /// Adds a problem for each written limit that another one makes useless.
 pub(super) fn check_pairs(input: &CheckInput<'_>, report: &mut CheckReport) {
-    let serve = &input.policy.serve().limits;
+    let (serve, host) = (&input.policy.serve().limits, input.policy.host());
     let count = |number: u32| number.to_string();
-    compare(
-        input,
-        report,
-        &["serve", "limits"],
-        pairs! { serve, count;
-        connections_per_peer in connections, requests_per_client in requests,
-        streams_per_client in streams, sessions_per_client in sessions },
-    );
-    compare(
-        input,
-        report,
-        &["serve", "limits"],
-        pairs! { serve, show_bytes;
-        resume_buffer_bytes_per_client in resume_buffer_bytes, body_bytes_per_client in body_bytes_total },
-    );
-    compare(
-        input,
-        report,
-        &["serve", "limits"],
-        pairs! { serve, show_duration; session_idle in session_age },
-    );
-    let host = input.policy.host();
-    compare(
-        input,
-        report,
-        &["host"],
-        pairs! { host, show_bytes;
-        saved_output_bytes_per_session in saved_output_bytes },
-    );
+    let counts = pairs! { serve, count;
+    connections_per_peer in connections, requests_per_client in requests,
+    streams_per_client in streams, sessions_per_client in sessions };
+    let sizes = pairs! { serve, show_bytes;
+    resume_buffer_bytes_per_client in resume_buffer_bytes, body_bytes_per_client in body_bytes_total };
+    let times = pairs! { serve, show_duration; session_idle in session_age };
+    compare(input, report, &["serve", "limits"], counts.into_iter().chain(sizes).chain(times));
+    let outputs = pairs! { host, show_bytes; saved_output_bytes_per_session in saved_output_bytes };
+    compare(input, report, &["host"], outputs);
     let session = input.policy.session();
     let unbounded = |number: Option<u64>| number.map(|number| number.to_string()).unwrap_or_default();
     let session = pairs! { session, unbounded;
@@ -117,13 +97,14 @@ fn compare(
     }
 }
 
-fn is_written(input: &CheckInput<'_>, table: &[&str], key: &str) -> bool {
+/// Whether the file has a key.
+pub(super) fn is_written(input: &CheckInput<'_>, table: &[&str], key: &str) -> bool {
     let keys = table.iter().copied().chain([key]);
     input.policy.source.line(&PolicyProblem::at_keys(keys, String::new())).is_some()
 }
 
 /// The limits of each table for calls, with those of the tables above.
-fn call_limits<'a>(input: &CheckInput<'a>) -> Vec<(Vec<&'a str>, CallLimits)> {
+pub(super) fn call_limits<'a>(input: &CheckInput<'a>) -> Vec<(Vec<&'a str>, CallLimits)> {
     let policy = input.policy;
     let of_all = policy.limits.apply(CallLimits::default());
     let mut found = vec![(vec!["limits"], of_all.clone())];

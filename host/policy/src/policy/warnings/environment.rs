@@ -1,8 +1,8 @@
 //! What a policy expects of the environment of the host, and of the other replicas that share its state.
 
-use super::super::problem::PolicyProblem;
 use super::{CheckInput, CheckReport, PathKind};
 use crate::capability::secret::SecretSource;
+use crate::problem::PolicyProblem;
 use crate::shared::SharedPolicy;
 
 /// Adds a problem for each secret without a value, or with one that is not protected. A missing file is a problem of

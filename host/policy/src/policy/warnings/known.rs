@@ -6,10 +6,12 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use super::super::Policy;
 use crate::capability::Capability;
 use crate::capability::net::NetRule;
 use crate::capability::path_rule::PathRule;
 use crate::capability::program::Program;
+use crate::mcp_server::ServerTransport;
 use crate::permission::SourceLabel;
 
 /// An installed plugin.
@@ -129,6 +131,39 @@ pub struct ProgramSection<'a> {
     pub args: Option<&'a [String]>,
 }
 
+impl<'a> ProgramSection<'a> {
+    /// The lists of folders, each with its key.
+    pub(super) fn lists(self) -> [(&'a str, &'a [PathRule]); 3] {
+        let ([read, write, execute], program) = (self.keys, self.program);
+        [(read, &program.read), (write, &program.write), (execute, &program.execute)]
+    }
+}
+
+impl Policy {
+    /// The programs that the host starts: those of plugins, and MCP servers.
+    pub(super) fn program_sections(&self) -> impl Iterator<Item = ProgramSection<'_>> {
+        let programs = self.programs().map(|(name, program)| {
+            let keys = ["read", "write", "execute"];
+            ProgramSection { table: ["programs", name], keys, program, args: None }
+        });
+        let servers = self.mcp_servers().filter_map(|server| {
+            let ServerTransport::Stdio(child) = &server.transport else { return None };
+            let (table, keys) = (["mcp", server.name.as_str()], ["fs_read", "fs_write", "execute"]);
+            Some(ProgramSection { table, keys, program: &child.program, args: Some(&child.args) })
+        });
+        programs.chain(servers)
+    }
+}
+
+/// Why a run would not start a program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProgramRefusal<'a> {
+    /// The line that is refused: the key of its list, and its position there. `None` for the whole section.
+    pub line: Option<(&'a str, usize)>,
+    /// The reason.
+    pub message: String,
+}
+
 /// What the checks ask about the machine. A fact that is not known is no problem.
 pub trait Machine {
     /// What a path leads to, after following links.
@@ -143,7 +178,7 @@ pub trait Machine {
     }
 
     /// Why a run would not start a program.
-    fn program_refusal(&self, _section: ProgramSection<'_>) -> Option<String> {
+    fn program_refusal<'a>(&self, _section: ProgramSection<'a>) -> Option<ProgramRefusal<'a>> {
         None
     }
 

@@ -5,13 +5,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::problem::{PathStep, PolicyProblem, nest_under, suggest_name};
 use super::super::{Policy, Profile, ReducerBinding};
 use super::rule_order::rule_lists;
 use super::{CheckInput, CheckReport, KnownNames, KnownPlugin, rule_arguments};
 use crate::mcp_server::McpServer;
 use crate::name::{self, MCP_PREFIX, NAME_SEPARATOR, PluginId};
 use crate::permission::{PermissionRule, SourceLabel};
+use crate::problem::{PolicyProblem, nest_under, suggest_name};
 use crate::rule::GrantRule as _;
 use crate::wildcard::text_matches;
 
@@ -112,9 +112,7 @@ impl NameCheck<'_, '_> {
     fn check_reducers(&mut self, id: &PluginId, list: &[ReducerBinding], plugin: &KnownPlugin) {
         for (index, ReducerBinding { tool, reducer }) in list.iter().enumerate() {
             let at = |unknown: UnknownName| {
-                let mut problem = unknown.at(["plugins", id.as_str(), "grant", "reduce"]);
-                problem.path.push(PathStep::Index(index));
-                problem
+                unknown.at(["plugins", id.as_str(), "grant", "reduce"]).in_entry(index)
             };
             if let Some(unknown) = self.check_tool(tool) {
                 self.report.push(at(unknown));
@@ -224,6 +222,7 @@ impl NameCheck<'_, '_> {
                 }
                 let message = "no tool fits all of `tool`, `tag` and `source`, so this rule never decides";
                 let problem = PolicyProblem::at_list_entry("rule", index, message);
+                let problem = problem.avoided_by(&["tool", "tag", "source"]);
                 self.report.push(nest_under(table.into_iter().flatten())(problem));
             }
         }

@@ -1,9 +1,9 @@
 //! Lines about the network that match no request, or other ones than they seem to.
 
-use super::super::problem::PolicyProblem;
-use super::super::problem::suggest_name;
 use super::{CheckInput, CheckReport};
 use crate::capability::net::{AddressScope, HostPattern, NetRule};
+use crate::problem::PolicyProblem;
+use crate::problem::suggest_name;
 
 /// The methods that are in use (RFC 9110, RFC 5789), for suggestions.
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use super::super::problem::{PathStep, PolicyProblem};
 use super::super::{DocumentLocation, Policy};
-use super::{CheckInput, CheckReport, FileContent, Machine, PathKind, ProgramSection};
+use super::{CheckInput, CheckReport, FileContent, Machine, PathKind, ProgramRefusal, ProgramSection};
 use crate::admin::AdminAddress;
 use crate::capability::path_rule::PathRule;
 use crate::capability::secret::SecretSource;
-use crate::mcp_server;
+use crate::mcp_server::ServerTransport;
+use crate::problem::PolicyProblem;
 use crate::route::OutboundRoute;
 use crate::trust::TrustRequirement;
 
@@ -30,10 +30,12 @@ pub(super) fn check_paths(input: &CheckInput<'_>, report: &mut CheckReport) {
     let workspace = policy.workspace();
     let is_there =
         found.check(workspace, ExpectedKind::Folder, PolicyProblem::at_keys(["workspace"], String::new()));
-    for (name, program) in policy.programs() {
-        let table = ["programs", name];
-        let section = ProgramSection { table, keys: ["read", "write", "execute"], program, args: None };
-        found.check_program(section, workspace, at_table(table, &["path"]));
+    for section in policy.program_sections() {
+        let program = match section.args {
+            Some(_) => at_table(section.table, &["command"]).in_entry(0),
+            None => at_table(section.table, &["path"]),
+        };
+        found.check_program(section, workspace, program);
     }
     for (name, secret) in policy.secrets() {
         if let SecretSource::File(file) = &secret.from {
@@ -41,23 +43,9 @@ pub(super) fn check_paths(input: &CheckInput<'_>, report: &mut CheckReport) {
         }
     }
     for server in policy.mcp_servers() {
-        let table = ["mcp", server.name.as_str()];
-        let child = match &server.transport {
-            mcp_server::ServerTransport::Stdio(child) => child,
-            mcp_server::ServerTransport::Http(endpoint) => {
-                found.check_route(&endpoint.route, table);
-                continue;
-            }
-        };
-        let program = &child.program;
-        let mut command = at_table(table, &["command"]);
-        command.path.push(PathStep::Index(0));
-        let keys = ["fs_read", "fs_write", "execute"];
-        found.check_program(
-            ProgramSection { table, keys, program, args: Some(&child.args) },
-            workspace,
-            command,
-        );
+        if let ServerTransport::Http(endpoint) = &server.transport {
+            found.check_route(&endpoint.route, ["mcp", server.name.as_str()]);
+        }
     }
     for service in policy.openapi_services() {
         found.check_route(&service.route, ["openapi", service.name.as_str()]);
@@ -131,17 +119,10 @@ pub(super) fn check_whole_machine(input: &CheckInput<'_>, report: &mut CheckRepo
         check(&table, "fs_read", plugin.rules.fs_read.as_deref().unwrap_or_default());
         check(&table, "fs_write", plugin.rules.fs_write.as_deref().unwrap_or_default());
     }
-    for (name, program) in policy.programs() {
-        check(&["programs", name], "read", &program.read);
-        check(&["programs", name], "write", &program.write);
-        check(&["programs", name], "execute", &program.execute);
-    }
-    for server in policy.mcp_servers() {
-        let mcp_server::ServerTransport::Stdio(child) = &server.transport else { continue };
-        let table = ["mcp", server.name.as_str()];
-        check(&table, "fs_read", &child.program.read);
-        check(&table, "fs_write", &child.program.write);
-        check(&table, "execute", &child.program.execute);
+    for section in policy.program_sections() {
+        for (key, list) in section.lists() {
+            check(&section.table, key, list);
+        }
     }
 }
 
@@ -172,8 +153,8 @@ impl PathCheck<'_> {
                 self.check(&keyless.root, ExpectedKind::Content(FileContent::TrustRoot), place);
             }
             for (key, file) in signers.keys.iter().enumerate() {
-                let mut place = PolicyProblem::at_list_entry("trust", index, String::new()).in_key("keys");
-                place.path.push(PathStep::Index(key));
+                let place = PolicyProblem::at_list_entry("trust", index, String::new()).in_key("keys");
+                let place = place.in_entry(key);
                 self.check(file, ExpectedKind::Content(FileContent::PublicKey), place);
             }
         }
@@ -219,17 +200,20 @@ impl PathCheck<'_> {
 
     /// Checks the file and the folders of a program that the host starts.
     fn check_program(&mut self, section: ProgramSection<'_>, workspace: &Path, place: PolicyProblem) {
-        let ProgramSection { table, keys, program, .. } = section;
+        let ProgramSection { table, program, .. } = section;
         if self.check(&program.path, ExpectedKind::Program, place)
-            && let Some(why) = self.machine.program_refusal(section)
+            && let Some(ProgramRefusal { line, message }) = self.machine.program_refusal(section)
         {
-            self.report.push(PolicyProblem::at_keys(table, why));
+            let problem = match line {
+                Some((list, index)) => at_table(table, &[list]).in_line(index),
+                None => at_table(table, &[]),
+            };
+            self.report.push(PolicyProblem { message, ..problem });
         }
         if program.cwd != workspace {
             self.check(&program.cwd, ExpectedKind::Folder, at_table(table, &["cwd"]));
         }
-        let lists = [&program.read, &program.write, &program.execute];
-        for (key, list) in keys.into_iter().zip(lists) {
+        for (key, list) in section.lists() {
             for (index, reach) in list.iter().enumerate().filter(|(_, reach)| reach.folder() != workspace) {
                 self.check(reach.folder(), ExpectedKind::Anything, at_table(table, &[key]).in_line(index));
             }

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::super::Profile;
-use super::super::problem::PolicyProblem;
 use super::{CheckInput, CheckReport, KnownTool};
+use crate::problem::PolicyProblem;
 
 /// Adds a problem for each tool that a profile names and does not show.
 pub(super) fn check_lists(input: &CheckInput<'_>, report: &mut CheckReport) {

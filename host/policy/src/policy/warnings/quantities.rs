@@ -2,10 +2,9 @@
 
 use ipnet::IpNet;
 
-use super::super::problem::PolicyProblem;
-use super::{CheckInput, CheckReport};
-use crate::limits::{CallLimits, CallLimitsPatch};
-use crate::mcp_server::ServerTransport;
+use super::contradictions::{call_limits, is_written};
+use super::{CheckInput, CheckReport, ProgramSection};
+use crate::problem::PolicyProblem;
 use crate::quantity::show_bytes;
 
 /// The keys with lists of networks.
@@ -49,29 +48,13 @@ pub(super) fn check_whole_networks(input: &CheckInput<'_>, report: &mut CheckRep
 
 /// Adds a problem for each memory limit with which nothing starts.
 pub(super) fn check_memory(input: &CheckInput<'_>, report: &mut CheckReport) {
-    let policy = input.policy;
-    let mut guests = vec![(vec!["limits"], &policy.limits)];
-    for (id, plugin) in &policy.plugins {
-        guests.push((vec!["plugins", id.as_str(), "limits"], &plugin.section.limits));
-        let tools = plugin.tools.iter();
-        guests.extend(tools.map(|(tool, own)| {
-            (vec!["plugins", id.as_str(), "tools", tool.as_str(), "limits"], &own.section.limits)
-        }));
+    for (table, limits) in call_limits(input) {
+        check(input, report, &table, limits.memory, MIN_GUEST, "no plugin starts");
     }
-    let memory = |patch: &CallLimitsPatch| patch.apply(CallLimits::default()).memory;
-    for (table, patch) in guests {
-        check(input, report, &table, memory(patch), MIN_GUEST, "no plugin starts");
-    }
-    for (name, program) in policy.programs() {
+    for ProgramSection { table, program, args, .. } in input.policy.program_sections() {
+        let what = if args.is_some() { "the server does not start" } else { "the program does not start" };
         if let Some(bytes) = program.memory_bytes {
-            check(input, report, &["programs", name], bytes, MIN_PROGRAM, "the program does not start");
-        }
-    }
-    for server in policy.mcp_servers() {
-        let ServerTransport::Stdio(child) = &server.transport else { continue };
-        if let Some(bytes) = child.program.memory_bytes {
-            let table = ["mcp", server.name.as_str()];
-            check(input, report, &table, bytes, MIN_PROGRAM, "the server does not start");
+            check(input, report, &table, bytes, MIN_PROGRAM, what);
         }
     }
 }
@@ -84,7 +67,7 @@ fn check(
     least: u64,
     what: &str,
 ) {
-    if bytes >= least {
+    if bytes >= least || !is_written(input, table, "memory") {
         return;
     }
     let keys = [table, &["memory"]].concat();

@@ -7,7 +7,6 @@ use std::path::Path;
 use ipnet::IpNet;
 use url::Url;
 
-use super::super::problem::PolicyProblem;
 use super::super::{DocumentLocation, GrantKey, OpenApiService, RuleLists};
 use super::{CheckInput, CheckReport};
 use crate::capability::attachment::{AttachmentAccess, AttachmentRule};
@@ -15,6 +14,7 @@ use crate::capability::kind::kinds;
 use crate::capability::net::{HostPattern, NetRule, address};
 use crate::capability::secret::SecretRule;
 use crate::capability::{Capability, FROM_PROFILE};
+use crate::problem::PolicyProblem;
 use crate::rule::GrantRule;
 
 /// The host name of this machine.

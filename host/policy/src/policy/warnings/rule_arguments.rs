@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::super::problem::{PathStep, PolicyProblem, nest_under, suggest_name};
 use super::rule_order::rule_lists;
 use super::{CheckInput, CheckReport, KnownTool};
 use crate::permission::PermissionRule;
+use crate::problem::{PolicyProblem, nest_under, suggest_name};
 use crate::wildcard::text_matches;
 
 /// Adds a problem for each pointer of a rule that leads to no argument of the tools that the rule matches.
@@ -21,8 +21,8 @@ pub(super) fn check_arguments(input: &CheckInput<'_>, report: &mut CheckReport) 
             let Some(schemas) = schemas.filter(|schemas| !schemas.is_empty()) else { continue };
             for (pointer, pattern) in &rule.args {
                 let Some((message, help)) = problem(&schemas, pointer, pattern) else { continue };
-                let mut problem = PolicyProblem::at_list_entry("rule", index, message).in_key("args");
-                problem.path.push(PathStep::Key(pointer.clone()));
+                let problem =
+                    PolicyProblem::at_list_entry("rule", index, message).in_key("args").in_key(pointer);
                 report.push(nest_under(table.into_iter().flatten())(PolicyProblem { help, ..problem }));
             }
         }

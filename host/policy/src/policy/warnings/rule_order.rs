@@ -2,10 +2,10 @@
 //! of other sources.
 
 use super::super::Policy;
-use super::super::problem::{PolicyProblem, nest_under};
 use super::{CheckInput, CheckReport};
 use crate::name::{self, MCP_PREFIX, NAME_SEPARATOR};
 use crate::permission::{Action, PermissionRule};
+use crate::problem::{PolicyProblem, nest_under};
 use crate::rule::GrantRule as _;
 use crate::wildcard::text_matches;
 

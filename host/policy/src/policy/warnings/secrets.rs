@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use super::super::problem::PolicyProblem;
 use super::{CheckInput, CheckReport};
 use crate::capability::net::NetRule;
 use crate::capability::secret::Secret;
+use crate::problem::PolicyProblem;
 use crate::rule::GrantRule as _;
 
 /// Adds a problem for each line of `secrets` whose secrets have no origin that the plugin's `net` reaches. A secret that is

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::super::OpenApiService;
-use super::super::problem::{PolicyProblem, suggest_name};
 use super::{CheckInput, CheckReport, KnownService};
 use crate::mcp_server::McpServer;
+use crate::problem::{PolicyProblem, suggest_name};
 use crate::wildcard::text_matches;
 
 /// Adds a problem for each entry of a section that its source does not have.
@@ -74,7 +74,9 @@ fn check_service(service: &OpenApiService, known: &KnownService, report: &mut Ch
         // An operation that a mistyped line was to leave out must not become a tool.
         let help = (*key == "exclude")
             .then(|| "the service has no tools until each line of `exclude` matches one".to_owned());
-        report.warn(["openapi", name, key], message, help);
+        let problem = PolicyProblem { help, ..PolicyProblem::at_keys(["openapi", name, *key], message) };
+        let is_table = matches!(*key, "secrets" | "variables");
+        report.push(if is_table { problem.in_key(entry) } else { problem.in_text(entry) });
     }
     check_operations(name, known, report);
     for tool in service.tools.keys().filter(|tool| !known.tools.contains(tool.as_str())) {
@@ -100,7 +102,8 @@ fn check_operations(name: &str, known: &KnownService, report: &mut CheckReport) 
         }
     };
     let help = (!known.unusable.is_empty()).then(|| "`exclude` leaves operations out".to_owned());
-    report.push(PolicyProblem { help, ..PolicyProblem::at_keys(["openapi", name], message) });
+    let problem = PolicyProblem::at_keys(["openapi", name], message).avoided_by(&["include", "exclude"]);
+    report.push(PolicyProblem { help, ..problem });
 }
 
 /// Adds a problem for each part of a section that its own `tools` and `exclude` contradict.
@@ -125,7 +128,8 @@ fn check_server(server: &McpServer, tools: &BTreeSet<String>, report: &mut Check
             if !tools.iter().any(|tool| text_matches(pattern, tool)) {
                 let message = format!("`{pattern}`: the server has no such tool");
                 let help = suggest_name(pattern, tools.iter().map(String::as_str));
-                report.warn(["mcp", name, key], message, help);
+                let problem = PolicyProblem::at_keys(["mcp", name, key], message).in_text(pattern);
+                report.push(PolicyProblem { help, ..problem });
             }
         }
     }

@@ -212,8 +212,9 @@ impl Machine for StrictMachine {
         (writing || rule.folder().ends_with("secret")).then(|| "refused".to_owned())
     }
 
-    fn program_refusal(&self, section: ProgramSection<'_>) -> Option<String> {
-        Some(format!("`{}` lists a protected path", section.keys[0]))
+    fn program_refusal<'a>(&self, section: ProgramSection<'a>) -> Option<ProgramRefusal<'a>> {
+        let line = Some((section.keys[0], 0));
+        Some(ProgramRefusal { line, message: "a protected path is listed".to_owned() })
     }
 
     fn file_problem(&self, _: &Path, content: FileContent) -> Option<String> {

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::super::Policy;
 use super::super::document::WrittenText;
-use super::super::problem::{PathStep, PolicyProblem};
 use super::{CheckInput, CheckReport};
+use crate::problem::{PathStep, PolicyProblem};
 
 /// Lists whose entries may repeat: the arguments of programs.
 const REPEATING_LISTS: [&str; 2] = ["command", "args"];
