@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 use toolbay_core::audit::edits::describe_edits;
 use toolbay_policy::serve::{OAuthPolicy, ServePolicy};
 
-use jwt::{Issuer, RefusedClaims, TokenError};
+use jwt::Issuer;
 use tokens::BearerTokens;
 
 /// Longest accepted token, in bytes. Tokens with many claims have about 4 KiB.
@@ -209,13 +209,7 @@ impl Authenticator {
         let Some(issuer) = &self.issuer else {
             return Err(AuthError::unauthenticated(TokenProblem::Unknown));
         };
-        issuer.verify_token(token, profile).await.map_err(|RefusedClaims { error, principal }| match error {
-            TokenError::Keys => AuthError::KeysUnavailable,
-            TokenError::Invalid(problem, text) => {
-                tracing::debug!(problem = text, "a token was refused");
-                AuthError::Unauthenticated { problem, token: principal }
-            }
-        })
+        issuer.verify_token(token, profile).await
     }
 
     /// The authorization server, from which clients learn the scopes to request.

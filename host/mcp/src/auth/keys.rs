@@ -24,6 +24,8 @@ use tokio_util::sync::CancellationToken;
 use toolbay_policy::serve::{OAuthPolicy, SignatureAlgorithm};
 use toolbay_state::regular::open_regular;
 
+use super::AuthError;
+
 /// Largest key set that is read, in bytes.
 pub const MAX_KEYS_BYTES: u64 = 256 << 10;
 /// Most keys in a set.
@@ -70,7 +72,7 @@ impl fmt::Debug for KeyFetcher {
 
 /// The keys of one issuer.
 #[derive(Debug)]
-pub(super) struct KeysUnavailable(Arc<KeySource>);
+pub(super) struct IssuerKeys(Arc<KeySource>);
 
 /// The origin of keys, and the keys of the last refresh.
 #[derive(Debug)]
@@ -126,16 +128,7 @@ enum PublicKey {
     Point(Vec<u8>),
 }
 
-/// Why a key was not found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum KeyLookupError {
-    /// The issuer has no key with this `kid`.
-    Key,
-    /// The issuer's keys are unavailable, so that no token can be verified.
-    IssuerKeys,
-}
-
-impl KeysUnavailable {
+impl IssuerKeys {
     /// Creates the keys of an issuer, which is valid until `ended` fires. Keys that are also in `before` keep their
     /// identity.
     ///
@@ -169,20 +162,20 @@ impl KeysUnavailable {
     /// Finds the key with this `kid` for a signature algorithm. Without a `kid`, exactly one key must fit.
     ///
     /// # Errors
-    /// No key fits, or the keys are unavailable.
+    /// The keys are unavailable.
     pub(super) async fn find(
         &self,
         kid: Option<&str>,
         algorithm: SignatureAlgorithm,
-    ) -> Result<Arc<VerificationKey>, KeyLookupError> {
+    ) -> Result<Option<Arc<VerificationKey>>, AuthError> {
         let held = self.0.current.load_full();
         let age = held.read_at.map(|read| read.elapsed());
         match (held.find(kid, algorithm), age) {
-            (Some(key), Some(age)) if age < REFRESH_AFTER => return Ok(key),
+            (Some(key), Some(age)) if age < REFRESH_AFTER => return Ok(Some(key)),
             (Some(key), Some(age)) if age < EXPIRE_AFTER => match self.start_refresh() {
                 Some((reading, true)) => reading.await,
                 // Another request already waits for the refresh: this one uses the old key.
-                Some((_, false)) | None => return Ok(key),
+                Some((_, false)) | None => return Ok(Some(key)),
             },
             _ => {
                 if let Some((reading, _)) = self.start_refresh() {
@@ -192,9 +185,9 @@ impl KeysUnavailable {
         }
         let held = self.0.current.load();
         if held.read_at.is_none_or(|read| read.elapsed() >= EXPIRE_AFTER) {
-            return Err(KeyLookupError::IssuerKeys);
+            return Err(AuthError::KeysUnavailable);
         }
-        held.find(kid, algorithm).ok_or(KeyLookupError::Key)
+        Ok(held.find(kid, algorithm))
     }
 
     /// Returns the running refresh, or starts one, and whether this call started it. `None` if the last refresh is too
