@@ -391,8 +391,11 @@ impl StreamState {
 
 /// The error response that replaces a response the budget has no room for.
 fn not_retained_response(owner: &StreamOwner) -> Bytes {
-    let text = "the response arrived while the client was disconnected, and the resume buffer was full; to allow more, write in the policy: \
-                [serve.limits] resume_buffer_bytes_per_client = …, resume_buffer_bytes = …";
+    // The client reads the names of the limits, and the operator the line (docs/decisions/0049).
+    let hint = "to keep more, write in the policy: [serve.limits] resume_buffer_bytes_per_client = …, resume_buffer_bytes = …";
+    tracing::warn!(hint, "a response to a disconnected client was dropped: the resume buffer is full");
+    let text = "the response arrived while the client was disconnected, and a limit was reached: \
+                `resume_buffer_bytes_per_client` or `resume_buffer_bytes`";
     let error = ErrorData::internal_error(text, None);
     let id = match owner {
         StreamOwner::Request(_, id) => Some(id),

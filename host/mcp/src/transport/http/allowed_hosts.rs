@@ -8,6 +8,8 @@ use axum::http::header::{HOST, ORIGIN};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Uri};
 use toolbay_policy::excerpt;
+use toolbay_policy::hint::{LineValue, PolicyLine, Remedy};
+use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_policy::serve::ServePolicy;
 
 /// Longest name in an error response, in characters.
@@ -44,8 +46,8 @@ impl AllowedHosts {
     /// Checks the host of a request, and returns it.
     ///
     /// # Errors
-    /// The host is not a name of this server. The message says how to add it.
-    pub(super) fn check_host(&self, uri: &Uri, headers: &HeaderMap) -> Result<String, String> {
+    /// The host is not a name of this server. The hint says how to add it.
+    pub(super) fn check_host(&self, uri: &Uri, headers: &HeaderMap) -> Result<String, PolicyRefusal> {
         let mut given = headers.get_all(HOST).iter();
         let given = (given.next(), given.next());
         // An absolute request target overrides Host (RFC 9112, 3.2.2), so both must be valid.
@@ -69,9 +71,9 @@ impl AllowedHosts {
     }
 
     /// Normalizes a host, and checks that it is a name of this server.
-    fn match_host(&self, host: &str) -> Result<String, String> {
+    fn match_host(&self, host: &str) -> Result<String, PolicyRefusal> {
         if host.contains('@') {
-            return Err("the request needs one valid Host header".to_owned());
+            return Err("the request needs one valid Host header".into());
         }
         let host = host.to_ascii_lowercase();
         let bare = Authority::try_from(host.as_str()).map(|host| host.host().to_owned()).unwrap_or_default();
@@ -79,16 +81,15 @@ impl AllowedHosts {
             return Ok(host);
         }
         let shown = excerpt::one_line(&host, MAX_SHOWN);
-        Err(format!(
-            "`{shown}` is not a name of this server; to add it, the operator can write in the policy: [serve] hosts = [\"{shown}\"]"
-        ))
+        let text = format!("`{shown}` is not a name of this server");
+        Err(PolicyRefusal::new(text, serve_hint("to add it", "hosts", shown)))
     }
 
     /// Checks the origin of a request. Returns it if the policy lists it, so that the page may read the response.
     ///
     /// # Errors
-    /// The origin is not allowed. The message says how to allow it.
-    pub(super) fn check_origin(&self, headers: &HeaderMap) -> Result<Option<String>, String> {
+    /// The origin is not allowed. The hint says how to allow it.
+    pub(super) fn check_origin(&self, headers: &HeaderMap) -> Result<Option<String>, PolicyRefusal> {
         let mut given = headers.get_all(ORIGIN).iter();
         let Some(origin) = given.next() else { return Ok(None) };
         let text = origin.to_str().ok().filter(|_| given.next().is_none());
@@ -100,11 +101,15 @@ impl AllowedHosts {
             return Ok(None);
         }
         let shown = excerpt::one_line(&origin, MAX_SHOWN);
-        Err(format!(
-            "pages from `{shown}` may not use this server; to allow them, the operator can write in the policy: \
-             [serve] origins = [\"{shown}\"]"
-        ))
+        let text = format!("pages from `{shown}` may not use this server");
+        Err(PolicyRefusal::new(text, serve_hint("to allow them", "origins", shown)))
     }
+}
+
+/// The line of `[serve]` that accepts a name.
+fn serve_hint(purpose: &str, key: &str, name: String) -> Remedy {
+    let line = PolicyLine::new("[serve]", key, LineValue::List(vec![name]));
+    Remedy::Set { purpose: purpose.to_owned(), line }
 }
 
 /// Removes the port of an origin or a host.

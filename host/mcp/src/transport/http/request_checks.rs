@@ -10,13 +10,15 @@ use axum::extract::Request;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, Response, StatusCode, Uri};
 use rmcp::model::ErrorCode;
+use toolbay_policy::refusal::PolicyRefusal;
 
 use super::bodies::{self, GuardedBody};
 use super::clients::{ClientState, QuotaKind};
 use super::connections::client_network;
 use super::dispatch::Dispatcher;
 use super::endpoints::Endpoint;
-use super::refusals::{with_reason, with_token};
+use super::refusals::{with_hint, with_limit, with_reason, with_token};
+use super::responses::SERVE_LIMITS;
 use super::route::RequestSource;
 use super::{HttpState, ServeSettings, responses, route};
 use crate::auth::{self, AuthError, CredentialValidity, Principal, TokenProblem};
@@ -70,9 +72,9 @@ fn check_names(
     headers: &HeaderMap,
 ) -> Result<(String, Option<String>), RefusalResponse> {
     let refuse = |reason: &'static str| {
-        move |problem: String| {
-            let response = responses::error(StatusCode::FORBIDDEN, ErrorCode::INVALID_REQUEST, problem, None);
-            Box::new(with_reason(response, reason))
+        move |PolicyRefusal { text, hint }| {
+            let response = responses::error(StatusCode::FORBIDDEN, ErrorCode::INVALID_REQUEST, text, None);
+            Box::new(with_reason(with_hint(response, hint), reason))
         }
     };
     let host = settings.hosts.check_host(uri, headers).map_err(refuse("host"))?;
@@ -91,7 +93,10 @@ pub(super) fn resource_metadata(
     let settings = state.settings.load();
     let host = match settings.hosts.check_host(uri, headers) {
         Ok(host) => host,
-        Err(problem) => return with_reason(responses::problem(StatusCode::FORBIDDEN, problem), "host"),
+        Err(PolicyRefusal { text, hint }) => {
+            let response = responses::problem(StatusCode::FORBIDDEN, text);
+            return with_reason(with_hint(response, hint), "host");
+        }
     };
     if !profile.is_none_or(is_plain_name) {
         return responses::problem(StatusCode::NOT_FOUND, "unknown profile");
@@ -150,13 +155,10 @@ impl RequestChecks<'_> {
             )));
         }
         if !client.outbox.wait_drained_in_time().await {
-            let text = "the client has not read the responses to its earlier requests; to allow more, write in the policy: [host] \
-                        outbox_bytes = …";
-            return Err(named(Box::new(responses::retry_later(
-                StatusCode::TOO_MANY_REQUESTS,
-                text,
-                responses::RETRY_SOON,
-            ))));
+            let text = "the limit `outbox_bytes` is reached: the client has not read the responses to its earlier requests";
+            let response = responses::retry_later(StatusCode::TOO_MANY_REQUESTS, text, responses::RETRY_SOON);
+            let response = with_reason(with_limit(response, "[host]", "outbox_bytes"), "too_many");
+            return Err(named(Box::new(response)));
         }
         // Acquired before the body is read, so that slow uploads count against the quota of their client.
         let kind = quota_kind(&parts);
@@ -211,12 +213,10 @@ impl RequestChecks<'_> {
             let counted =
                 self.state.failures.record_failure(client_network(self.client), &self.settings.serve.limits);
             counted.map_err(|early| {
-                let text = "too many wrong tokens from this address; to allow more, write in the policy: [serve.limits] \
-                            auth_failures_per_minute = …";
-                Box::new(with_reason(
-                    responses::retry_later(StatusCode::TOO_MANY_REQUESTS, text, early),
-                    "wrong_tokens",
-                ))
+                let text = "the limit `auth_failures_per_minute` is reached: too many wrong tokens from this address";
+                let response = responses::retry_later(StatusCode::TOO_MANY_REQUESTS, text, early);
+                let response = with_limit(response, SERVE_LIMITS, "auth_failures_per_minute");
+                Box::new(with_reason(response, "wrong_tokens"))
             })?;
         }
         let refuse = |refusal: &AuthError, token: Option<&Arc<str>>| {
@@ -260,18 +260,17 @@ impl RequestChecks<'_> {
     fn check_client(&self, principal: &Principal) -> Result<Arc<ClientState>, RefusalResponse> {
         let limits = &self.settings.serve.limits;
         let client = self.state.clients.get_or_insert(&principal.name, limits).ok_or_else(|| {
-            let text = "the limit on clients is reached; to allow more, write in the policy: [serve.limits] clients = …";
-            Box::new(responses::retry_later(StatusCode::SERVICE_UNAVAILABLE, text, responses::RETRY_SOON))
+            let text = "the limit `clients` is reached";
+            let response =
+                responses::retry_later(StatusCode::SERVICE_UNAVAILABLE, text, responses::RETRY_SOON);
+            Box::new(with_limit(response, SERVE_LIMITS, "clients"))
         })?;
         // Servers that share state serve the rate together.
         let limit = self.state.server.pipeline.share_of(limits.requests_per_second);
         client.check_rate(limit).map_err(|early| {
-            let text =
-                "too many requests per second; to allow more, write in the policy: [serve.limits] requests_per_second = …";
-            Box::new(with_reason(
-                responses::retry_later(StatusCode::TOO_MANY_REQUESTS, text, early),
-                "requests_per_second",
-            ))
+            let text = "the limit `requests_per_second` is reached";
+            let response = responses::retry_later(StatusCode::TOO_MANY_REQUESTS, text, early);
+            Box::new(with_limit(response, SERVE_LIMITS, "requests_per_second"))
         })?;
         Ok(client)
     }
