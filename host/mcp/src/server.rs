@@ -5,6 +5,7 @@ pub(crate) mod changes;
 pub(crate) mod client_dialog;
 pub(crate) mod connection;
 pub(crate) mod convert;
+mod input_requests;
 mod instructions;
 pub(crate) mod outbox;
 pub(crate) mod outputs;

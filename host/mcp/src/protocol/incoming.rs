@@ -166,11 +166,6 @@ pub(crate) fn other_form(id: &RequestId) -> Option<RequestId> {
     }
 }
 
-/// Parses the id of a request: a string or an integer of at most [`MAX_CLIENT_ID`] bytes, since it is repeated and kept.
-pub(crate) fn parse_id(id: &str) -> Option<RequestId> {
-    if id.len() <= MAX_CLIENT_ID { serde_json::from_str(id).ok() } else { None }
-}
-
 /// The id of the request that a `notifications/cancelled` cancels. Its other members, such as the reason, are not read: none
 /// of them can undo the cancellation.
 pub(crate) fn cancelled_request_id(params: Option<&RawValue>) -> Option<RequestId> {
@@ -181,7 +176,7 @@ pub(crate) fn cancelled_request_id(params: Option<&RawValue>) -> Option<RequestI
         request_id: &'a RawValue,
     }
     let CancelledParams { request_id } = message::parse_object(params?).ok()?;
-    parse_id(request_id.get())
+    message::parse_id(request_id.get())
 }
 
 /// The progress token of a request. One that is too long to repeat, or has another type, costs only the progress.
@@ -211,7 +206,7 @@ fn parse_json(text: &str) -> Result<ClientMessage, Box<InvalidMessage>> {
         Envelope::parse(text).filter(Envelope::is_strict).ok_or_else(|| malformed_message(text, None))?;
     match envelope.into_message() {
         Some(RpcMessage::Request(raw)) => {
-            let id = parse_id(raw.id.get()).ok_or_else(|| malformed_message(text, None))?;
+            let id = message::parse_id(raw.id.get()).ok_or_else(|| malformed_message(text, None))?;
             let mut head: RequestHead<'_> = match &raw.params {
                 Some(params) if params.get().starts_with(['{', '[']) => match message::parse_object(params) {
                     Ok(head) => head,
@@ -295,7 +290,7 @@ impl MessageMembers<'_> {
             Self { method: Some(_), .. } if answers => "`method` stands beside `result` or `error`",
             Self { method: None, .. } if !answers => "`method` is missing",
             Self { id: Some(id), .. } if id.get().len() > MAX_CLIENT_ID => "`id` has more than 1024 bytes",
-            Self { id: Some(id), .. } if parse_id(id.get()).is_none() => {
+            Self { id: Some(id), .. } if message::parse_id(id.get()).is_none() => {
                 "`id` is neither a string nor an integer"
             }
             Self { id: None, method: Some(_), .. } => "`id` is null",
@@ -338,7 +333,7 @@ fn malformed_message(text: &str, problem: Option<&str>) -> Box<InvalidMessage> {
     // Over stdio, only a request gets a response: an object with a method and an id, or with neither.
     let asks = method.is_some() == id.is_some();
     let kind = if asks { InvalidKind::NotAMessage } else { InvalidKind::NoReply };
-    InvalidMessage::new(kind, error, id.and_then(|id| parse_id(id.get())))
+    InvalidMessage::new(kind, error, id.and_then(|id| message::parse_id(id.get())))
 }
 
 #[cfg(test)]

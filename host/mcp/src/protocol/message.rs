@@ -5,13 +5,14 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use rmcp::model::RequestId;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use toolbay_policy::excerpt::one_line;
 
 use super::bounded::BoundedList;
-use super::bounds::{MAX_BATCH_MESSAGES, MAX_UNREDACTED_CHARS};
+use super::bounds::{MAX_BATCH_MESSAGES, MAX_CLIENT_ID, MAX_UNREDACTED_CHARS};
 use super::objects;
 
 /// The method is unknown.
@@ -374,6 +375,11 @@ pub(crate) fn without_newlines(raw: Box<RawValue>) -> Box<RawValue> {
         return raw;
     }
     RawValue::from_string(raw.get().replace(['\n', '\r'], " ")).unwrap_or(raw)
+}
+
+/// Parses the id of a request: a string or an integer of at most [`MAX_CLIENT_ID`] bytes, since it is repeated and kept.
+pub(crate) fn parse_id(id: &str) -> Option<RequestId> {
+    if id.len() <= MAX_CLIENT_ID { serde_json::from_str(id).ok() } else { None }
 }
 
 #[cfg(test)]

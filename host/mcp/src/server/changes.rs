@@ -53,9 +53,9 @@ pub(crate) fn list_fingerprint(server: &Server, view: &View, kind: ServedList) -
                 .for_each(|entry| hasher.write_u64(convert::tool_fingerprint(entry, usage_meta)));
             hasher.finish()
         }
-        ServedList::Prompts => fingerprint_items(prompts_and_resources::list_prompts(view).values()),
-        ServedList::Resources => fingerprint_items(server.resources(view).values()),
-        ServedList::Templates => fingerprint_items(server.templates(view).values()),
+        ServedList::Prompts => convert::fingerprint_items(prompts_and_resources::list_prompts(view).values()),
+        ServedList::Resources => convert::fingerprint_items(server.resources(view).values()),
+        ServedList::Templates => convert::fingerprint_items(server.templates(view).values()),
     }
 }
 
@@ -67,17 +67,7 @@ pub(crate) fn is_announced(view: &View, uri: &str) -> bool {
 
 /// Fingerprint of the content of a resource.
 fn resource_fingerprint(view: &View, uri: &str) -> u64 {
-    fingerprint_items(prompts_and_resources::read_resource(view, uri).and_then(Result::ok).iter())
-}
-
-/// Fingerprint of serializable items. An item that fails to serialize counts as empty, as it does in the list.
-pub(crate) fn fingerprint_items<T: serde::Serialize>(things: impl Iterator<Item = T>) -> u64 {
-    let mut hasher = std::hash::DefaultHasher::new();
-    for thing in things {
-        hasher.write(&serde_json::to_vec(&thing).unwrap_or_default());
-        hasher.write_u8(0xff);
-    }
-    hasher.finish()
+    convert::fingerprint_items(prompts_and_resources::read_resource(view, uri).and_then(Result::ok).iter())
 }
 
 /// A change to announce.

@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 use toolbay_core::call::shared::{FoundTask, TaskMessage, TaskStore, TaskStoreError, TaskWrite};
 
-use crate::server::calls::ClientContext;
 use crate::server::tasks::{CallTask, unknown_task};
 use crate::server::{Server, SessionOwner};
 
@@ -28,13 +27,13 @@ pub(crate) struct SharedCallTask {
 impl SharedCallTask {
     /// Shares a task. `None` on a server of its own, and for a session that belongs to its server. If the first write
     /// fails, other replicas know the task a little later.
-    pub(crate) async fn share(client: &ClientContext, task: &Arc<CallTask>) -> Option<Self> {
-        let store = Arc::clone(client.server.shared_tasks(&client.owner)?);
+    pub(crate) async fn share(server: &Server, owner: &SessionOwner, task: &Arc<CallTask>) -> Option<Self> {
+        let store = Arc::clone(server.shared_tasks(owner)?);
         task.hold_end();
         if let Err(error) = store.put(task.to_record()).await {
             report(&error);
         }
-        let tracked = client.server.calls.tracker.token();
+        let tracked = server.calls.tracker.token();
         Some(Self { store, task: Arc::clone(task), _tracked: tracked })
     }
 

@@ -26,8 +26,8 @@ use toolbay_core::call::dialog::{DialogError, DialogRequest};
 use toolbay_core::call::shared::{TaskMessage, TaskRecord};
 
 use crate::protocol::request_state::random_hex_name;
-use crate::server::client_dialog::{self, MAX_OPEN_REQUESTS, is_valid_answer};
 use crate::server::convert::to_millis;
+use crate::server::input_requests::{MAX_OPEN_REQUESTS, is_valid_answer, to_input_request};
 
 /// Most tasks of one client, including finished ones.
 pub const MAX_TASKS: usize = 64;
@@ -355,7 +355,7 @@ impl CallTask {
             TaskStage::Done { .. } | TaskStage::Failed { .. } if !shows_end => {}
             TaskStage::AwaitingInput(open) => {
                 let requests = open.iter().filter_map(|(key, open)| {
-                    client_dialog::to_input_request(&open.ask).ok().map(|request| (key.clone(), request))
+                    to_input_request(&open.ask).ok().map(|request| (key.clone(), request))
                 });
                 view.input_requests = Some(requests.collect());
             }

@@ -25,6 +25,7 @@ mod forwarded;
 mod headers;
 mod refusals;
 mod request_checks;
+mod request_source;
 mod responses;
 mod route;
 mod sessions;

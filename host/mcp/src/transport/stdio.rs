@@ -311,7 +311,7 @@ fn explain_framing(line: &[u8], invalid: &mut InvalidMessage) {
     {
         "the line has several messages, and none of them was read".clone_into(&mut problem);
         invalid.id = messages.first().and_then(|first| match first {
-            RpcMessage::Request(request) => incoming::parse_id(request.id.get()),
+            RpcMessage::Request(request) => message::parse_id(request.id.get()),
             RpcMessage::Notification { .. } | RpcMessage::Response { .. } => None,
         });
     }

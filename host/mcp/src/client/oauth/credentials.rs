@@ -204,7 +204,7 @@ impl Credentials {
         Ok(found.filter(|found| {
             found.version == VERSION
                 && found.url == endpoint.url
-                && issuer.is_none_or(|issuer| super::discovery::same_issuer(issuer, &found.issuer))
+                && issuer.is_none_or(|issuer| same_issuer(issuer, &found.issuer))
         }))
     }
 
@@ -240,4 +240,13 @@ impl Credentials {
 /// Seconds since 1970.
 pub(super) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}
+
+/// Whether two issuers are the same text. An empty path equals `/` (RFC 3986, section 6.2.3).
+pub(super) fn same_issuer(one: &str, other: &str) -> bool {
+    let root = |issuer: &str| match issuer.strip_suffix('/') {
+        Some(rest) if rest.split_once("://").is_some_and(|(_, host)| !host.contains('/')) => rest.to_owned(),
+        _ => issuer.to_owned(),
+    };
+    root(one) == root(other)
 }

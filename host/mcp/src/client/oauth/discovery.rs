@@ -12,6 +12,7 @@ use url::Url;
 
 use super::OAuthError;
 use super::challenge::Challenge;
+use super::credentials::same_issuer;
 use super::http::{FlowClient, parse_url};
 use super::member;
 
@@ -214,15 +215,6 @@ fn choose_issuers<'a>(
             Ok(known.into_iter().chain(others).map(String::as_str).collect())
         }
     }
-}
-
-/// Whether two issuers are the same text. An empty path equals `/` (RFC 3986, section 6.2.3).
-pub(super) fn same_issuer(one: &str, other: &str) -> bool {
-    let root = |issuer: &str| match issuer.strip_suffix('/') {
-        Some(rest) if rest.split_once("://").is_some_and(|(_, host)| !host.contains('/')) => rest.to_owned(),
-        _ => issuer.to_owned(),
-    };
-    root(one) == root(other)
 }
 
 /// The metadata of an authorization server, which speak for this issuer.

@@ -21,7 +21,8 @@ use toolbay_policy::serve::ServeLimits;
 
 use super::HttpState;
 use super::connections::{ConnectionPermit, client_network};
-use super::route::{self, RequestSource};
+use super::request_source::RequestSource;
+use super::route;
 use super::socket::{SocketTimeouts, TimeoutStream};
 
 /// Delay after a failed accept.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::Request;
+use axum::http::header::ORIGIN;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, Response, StatusCode, Uri};
 use rmcp::model::ErrorCode;
@@ -18,11 +19,13 @@ use super::connections::client_network;
 use super::dispatch::Dispatcher;
 use super::endpoints::Endpoint;
 use super::refusals::{with_hint, with_limit, with_reason, with_token};
+use super::request_source::RequestSource;
 use super::responses::SERVE_LIMITS;
-use super::route::RequestSource;
-use super::{HttpState, ServeSettings, responses, route};
+use super::{HttpState, ServeSettings, responses};
 use crate::auth::{self, AuthError, CredentialValidity, Principal, TokenProblem};
 
+/// Path prefix of protected resource metadata (RFC 9728); the path of the resource follows.
+pub(super) const METADATA_PATH: &str = "/.well-known/oauth-protected-resource";
 /// Longest name of a profile in a path, in bytes.
 const MAX_PROFILE: usize = 128;
 
@@ -33,7 +36,7 @@ type RefusalResponse = Box<Response<Body>>;
 
 /// Serves one request to an endpoint.
 pub(super) async fn serve(state: &Arc<HttpState>, profile: Option<&str>, request: Request) -> Response<Body> {
-    if route::is_preflight(&request) {
+    if is_preflight(&request) {
         return answer_preflight(state, request.uri(), request.headers());
     }
     let settings = state.settings.load_full();
@@ -63,6 +66,11 @@ pub(super) fn answer_preflight(state: &HttpState, uri: &Uri, headers: &HeaderMap
         }
         Err(refusal) => *refusal,
     }
+}
+
+/// Whether a browser asks if a page may send a request.
+pub(super) fn is_preflight<B>(request: &Request<B>) -> bool {
+    *request.method() == Method::OPTIONS && request.headers().contains_key(ORIGIN)
 }
 
 /// Checks `Host` and `Origin`. Returns the host, and the origin if its pages may read the response.
@@ -237,7 +245,7 @@ impl RequestChecks<'_> {
     /// The profile of the endpoint, and the URL of its resource metadata.
     fn resource(&self, settings: &ServeSettings) -> (Option<&str>, String) {
         let profile = self.profile.filter(|profile| is_plain_name(profile));
-        (profile, route::metadata_url(&base_url(settings, self.host), profile))
+        (profile, metadata_url(&base_url(settings, self.host), profile))
     }
 
     /// The response when the credential is no longer valid. The settings that made it invalid say how to get another.
@@ -304,6 +312,14 @@ impl RequestChecks<'_> {
                 validity.expired().await;
             }
         }
+    }
+}
+
+/// The URL of the resource metadata for the endpoint of a profile.
+fn metadata_url(base: &str, profile: Option<&str>) -> String {
+    match profile {
+        Some(profile) => format!("{base}{METADATA_PATH}/mcp/{profile}"),
+        None => format!("{base}{METADATA_PATH}/mcp"),
     }
 }
 
