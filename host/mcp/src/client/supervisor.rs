@@ -165,6 +165,11 @@ impl Supervisor {
         self.status.lock()
     }
 
+    /// The last known resources and templates.
+    pub(super) fn resources(&self) -> Arc<RemoteResources> {
+        Arc::clone(&self.resources.lock())
+    }
+
     /// Makes text from a server safe to show: redacted, on one line and truncated.
     pub(super) fn sanitize(&self, text: &str) -> String {
         definition_text::sanitize_label(text, MAX_QUOTED_CHARS, &|text| self.context.connector.redact(text))
