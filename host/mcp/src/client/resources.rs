@@ -7,7 +7,6 @@ use ::base64::Engine as _;
 use ::base64::engine::general_purpose::STANDARD;
 use rmcp::model::{Annotations, Resource, ResourceContents, ResourceTemplate, Role};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 use toolbay_core::call::server_connector::ServerConnector;
@@ -36,6 +35,7 @@ use super::session::ClientSession;
 use super::tools;
 use crate::protocol::bounded::{self, BoundedList};
 use crate::protocol::bounds::MAX_UNREDACTED_CHARS;
+use crate::protocol::members::Members;
 use crate::protocol::message;
 use crate::protocol::uri::{is_same_uri, spellings};
 
@@ -67,28 +67,10 @@ impl RemoteResources {
     }
 }
 
-/// An item of either list, as the server wrote it. Only its URI is needed: any other member of another type than expected
-/// is ignored.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct RawListItem<'a> {
-    #[serde(borrow)]
-    uri: Option<&'a RawValue>,
-    #[serde(borrow)]
-    uri_template: Option<&'a RawValue>,
-    #[serde(borrow)]
-    name: Option<&'a RawValue>,
-    #[serde(borrow)]
-    title: Option<&'a RawValue>,
-    #[serde(borrow)]
-    description: Option<&'a RawValue>,
-    #[serde(borrow)]
-    mime_type: Option<&'a RawValue>,
-    #[serde(borrow)]
-    size: Option<&'a RawValue>,
-    #[serde(borrow)]
-    annotations: Option<&'a RawValue>,
-}
+/// The members of an item of either list. Only its URI is needed: any other member of another type than expected is
+/// ignored.
+const ITEM_MEMBERS: &[&str] =
+    &["uri", "uriTemplate", "name", "title", "description", "mimeType", "size", "annotations"];
 
 /// An imported item of either list.
 struct ResourceListItem<'a> {
@@ -100,11 +82,6 @@ struct ResourceListItem<'a> {
     mime_type: Option<String>,
     size: Option<u64>,
     annotations: Option<&'a RawValue>,
-}
-
-/// A member of the expected type; `None` for anything else.
-fn member_of<T: DeserializeOwned>(raw: Option<&RawValue>) -> Option<T> {
-    serde_json::from_str(raw?.get()).ok()
 }
 
 /// Whether a resource may be read. Its URI is compared in each of its spellings.
@@ -124,14 +101,14 @@ fn import_item<'a>(
 ) -> Result<Option<ResourceListItem<'a>>, String> {
     let unread = |why: String| format!("a resource is left out: {why}");
     bounded::check_size(raw, MAX_RESOURCE_ITEM).map_err(unread)?;
-    let item: RawListItem<'_> = message::parse_object(raw)
+    let item = Members::read(raw, ITEM_MEMBERS)
         .map_err(|error| unread(one_line(&error.to_string(), MAX_UNREDACTED_CHARS)))?;
-    let (own, other) = match list {
-        ListKind::Templates => (item.uri_template, item.uri),
-        ListKind::Tools | ListKind::Resources => (item.uri, item.uri_template),
+    let names = match list {
+        ListKind::Templates => ["uriTemplate", "uri"],
+        ListKind::Tools | ListKind::Resources => ["uri", "uriTemplate"],
     };
-    let server_uri: String =
-        member_of(own).or_else(|| member_of(other)).ok_or_else(|| unread("it has no `uri`".to_owned()))?;
+    let server_uri: Option<String> = names.into_iter().find_map(|name| item.get(name));
+    let server_uri = server_uri.ok_or_else(|| unread("it has no `uri`".to_owned()))?;
     if !includes(server, &server_uri) {
         return Ok(None);
     }
@@ -145,13 +122,14 @@ fn import_item<'a>(
     let label = |text: String| definition_text::sanitize_label(&text, MAX_LABEL, &redact);
     Ok(Some(ResourceListItem {
         uri,
-        name: label(member_of(item.name).unwrap_or(server_uri)),
-        title: member_of(item.title).map(label),
-        description: member_of(item.description)
+        name: label(item.get("name").unwrap_or(server_uri)),
+        title: item.get("title").map(label),
+        description: item
+            .get("description")
             .map(|text: String| definition_text::sanitize_text(&text, MAX_DESCRIPTION, &redact)),
-        mime_type: member_of(item.mime_type).filter(|kind: &String| is_mime(kind)),
-        size: member_of(item.size),
-        annotations: item.annotations,
+        mime_type: item.get("mimeType").filter(|kind: &String| is_mime(kind)),
+        size: item.get("size"),
+        annotations: item.raw("annotations"),
     }))
 }
 
@@ -319,19 +297,6 @@ struct RawReadResult<'a> {
     result_type: Option<String>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct RawResourceContents<'a> {
-    #[serde(borrow)]
-    uri: Option<&'a RawValue>,
-    #[serde(borrow)]
-    mime_type: Option<&'a RawValue>,
-    #[serde(borrow)]
-    text: Option<&'a RawValue>,
-    #[serde(borrow)]
-    blob: Option<&'a RawValue>,
-}
-
 /// Converts the parts of a resource for clients.
 ///
 /// # Errors
@@ -364,14 +329,12 @@ pub(super) fn convert_contents(
         }
     };
     let part = |raw: &&RawValue| {
-        let part: RawResourceContents<'_> = message::parse_object(raw).map_err(unread)?;
-        let (uri, mime_type): (Option<String>, Option<String>) =
-            (member_of(part.uri), member_of(part.mime_type));
-        let (text, blob): (Option<String>, Option<String>) = (member_of(part.text), member_of(part.blob));
+        let part = Members::read(raw, &["uri", "mimeType", "text", "blob"]).map_err(unread)?;
+        let uri: Option<String> = part.get("uri");
         let uri = ResourceAddress::to_client_uri(asked.server, uri.as_deref().unwrap_or(asked.server_uri));
         let uri = uri.ok_or("its URI is not safe")?;
-        let mime_type = mime_type.filter(|kind| is_mime(kind));
-        Ok::<_, String>(match (text, blob) {
+        let mime_type = part.get("mimeType").filter(|kind: &String| is_mime(kind));
+        Ok::<_, String>(match (part.get::<String>("text"), part.get::<String>("blob")) {
             (Some(text), _) => {
                 ResourceContents::TextResourceContents { uri, mime_type, text: clean(&text), meta: None }
             }
