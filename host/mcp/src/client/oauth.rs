@@ -47,8 +47,8 @@ use toolbay_policy::refusal::PolicyRefusal;
 use self::authorization::{Authorization, OFFLINE_ACCESS};
 pub(super) use self::challenge::Challenge;
 use self::credential_store::CredentialStore;
+use self::credentials::Credentials;
 pub(super) use self::credentials::SecretText;
-use self::credentials::{Credentials, GrantFacts};
 use self::discovery::Discovered;
 use self::http::FlowClient;
 use self::loopback::LoopbackListener;
@@ -418,9 +418,21 @@ impl Authenticator {
             }
             requested => requested?,
         };
-        let facts = GrantFacts { issuer: found.server.issuer, resource, token_endpoint: endpoint, client };
+        let credentials = Credentials {
+            version: credentials::VERSION,
+            url: self.endpoint.url.clone(),
+            issuer: found.server.issuer,
+            resource,
+            token_endpoint: endpoint,
+            client,
+            tokens,
+            // RFC 6749, section 5.1: without a list, the request was granted.
+            granted: granted.unwrap_or_else(|| scopes.clone()),
+            requested: scopes,
+            wanted: BTreeSet::new(),
+        };
         let lock = self.store.lock().await?;
-        self.store.store(&lock, Credentials::new(&self.endpoint, facts, tokens, scopes, granted)).await
+        self.store.store(&lock, credentials).await
     }
 
     /// The scopes of the policy; otherwise those of the challenge, or those of the resource, with what was requested

@@ -14,7 +14,7 @@ use zeroize::{Zeroize as _, Zeroizing};
 use super::OAuthError;
 
 /// The format of the saved credentials.
-const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 1;
 /// Bytes of the saved credentials. Tokens have at most 16 KiB each.
 const MAX_BYTES: usize = 256 << 10;
 /// A token is renewed this long before it expires, so that it is still valid when it arrives.
@@ -156,41 +156,6 @@ impl Credentials {
     /// What no message may contain.
     pub(super) fn secrets(&self) -> impl Iterator<Item = &SecretText> {
         [&self.tokens.access].into_iter().chain(&self.tokens.refresh).chain(self.client.issued_secret())
-    }
-}
-
-/// What an authorization brought, besides tokens.
-pub(super) struct GrantFacts {
-    pub(super) issuer: String,
-    pub(super) resource: String,
-    pub(super) token_endpoint: String,
-    pub(super) client: OAuthClient,
-}
-
-impl Credentials {
-    pub(super) fn new(
-        endpoint: &HttpServerConfig,
-        facts: GrantFacts,
-        tokens: Tokens,
-        requested: BTreeSet<String>,
-        granted: Option<BTreeSet<String>>,
-    ) -> Self {
-        let GrantFacts { issuer, resource, token_endpoint, client } = facts;
-        let (url, wanted) = (endpoint.url.clone(), BTreeSet::new());
-        // RFC 6749, section 5.1: without a list, the request was granted.
-        let granted = granted.unwrap_or_else(|| requested.clone());
-        Self {
-            version: VERSION,
-            url,
-            issuer,
-            resource,
-            token_endpoint,
-            client,
-            tokens,
-            requested,
-            granted,
-            wanted,
-        }
     }
 
     /// Loads the credentials that were saved for the server's URL.
