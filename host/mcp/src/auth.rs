@@ -155,8 +155,8 @@ impl Authenticator {
         let issuer = serve.oauth.as_ref().map(|oauth| Issuer::from_policy(old, oauth, serve, fetch));
         let issuer = issuer.transpose()?;
         let old = before.and_then(|auth| auth.anonymous_access.clone());
-        let nobody_asked = (!serve.requires_authentication()).then(|| old.unwrap_or_default());
-        Ok(Self { anonymous_access: nobody_asked, tokens, issuer })
+        let anonymous_access = (!serve.requires_authentication()).then(|| old.unwrap_or_default());
+        Ok(Self { anonymous_access, tokens, issuer })
     }
 
     /// What differs from the tokens of `before`, by name. `None` if nothing does.
@@ -203,8 +203,8 @@ impl Authenticator {
             let problem = if has_header { TokenProblem::Malformed } else { TokenProblem::Missing };
             return Err(AuthError::unauthenticated(problem));
         };
-        if let Some(caller) = self.tokens.as_ref().and_then(|tokens| tokens.find(token)) {
-            return Ok(caller);
+        if let Some(principal) = self.tokens.as_ref().and_then(|tokens| tokens.find(token)) {
+            return Ok(principal);
         }
         let Some(issuer) = &self.issuer else {
             return Err(AuthError::unauthenticated(TokenProblem::Unknown));

@@ -147,14 +147,14 @@ impl BearerTokens {
                 |all: BTreeSet<Spanned<String>>| all.into_iter().map(Spanned::into_inner).collect();
             let access =
                 line.profiles.map_or(ProfileAccess::All, |all| ProfileAccess::Only(Arc::new(profiles(all))));
-            let caller = Principal {
+            let principal = Principal {
                 name: format!("token:{}", line.name.get_ref()).into(),
                 authenticated: true,
                 access,
                 expires: None,
                 credential: CancellationToken::new(),
             };
-            BearerToken { sha256: line.sha256.get_ref().to_ascii_lowercase(), principal: caller }
+            BearerToken { sha256: line.sha256.get_ref().to_ascii_lowercase(), principal }
         });
         Ok(Self(tokens.collect()))
     }

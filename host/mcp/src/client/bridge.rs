@@ -65,7 +65,7 @@ impl Bridge {
     #[must_use]
     pub fn new(registry: Arc<Registry>, connector: Arc<dyn ServerConnector>) -> Self {
         let changes = watch::Sender::new(0);
-        let ports = BridgeContext {
+        let context = BridgeContext {
             registry,
             connector,
             elicitation_handler: None,
@@ -75,7 +75,7 @@ impl Bridge {
             uses_saved_lists: false,
             changes,
         };
-        Self { context: ports, servers: Mutex::default() }
+        Self { context, servers: Mutex::default() }
     }
 
     /// Registers the saved tools of each server at once, before the server has answered. This is for programs whose
@@ -260,8 +260,8 @@ impl Bridge {
         let found = self.servers_in_view(view).into_iter().find(|one| one.name() == asked.server);
         let supervisor = found.ok_or(None)?;
         // The policy and the server see the address as the server lists it.
-        let offered = supervisor.resources();
-        let asked = offered.equal_address(uri).and_then(ResourceAddress::parse).unwrap_or(asked);
+        let known = supervisor.resources();
+        let asked = known.equal_address(uri).and_then(ResourceAddress::parse).unwrap_or(asked);
         if !resources::includes(&supervisor.server, asked.server_uri) {
             return Err(None);
         }

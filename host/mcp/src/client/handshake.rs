@@ -157,10 +157,10 @@ impl ClientSession {
             (ProtocolEra::Auto, Some(Era::Legacy)) => session.initialize_again().await?,
             (ProtocolEra::Auto, remembered) => session.probe(remembered).await?,
         };
-        if let Link::Http(web) = &session.link {
-            web.set_negotiated(&session.negotiated.protocol, session.negotiated.modern);
+        if let Link::Http(http) = &session.link {
+            http.set_negotiated(&session.negotiated.protocol, session.negotiated.modern);
             if !session.negotiated.modern && session.expects_events() {
-                web.open_listen_stream().await;
+                http.open_listen_stream().await;
             }
         }
         Ok(session)
@@ -203,7 +203,7 @@ impl ClientSession {
                     (Ok(Err(_)) | Err(_), Some(refusal)) => return self.reconsider(refusal).await,
                     (Ok(Err(_)) | Err(_), None) => {}
                 },
-                shaken = &mut initialize, if !initialize.is_terminated() => match shaken {
+                initialized = &mut initialize, if !initialize.is_terminated() => match initialized {
                     Ok(legacy) => return Ok(legacy),
                     Err(error) if discover.is_terminated() => return self.reconsider(error).await,
                     Err(error) if is_modern_refusal(&error) => {
@@ -295,8 +295,8 @@ impl ClientSession {
             );
             return Err(LinkError::Denied(text.into()));
         }
-        if let Link::Http(web) = &self.link {
-            web.set_negotiated(&version, false);
+        if let Link::Http(http) = &self.link {
+            http.set_negotiated(&version, false);
         }
         self.notify_initialized().await?;
         Ok(hello.to_negotiated(&version, false, &*self.inbox.connector))

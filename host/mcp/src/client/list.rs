@@ -54,8 +54,8 @@ impl ServerList {
             return;
         }
         let listed: HashSet<String> = self.items.iter().filter_map(|raw| tools::listed_name(raw)).collect();
-        let taken = self.items.iter().map(|raw| raw.get().len()).sum();
-        let (mut room, count) = (MAX_LIST_BYTES.saturating_sub(taken), self.items.len());
+        let used = self.items.iter().map(|raw| raw.get().len()).sum();
+        let (mut room, count) = (MAX_LIST_BYTES.saturating_sub(used), self.items.len());
         let is_missing = |raw: &RawValue| tools::listed_name(raw).is_some_and(|name| !listed.contains(&name));
         let missing = before.iter().filter(|raw| is_missing(raw)).take(MAX_TOOLS.saturating_sub(count));
         let kept = missing.map_while(|raw| {

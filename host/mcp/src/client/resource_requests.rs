@@ -27,25 +27,25 @@ impl Supervisor {
     pub(super) async fn refresh_resources(&self, session: &ClientSession) {
         let (server, connector) = (&self.server, &self.context.connector);
         let wanted = server.resources.as_ref().is_none_or(|some| !some.is_empty());
-        let mut offered = RemoteResources::default();
+        let mut imported = RemoteResources::default();
         if wanted && session.negotiated.has_resources {
-            offered = list_resources(session, server, connector, &self.resources()).await;
+            imported = list_resources(session, server, connector, &self.resources()).await;
         }
-        offered.problems.truncate(MAX_PROBLEMS);
-        for problem in &mut offered.problems {
+        imported.problems.truncate(MAX_PROBLEMS);
+        for problem in &mut imported.problems {
             *problem = self.sanitize(problem);
         }
         if self.stop.is_cancelled() || session.inbox.closure.is_closed() {
             return;
         }
         let mut now = self.resources.lock();
-        if offered.problems != now.problems {
-            for problem in &offered.problems {
+        if imported.problems != now.problems {
+            for problem in &imported.problems {
                 tracing::warn!(server = self.name(), "{problem}");
             }
         }
-        let same = now.resources == offered.resources && now.templates == offered.templates;
-        *now = Arc::new(offered);
+        let same = now.resources == imported.resources && now.templates == imported.templates;
+        *now = Arc::new(imported);
         drop(now);
         if !same {
             self.context.changes.send_modify(|count| *count += 1);

@@ -162,7 +162,7 @@ pub(super) async fn list_resources(
     connector: &Arc<dyn ServerConnector>,
     before: &RemoteResources,
 ) -> RemoteResources {
-    let mut offered = RemoteResources::default();
+    let mut imported = RemoteResources::default();
     for list in [ListKind::Resources, ListKind::Templates] {
         let (items, most) = (list.noun(), server.start_timeout);
         let reading = list::read_list(session, list, list::later_pages_deadline(Instant::now(), most));
@@ -179,19 +179,19 @@ pub(super) async fn list_resources(
         let lacks_part = listed.lacks_part;
         let (server, connector) = (Arc::clone(server), Arc::clone(connector));
         let add = move || {
-            offered.add(listed, list, &server, &*connector);
-            offered
+            imported.add(listed, list, &server, &*connector);
+            imported
         };
         // Redacting a thousand descriptions would block an async worker thread.
-        offered = tokio::task::spawn_blocking(add).await.unwrap_or_else(|_| RemoteResources {
+        imported = tokio::task::spawn_blocking(add).await.unwrap_or_else(|_| RemoteResources {
             problems: vec![format!("its {items} could not be imported")],
             ..RemoteResources::default()
         });
         if lacks_part {
-            offered.keep(list, before);
+            imported.keep(list, before);
         }
     }
-    offered
+    imported
 }
 
 /// Adds the items of `before` that `now` lacks, up to the limit of a list. Returns how many.

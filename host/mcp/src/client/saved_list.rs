@@ -57,13 +57,13 @@ pub(super) fn encode(
     listed: &ServerList,
     connector: &dyn ServerConnector,
 ) -> Option<Vec<u8>> {
-    let kept = SavedToolList {
+    let saved = SavedToolList {
         key: definition_key(server),
         version: version.map(str::to_owned),
         era,
         tools: &listed.items,
     };
-    let text = serde_json::to_string(&kept).ok().filter(|text| text.len() <= MAX_SAVED_LIST_BYTES)?;
+    let text = serde_json::to_string(&saved).ok().filter(|text| text.len() <= MAX_SAVED_LIST_BYTES)?;
     Some(connector.redact(&text).into_owned().into_bytes())
         .filter(|bytes| bytes.len() <= MAX_SAVED_LIST_BYTES)
 }
@@ -85,9 +85,9 @@ pub(super) fn decode(server: &McpServer, bytes: &[u8]) -> Option<SavedServer> {
 
 /// Loads what was saved of a server.
 pub(super) async fn load(server: &McpServer, connector: &dyn ServerConnector) -> Option<SavedServer> {
-    let kept =
+    let saved =
         tokio::time::timeout(LOAD_LIST_TIMEOUT, connector.load_tool_list(&server.name, MAX_SAVED_LIST_BYTES));
-    decode(server, &kept.await.ok()??)
+    decode(server, &saved.await.ok()??)
 }
 
 /// The tools of a server as they were last listed.

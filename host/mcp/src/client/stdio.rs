@@ -113,10 +113,10 @@ impl StdioState {
 
     /// Closes the connection and fails all pending requests.
     fn end(&self, mut why: String) {
-        let words = self.stderr_tail.lock().to_line();
-        if !words.is_empty() {
+        let stderr = self.stderr_tail.lock().to_line();
+        if !stderr.is_empty() {
             why.push_str("; last lines of its stderr: ");
-            why.push_str(&words);
+            why.push_str(&stderr);
         }
         self.inbox.closure.close(why);
         self.pending.lock().clear();

@@ -390,11 +390,11 @@ impl Supervisor {
             return;
         }
         let supervisor = Arc::clone(self);
-        let placed = tokio::task::spawn_blocking(move || {
+        let registered = tokio::task::spawn_blocking(move || {
             supervisor.register_tools(&listed, version.as_ref(), || false);
             *supervisor.listed_tools.lock() = listed.items;
         });
-        if placed.await.is_ok() {
+        if registered.await.is_ok() {
             self.listed.cancel();
         }
     }
@@ -509,7 +509,7 @@ impl Supervisor {
 
     /// Serves a session until it ends; returns the reason. Reads the lists again when they change.
     async fn monitor(self: &Arc<Self>, session: &Arc<ClientSession>) -> PolicyRefusal {
-        let mut hears = pin!(session.read_server_events());
+        let mut events = pin!(session.read_server_events());
         let mut has_change = false;
         let mut pause = REFRESH_DELAY;
         let mut last = tokio::time::Instant::now();
@@ -533,7 +533,7 @@ impl Supervisor {
                     }
                     last = tokio::time::Instant::now();
                 }
-                () = &mut hears, if !has_change => has_change = true,
+                () = &mut events, if !has_change => has_change = true,
                 () = wait, if due.is_some() && reading.is_terminated() => {
                     due = None;
                     reading.set(self.read_lists(session, true).fuse());

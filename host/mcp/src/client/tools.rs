@@ -95,11 +95,11 @@ pub(super) fn import_tool(
     let title = title.or_else(|| annotation(claims.as_ref(), "title")?.as_str().map(ToOwned::to_owned));
     let title = title.map(|title| definition_text::sanitize_label(&title, MAX_LABEL, &redact));
     let written = text_of("description", &tool, &mut warnings).filter(|text| !text.is_empty());
-    let words = written.map(|text| definition_text::sanitize_text(&text, MAX_DESCRIPTION, &redact));
-    if words.as_ref().is_some_and(String::is_empty) {
+    let sanitized = written.map(|text| definition_text::sanitize_text(&text, MAX_DESCRIPTION, &redact));
+    if sanitized.as_ref().is_some_and(String::is_empty) {
         warnings.push("imported without its `description`: nothing in it is visible".to_owned());
     }
-    let description = words.filter(|text| !text.is_empty()).or_else(|| title.clone());
+    let description = sanitized.filter(|text| !text.is_empty()).or_else(|| title.clone());
     let description =
         description.unwrap_or_else(|| format!("The tool {shown} of the MCP server {}.", server.name));
     let full = QualifiedName::from_mcp_tool(&server.name, &remote_name).map_err(|e| refuse(e.to_string()))?;

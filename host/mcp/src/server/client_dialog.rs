@@ -96,7 +96,7 @@ impl ClientDialog {
     /// Creates the dialog for a request.
     pub(crate) fn new(
         context: &RequestContext,
-        hears: Option<LoggingLevel>,
+        log_level: Option<LoggingLevel>,
         cancel: CancellationToken,
     ) -> Self {
         Self {
@@ -105,7 +105,7 @@ impl ClientDialog {
             outbound: context.outbound.clone(),
             client: context.capabilities.clone(),
             cancel,
-            log_level: hears,
+            log_level,
             round: Mutex::default(),
         }
     }

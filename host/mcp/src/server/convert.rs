@@ -222,7 +222,7 @@ pub(crate) fn tool_fingerprint(entry: &ToolEntry, usage_meta: bool) -> u64 {
 /// The arguments of a tool that must be mirrored in headers (SEP-2243). A schema with invalid marks has none.
 pub(crate) fn header_mirror(entry: &ToolEntry) -> HeaderMirror {
     let read = || HeaderMirror::from_schema(entry.def.input_schema.value()).unwrap_or_default();
-    cached_forms(entry).map_or_else(read, |kept| kept.mirror.get_or_init(read).clone())
+    cached_forms(entry).map_or_else(read, |cached| cached.mirror.get_or_init(read).clone())
 }
 
 fn to_mcp_tool(entry: &ToolEntry, era: Era) -> Tool {
@@ -303,8 +303,11 @@ pub(crate) fn call_result(
     // By default only the operator sees hints.
     result.content.extend(hints.map(ContentBlock::text));
     if links {
-        let whole =
-            delivered.shaping.saved.iter().map(|kept| ContentBlock::ResourceLink(outputs::to_resource(kept)));
+        let whole = delivered
+            .shaping
+            .saved
+            .iter()
+            .map(|saved| ContentBlock::ResourceLink(outputs::to_resource(saved)));
         result.content.extend(whole);
     }
     Ok(result)

@@ -107,9 +107,9 @@ impl HttpLink {
     /// Takes the id that a server gives a session in place of the one that was sent. A response that repeats the id of
     /// its request says nothing new: another response may have changed it meanwhile.
     pub(super) fn follow_session(&self, sent: &str, response: &ConnectorResponse) {
-        let given = session_id(response).filter(|id| id != sent && is_success(response.status));
-        if let Some(given) = given {
-            self.state.lock().session = Some(given);
+        let new_id = session_id(response).filter(|id| id != sent && is_success(response.status));
+        if let Some(new_id) = new_id {
+            self.state.lock().session = Some(new_id);
         }
     }
 

@@ -48,20 +48,20 @@ impl AllowedHosts {
     /// # Errors
     /// The host is not a name of this server. The hint says how to add it.
     pub(super) fn check_host(&self, uri: &Uri, headers: &HeaderMap) -> Result<String, PolicyRefusal> {
-        let mut given = headers.get_all(HOST).iter();
-        let given = (given.next(), given.next());
+        let mut values = headers.get_all(HOST).iter();
+        let values = (values.next(), values.next());
         // An absolute request target overrides Host (RFC 9112, 3.2.2), so both must be valid.
-        if let (Some(target), (Some(_), None)) = (uri.authority(), given) {
+        if let (Some(target), (Some(_), None)) = (uri.authority(), values) {
             self.match_host(target.as_str())?;
         }
         // Fast path for the usual form; everything else is parsed.
-        if let (Some(host), None) = given
+        if let (Some(host), None) = values
             && let Ok(host) = host.to_str()
             && self.hosts.contains(without_port(host))
         {
             return Ok(host.to_owned());
         }
-        let host = match given {
+        let host = match values {
             (Some(host), None) => host.to_str().ok().and_then(|host| Authority::try_from(host).ok()),
             (None, None) => uri.authority().cloned(),
             (_, Some(_)) => None,
@@ -90,9 +90,9 @@ impl AllowedHosts {
     /// # Errors
     /// The origin is not allowed. The hint says how to allow it.
     pub(super) fn check_origin(&self, headers: &HeaderMap) -> Result<Option<String>, PolicyRefusal> {
-        let mut given = headers.get_all(ORIGIN).iter();
-        let Some(origin) = given.next() else { return Ok(None) };
-        let text = origin.to_str().ok().filter(|_| given.next().is_none());
+        let mut values = headers.get_all(ORIGIN).iter();
+        let Some(origin) = values.next() else { return Ok(None) };
+        let text = origin.to_str().ok().filter(|_| values.next().is_none());
         let origin = text.ok_or("the Origin header is invalid")?.to_ascii_lowercase();
         if self.origins.contains(&origin) || self.origins.contains(&format!("{}:*", without_port(&origin))) {
             return Ok(Some(origin));

@@ -101,10 +101,10 @@ pub(super) struct GuardedBody<T> {
 impl<T> GuardedBody<T> {
     /// Creates the body. The future `ends` terminates it early, unless its size is known: such a body is already
     /// complete.
-    pub(super) fn new(inner: Body, ends: impl Future<Output = ()> + Send + 'static, held: T) -> Self {
+    pub(super) fn new(inner: Body, ends: impl Future<Output = ()> + Send + 'static, guard: T) -> Self {
         let is_whole = HttpBody::size_hint(&inner).exact().is_some();
         let ends: Option<BoxFuture<'static, ()>> = (!is_whole).then(|| Box::pin(ends) as _);
-        Self { inner, end: ends, _guard: held }
+        Self { inner, end: ends, _guard: guard }
     }
 }
 

@@ -349,9 +349,9 @@ impl RequestExchange {
     /// session, events begin at once, so that the client gets an id to resume from. A client that takes no events waits
     /// for the JSON body.
     async fn respond(self, status: impl FnOnce(Option<ErrorCode>) -> StatusCode) -> Response<Body> {
-        let Self { stream, accepted, mut work, context: keeper } = self;
-        let waits = keeper.is_none() || !accepted.events;
-        let reader = EventReader::new(stream, None, keeper);
+        let Self { stream, accepted, mut work, context } = self;
+        let waits = context.is_none() || !accepted.events;
+        let reader = EventReader::new(stream, None, context);
         // Most requests are answered at once. Others continue in a task, which ends when the request does.
         if poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await.is_pending() {
             tokio::spawn(work);

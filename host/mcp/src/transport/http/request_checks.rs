@@ -213,9 +213,9 @@ impl RequestChecks<'_> {
     async fn authenticate(&self, headers: &HeaderMap) -> Result<Principal, RefusalResponse> {
         let auth = &self.settings.auth;
         let anonymous = self.source.anonymous(self.client);
-        let caller = auth.authenticate(headers, &anonymous, self.profile).await;
+        let principal = auth.authenticate(headers, &anonymous, self.profile).await;
         // Counted only after a failure: a valid token is accepted regardless of wrong ones from this address.
-        if let Err(AuthError::Unauthenticated { problem, .. }) = &caller
+        if let Err(AuthError::Unauthenticated { problem, .. }) = &principal
             && *problem != TokenProblem::Missing
         {
             let counted =
@@ -232,13 +232,13 @@ impl RequestChecks<'_> {
             let response = responses::unauthorized(refusal, auth.oauth(), profile, &metadata);
             Box::new(with_token(response, token))
         };
-        let caller = caller.map_err(|refusal| match &refusal {
+        let principal = principal.map_err(|refusal| match &refusal {
             AuthError::Unauthenticated { token, .. } => refuse(&refusal, token.as_ref()),
             _ => refuse(&refusal, None),
         })?;
-        match caller.check_profile(self.profile) {
-            Ok(()) => Ok(caller),
-            Err(refusal) => Err(refuse(&refusal, Some(&caller.name))),
+        match principal.check_profile(self.profile) {
+            Ok(()) => Ok(principal),
+            Err(refusal) => Err(refuse(&refusal, Some(&principal.name))),
         }
     }
 

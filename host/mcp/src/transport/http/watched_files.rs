@@ -89,13 +89,13 @@ fn stamps<const N: usize>(policies: [&ServePolicy; N]) -> Vec<(PathBuf, Option<F
 impl McpHttpServer {
     /// Reads the files that the policy names whenever they change, and retries after failures. Passes each new result
     /// to `tell`. Runs forever: poll it together with [`McpHttpServer::run`].
-    pub async fn follow_files(&self, tell: impl Fn(Result<(), String>)) {
+    pub async fn follow_files(&self, report: impl Fn(Result<(), String>)) {
         loop {
             tokio::time::sleep(CHECK_INTERVAL).await;
             let http = self.clone();
             let looked = tokio::task::spawn_blocking(move || http.check()).await;
             if let Ok(Some(result)) = looked {
-                tell(result);
+                report(result);
             }
         }
     }
