@@ -123,7 +123,7 @@ impl TokenProblem {
 }
 
 impl AuthError {
-    /// A request without a token, or with a token of nobody.
+    /// A request without a valid token.
     fn unauthenticated(problem: TokenProblem) -> Self {
         Self::Unauthenticated { problem, token: None }
     }

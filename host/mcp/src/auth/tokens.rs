@@ -108,7 +108,7 @@ pub fn check_tokens(file: &Path, policy: &Policy) -> Vec<PolicyFinding> {
     lines.iter().flat_map(unknown).chain(without_effect).collect()
 }
 
-/// Finds tokens that no client is recognized by, and a file without tokens, unless clients have other credentials.
+/// Finds tokens that match no client, and a file without tokens, unless clients have other credentials.
 fn warnings(text: &str, lines: &[TokenEntry], has_others: bool) -> Vec<PolicyFinding> {
     let warning = |span, message: String| PolicyFinding::new(Severity::Warning, text, span, message);
     if lines.is_empty() && !has_others {

@@ -114,7 +114,7 @@ impl Bridge {
         self.apply_to(policy, |_| true);
     }
 
-    /// Does the same as [`Bridge::apply`], with only the servers that are `wanted`.
+    /// Does the same as [`Bridge::apply`], for the servers that `wanted` accepts.
     pub fn apply_to(&self, policy: &Policy, wanted: impl Fn(&McpServer) -> bool) {
         let mut running = self.servers.lock();
         let mut before = std::mem::take(&mut *running);
@@ -249,7 +249,7 @@ impl Bridge {
     /// its labels, and the arguments with the URI in each of its spellings.
     ///
     /// # Errors
-    /// The reason why the resource could not be read, or `None` if it does not exist or is not allowed.
+    /// The resource could not be read, or, with `None`, does not exist or is not allowed.
     pub(crate) async fn read(
         &self,
         view: &View,
@@ -285,8 +285,8 @@ impl Bridge {
         self.status().iter().all(|status| status.state == ServerState::Ready)
     }
 
-    /// Waits for the renewals of tokens that are running, and lets no other begin: before the end of a host, so that none
-    /// that a server has rotated is lost. Each has a limit of its own.
+    /// Waits for running renewals of tokens, and lets no other begin. Call this before the host ends, so that no rotated
+    /// token is lost. Each renewal has its own time limit.
     pub async fn finish_renewals(&self) {
         finish_renewals(&self.supervisors()).await;
     }

@@ -120,7 +120,7 @@ impl<'a> HandshakeResult<'a> {
     }
 }
 
-/// The outcome of `server/discover`: a modern server, or why the server is none.
+/// The outcome of `server/discover`: a modern server, or why the server is not modern.
 type Discovery = Result<NegotiatedServer, LinkError>;
 
 /// Why a session could not be established.

@@ -41,7 +41,7 @@ impl ServerList {
         Self { items: Vec::new(), problems: vec![problem], lacks_part: true }
     }
 
-    /// Names a part that could not be read.
+    /// Adds the problem of a part that could not be read.
     fn miss(&mut self, problem: String) {
         self.problems.push(problem);
         self.lacks_part = true;
@@ -67,7 +67,7 @@ impl ServerList {
     }
 }
 
-/// Tells how many items of the list before stay. `None` if there are none.
+/// The problem that names how many items of the previous list stay. `None` if no item does.
 pub(super) fn kept_problem(count: usize, list: ListKind) -> Option<String> {
     let items = if count == 1 { list.item_noun() } else { list.noun() };
     (count > 0).then(|| format!("until its list can be read, what it listed before stays: {count} {items}"))

@@ -182,7 +182,7 @@ impl Supervisor {
         self.context.registry.set_source_state(&self.namespace(), &self.label(), None);
     }
 
-    /// Tells the registry why the server has no tools.
+    /// Passes the state of the server to the registry, which explains missing tools with it.
     pub(super) fn publish_state(&self, state: Option<SourceState>) {
         // `shut_down` takes the same lock, and the state of a server that was stopped is that of the next one.
         let _registered = self.registered.lock();

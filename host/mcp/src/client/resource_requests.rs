@@ -55,7 +55,7 @@ impl Supervisor {
     /// Reads a resource of the server.
     ///
     /// # Errors
-    /// Why the resource could not be read, or `None` if it does not exist.
+    /// The resource could not be read, or, with `None`, does not exist.
     pub(super) async fn read_resource(
         &self,
         asked: ResourceAddress<'_>,

@@ -92,7 +92,7 @@ pub(super) fn includes(server: &McpServer, uri: &str) -> bool {
 /// Imports an item. `None` if the policy excludes it.
 ///
 /// # Errors
-/// Why the item is left out. The message is not redacted yet.
+/// The item cannot be imported. The message is not redacted yet.
 fn import_item<'a>(
     raw: &'a RawValue,
     list: ListKind,
@@ -300,7 +300,7 @@ struct RawReadResult<'a> {
 /// Converts the parts of a resource for clients.
 ///
 /// # Errors
-/// Why the result is invalid. The message is not redacted yet.
+/// The result is invalid. The message is not redacted yet.
 pub(super) fn convert_contents(
     raw: &RawValue,
     asked: ResourceAddress<'_>,

@@ -71,7 +71,7 @@ struct StdioState {
 }
 
 impl StdioState {
-    /// Passes an answer to its request. Returns `false` if nobody waits for it.
+    /// Passes an answer to its request. Returns `false` if no request waits for it.
     fn resolve(&self, id: &ResponseId, answer: RequestAnswer) -> bool {
         let waiting = id.number().and_then(|id| self.pending.lock().remove(&id));
         let is_answer = waiting.is_some_and(|waiting| waiting.send(answer).is_ok());

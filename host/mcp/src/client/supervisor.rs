@@ -101,14 +101,14 @@ pub(super) struct Supervisor {
     pub(super) listed: CancellationToken,
     /// Fires when the first attempt has succeeded or failed.
     attempted: CancellationToken,
-    /// What is known of the server since its last start.
+    /// What the last start found out about the server.
     known_server: Mutex<KnownServer>,
     /// Fingerprint of the saved list.
     saved_fingerprint: Mutex<Option<u64>>,
     pub(super) stop: CancellationToken,
 }
 
-/// What is known of a server since its last start.
+/// What the last start found out about a server.
 #[derive(Debug, Default)]
 struct KnownServer {
     /// The era to begin with; `None` if it must be found.
@@ -378,7 +378,7 @@ impl Supervisor {
         }
     }
 
-    /// Loads what is known of the server since its last start, and registers the saved list of tools.
+    /// Loads what the last start saved about the server, and registers the saved list of tools.
     async fn load_saved_list(self: &Arc<Self>) {
         let Some(saved) = saved_list::load(&self.server, &*self.context.connector).await else {
             return;

@@ -56,7 +56,7 @@ fn is_task_only(execution: Option<&RawValue>) -> bool {
 /// Imports a tool. `None` if the policy excludes it.
 ///
 /// # Errors
-/// Why the tool is left out. The message is not redacted yet.
+/// The tool cannot be imported. The message is not redacted yet.
 pub(super) fn import_tool(
     raw: &RawValue,
     server: &McpServer,

@@ -223,7 +223,7 @@ impl ClientContext {
         drop(self.server.pipeline.refuse(&self.server.view(), call, turn, fault));
     }
 
-    /// The identity of the caller, as far as a request tells it.
+    /// The identity of the agent, with the facts that the request adds.
     fn identity(&self, context: &RequestContext) -> Identity {
         Identity {
             traceparent: context.traceparent(),

@@ -184,8 +184,8 @@ mod tests {
         assert!(failed["error"]["message"].as_str().unwrap().contains("check whether"));
     }
 
-    /// Another server took the one of the task for dead, and told the client that it failed. Then that one woke up and
-    /// completed it.
+    /// Another server took the server of the task for dead, and reported to the client that the task failed. Then the
+    /// first server woke up and completed the task.
     #[tokio::test]
     async fn a_task_that_failed_for_its_client_stays_failed_when_its_server_wakes_up() {
         let own = MemoryTaskStore::new("a");

@@ -226,7 +226,8 @@ impl CallTask {
         }
     }
 
-    /// Answers an open input request, or tells its tool why there is no answer. Does nothing if it is no longer open.
+    /// Passes an answer, or the reason why there is none, to the tool of an input request. Does nothing if the request is
+    /// no longer open.
     pub(crate) fn close_request(&self, key: &str, answer: Result<Value, String>) {
         let mut inner = self.state.lock();
         let TaskStage::AwaitingInput(open) = &mut inner.stage else { return };
@@ -242,7 +243,7 @@ impl CallTask {
         self.changes.send_replace(());
     }
 
-    /// Takes what its client wants of the task.
+    /// Handles a message of the client to its task.
     pub(crate) fn accept_message(&self, message: TaskMessage) {
         self.accept_responses(message.responses);
         if message.cancel {
@@ -504,7 +505,7 @@ impl TaskTable {
         task.filter(|task| task.expires_at > Instant::now()).ok_or_else(unknown_task)
     }
 
-    /// Takes a message that another server has checked. A task that has ended or expired ignores it.
+    /// Handles a message that another server has checked. A task that has ended or expired ignores it.
     pub(crate) fn accept_message(&self, id: &str, message: TaskMessage) {
         let task = self.tasks.lock().get(id).cloned();
         if let Some(task) = task {

@@ -21,7 +21,7 @@ const MAX_SESSION_ID: usize = 1024;
 /// The id of a `ping` that probes a session: the largest one that every parser of JSON reads, so that no request has it.
 const PROBE_ID: u64 = (1 << 53) - 1;
 
-/// What is known of the session since its beginning.
+/// What the client knows about its session.
 #[derive(Debug, Default)]
 pub(super) struct SessionProbe {
     /// Held while a request finds out whether the server still knows the session.
@@ -175,7 +175,7 @@ impl HttpLink {
         }
     }
 
-    /// A `ping` in the session. Nobody is asked to log in for it.
+    /// Sends a `ping` in the session. It never starts a login.
     async fn session_ping(&self) -> ConnectorRequest {
         #[derive(serde::Serialize)]
         struct Ping {

@@ -156,7 +156,7 @@ async fn find_resource(
 fn resource_places(own: &Url, challenge: &Challenge) -> Vec<Result<Url, OAuthError>> {
     let mut places = Vec::new();
     if let Some(named) = &challenge.resource_metadata {
-        // The operator wrote the server's own URL, so its scheme is his decision.
+        // The operator wrote the server's own URL, and so decided on its scheme.
         let url = Url::parse(named).ok().filter(|url| url.origin() == own.origin());
         places.push(url.map_or_else(|| parse_url("the address of the resource metadata", named), Ok));
     }
@@ -190,7 +190,7 @@ fn check_resource(own: &Url, resource: &str, client: &FlowClient) -> Result<(), 
     )))
 }
 
-/// The issuer of the policy; otherwise those that the resource names, and first the one used before. Never none.
+/// The issuer of the policy; otherwise the issuers that the resource names, the one used before first. Never empty.
 fn choose_issuers<'a>(
     resource: &'a ResourceMetadata,
     settings: &'a OAuthClientSettings,

@@ -9,7 +9,7 @@ use toolbay_policy::serve::ServePolicy;
 use super::connections::{HttpConnection, client_network};
 use super::forwarded;
 
-/// The origin of a request.
+/// The connection and the client address of a request.
 #[derive(Debug, Clone)]
 pub(super) struct RequestSource {
     /// The peer address of the connection.
