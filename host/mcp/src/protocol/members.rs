@@ -19,12 +19,17 @@ impl<'a> Members<'a> {
     ///
     /// # Errors
     /// The value is not an object, or has two members with one of these names.
-    pub(crate) fn read(raw: &'a RawValue, names: &'static [&'static str]) -> serde_json::Result<Self> {
-        let mut json = serde_json::Deserializer::from_str(raw.get());
+    pub(crate) fn parse(text: &'a str, names: &'static [&'static str]) -> serde_json::Result<Self> {
+        let mut json = serde_json::Deserializer::from_str(text);
         json.deserialize_any(MembersVisitor(names)).map_err(|error| match error.is_data() {
             true => serde_json::Error::custom(message_of(&error)),
             false => error,
         })
+    }
+
+    /// Reads the members of a raw value, as [`Self::parse`] describes.
+    pub(crate) fn read(raw: &'a RawValue, names: &'static [&'static str]) -> serde_json::Result<Self> {
+        Self::parse(raw.get(), names)
     }
 
     /// Reads the members with these names. There are none in a value that [`Self::read`] refuses.

@@ -13,6 +13,7 @@ use toolbay_policy::excerpt::one_line;
 
 use super::bounded::BoundedList;
 use super::bounds::{MAX_BATCH_MESSAGES, MAX_CLIENT_ID, MAX_UNREDACTED_CHARS};
+use super::members::Members;
 use super::objects;
 
 /// The method is unknown.
@@ -143,18 +144,11 @@ impl RpcError {
 
     /// Reads an error in any form: its texts are worth more than their places. `None` if members occur twice.
     fn from_raw(raw: &RawValue) -> Option<Self> {
-        #[derive(Deserialize, Default)]
-        struct LooseError<'a> {
-            #[serde(borrow)]
-            code: Option<&'a RawValue>,
-            #[serde(borrow)]
-            message: Option<&'a RawValue>,
-            #[serde(borrow)]
-            data: Option<&'a RawValue>,
-        }
-        let LooseError { code, message, data } = match raw.get().starts_with('{') {
-            true => serde_json::from_str(raw.get()).ok()?,
-            false => LooseError { message: Some(raw), ..LooseError::default() },
+        let (code, message, data) = if raw.get().starts_with('{') {
+            let members = Members::read(raw, &["code", "message", "data"]).ok()?;
+            (members.raw("code"), members.raw("message"), members.raw("data"))
+        } else {
+            (None, Some(raw), None)
         };
         let text = |raw: &RawValue| serde_json::from_str(raw.get()).unwrap_or_else(|_| raw.get().to_owned());
         let mut message = message.map(text).unwrap_or_default();
