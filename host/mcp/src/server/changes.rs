@@ -315,7 +315,7 @@ pub(crate) async fn announce_to_subscription(
     announce_changes(server, baseline, ClientKnowledge::LastAnnouncement, &subscriptions, notify).await;
 }
 
-/// Waits for changes and passes them to `tell`, until it returns `false`.
+/// Waits for changes and passes them to `notify`, until it returns `false`.
 async fn announce_changes<F: Future<Output = bool>>(
     server: &Server,
     baseline: &ChangeBaseline,

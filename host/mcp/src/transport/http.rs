@@ -225,9 +225,7 @@ impl HttpState {
         self.sessions.end_revoked();
         Ok(())
     }
-}
 
-impl HttpState {
     /// Records which tokens were added, removed and changed.
     fn record_token_edits(&self, now: &ServeSettings, before: &ServeSettings) {
         let Some(edits) = now.auth.token_edits(&before.auth) else { return };

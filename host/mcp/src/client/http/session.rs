@@ -175,7 +175,7 @@ impl HttpLink {
         }
     }
 
-    /// Sends a `ping` in the session. It never starts a login.
+    /// Builds a `ping` in the session. Sending it never starts a login.
     async fn session_ping(&self) -> ConnectorRequest {
         #[derive(serde::Serialize)]
         struct Ping {

@@ -151,8 +151,8 @@ impl RequestChecks<'_> {
         let working = self.source.connection.begin_use();
         let principal = self.authenticate(&parts.headers).await?;
         let named = |refusal: RefusalResponse| Box::new(with_token(*refusal, Some(&principal.name)));
-        let Endpoint { server, removed: gone } = self.endpoint()?;
-        let validity = principal.validity(gone);
+        let Endpoint { server, removed } = self.endpoint()?;
+        let validity = principal.validity(removed);
         let client = self.check_client(&principal).map_err(named)?;
         if self.state.draining.is_cancelled() {
             let text = "the server is shutting down";
