@@ -64,7 +64,7 @@ async fn collect_body(
         if room.amount().saturating_add(length) > limits.body_bytes {
             return Err(too_long(limits));
         }
-        room.grow(length, limits).map_err(|full| Box::new(responses::quota_exceeded(full)))?;
+        room.grow(length, limits).map_err(responses::quota_exceeded)?;
         match &first {
             None => first = Some(bytes),
             Some(begin) => {

@@ -267,18 +267,13 @@ impl RequestChecks<'_> {
     /// Returns the client, if it is within its request rate.
     fn check_client(&self, principal: &Principal) -> Result<Arc<ClientState>, RefusalResponse> {
         let limits = &self.settings.serve.limits;
-        let client = self.state.clients.get_or_insert(&principal.name, limits).ok_or_else(|| {
-            let text = "the limit `clients` is reached";
-            let response =
-                responses::retry_later(StatusCode::SERVICE_UNAVAILABLE, text, responses::RETRY_SOON);
-            Box::new(with_limit(response, SERVE_LIMITS, "clients"))
-        })?;
+        let client = self.state.clients.get_or_insert(&principal.name, limits);
+        let (unavailable, soon) = (StatusCode::SERVICE_UNAVAILABLE, responses::RETRY_SOON);
+        let client = client.ok_or_else(|| responses::limit_reached(unavailable, "clients", soon))?;
         // Servers that share state serve the rate together.
         let limit = self.state.server.pipeline.share_of(limits.requests_per_second);
         client.check_rate(limit).map_err(|early| {
-            let text = "the limit `requests_per_second` is reached";
-            let response = responses::retry_later(StatusCode::TOO_MANY_REQUESTS, text, early);
-            Box::new(with_limit(response, SERVE_LIMITS, "requests_per_second"))
+            responses::limit_reached(StatusCode::TOO_MANY_REQUESTS, "requests_per_second", early)
         })?;
         Ok(client)
     }

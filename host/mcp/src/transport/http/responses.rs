@@ -95,10 +95,15 @@ pub(super) fn retry_later(status: StatusCode, message: impl Into<String>, after:
 
 /// The response when a quota is exceeded.
 pub(super) fn quota_exceeded(full: QuotaExceeded) -> Response<Body> {
-    let QuotaExceeded { key, per_client: own } = full;
-    let text = format!("the limit `{key}` is reached");
-    let status = if own { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::SERVICE_UNAVAILABLE };
-    with_limit(retry_later(status, text, RETRY_SOON), SERVE_LIMITS, key)
+    let QuotaExceeded { key, per_client } = full;
+    let status = if per_client { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::SERVICE_UNAVAILABLE };
+    limit_reached(status, key, RETRY_SOON)
+}
+
+/// The response when a limit of `[serve.limits]` is reached.
+pub(super) fn limit_reached(status: StatusCode, key: &'static str, after: Duration) -> Response<Body> {
+    let response = retry_later(status, format!("the limit `{key}` is reached"), after);
+    with_limit(response, SERVE_LIMITS, key)
 }
 
 /// The response of a server that cannot run calls. A balancer chooses another one: nothing was begun.
