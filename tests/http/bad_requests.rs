@@ -75,7 +75,7 @@ async fn an_oversized_body_is_not_read() {
     let long = desk.post(&json!({"a": "x".repeat(64 << 10)}));
     let answer = long.send().await;
     assert_eq!((answer.status, answer.code()), (413, -32600));
-    assert!(answer.body.contains("[serve.limits] body_bytes"));
+    assert!(answer.body.contains("body_bytes") && !answer.body.contains("[serve"), "{}", answer.body);
 
     // Refused by its announced length, before any byte arrived.
     let announced = desk.post(&json!({})).header("content-length", "99999999999");
@@ -355,7 +355,7 @@ async fn foreign_host_names_and_origins_are_refused() {
         assert!([400, 403].contains(&answer.status), "{host}: {answer:?}");
     }
     let told = ask().header("host", "tools.example").send().await;
-    assert!(told.body.contains("[serve] hosts = [\\\"tools.example\\\"]"), "{}", told.body);
+    assert!(told.body.contains("tools.example") && !told.body.contains("[serve"), "{}", told.body);
     assert_eq!(ask().another("host", "evil.example").send().await.status, 400);
     for origin in
         ["https://evil.example", "null", "http://localhost.evil.example", "https://app.example.evil"]

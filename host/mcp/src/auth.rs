@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 use toolbay_core::audit::edits::describe_edits;
 use toolbay_policy::serve::{OAuthPolicy, ServePolicy};
 
-use jwt::{Issuer, RefusedClaims, TokenError};
+use jwt::Issuer;
 use tokens::BearerTokens;
 
 /// Longest accepted token, in bytes. Tokens with many claims have about 4 KiB.
@@ -123,7 +123,7 @@ impl TokenProblem {
 }
 
 impl AuthError {
-    /// A request without a token, or with a token of nobody.
+    /// A request without a valid token.
     fn unauthenticated(problem: TokenProblem) -> Self {
         Self::Unauthenticated { problem, token: None }
     }
@@ -155,8 +155,8 @@ impl Authenticator {
         let issuer = serve.oauth.as_ref().map(|oauth| Issuer::from_policy(old, oauth, serve, fetch));
         let issuer = issuer.transpose()?;
         let old = before.and_then(|auth| auth.anonymous_access.clone());
-        let nobody_asked = (!serve.requires_authentication()).then(|| old.unwrap_or_default());
-        Ok(Self { anonymous_access: nobody_asked, tokens, issuer })
+        let anonymous_access = (!serve.requires_authentication()).then(|| old.unwrap_or_default());
+        Ok(Self { anonymous_access, tokens, issuer })
     }
 
     /// What differs from the tokens of `before`, by name. `None` if nothing does.
@@ -203,19 +203,13 @@ impl Authenticator {
             let problem = if has_header { TokenProblem::Malformed } else { TokenProblem::Missing };
             return Err(AuthError::unauthenticated(problem));
         };
-        if let Some(caller) = self.tokens.as_ref().and_then(|tokens| tokens.find(token)) {
-            return Ok(caller);
+        if let Some(principal) = self.tokens.as_ref().and_then(|tokens| tokens.find(token)) {
+            return Ok(principal);
         }
         let Some(issuer) = &self.issuer else {
             return Err(AuthError::unauthenticated(TokenProblem::Unknown));
         };
-        issuer.verify_token(token, profile).await.map_err(|RefusedClaims { error, principal }| match error {
-            TokenError::Keys => AuthError::KeysUnavailable,
-            TokenError::Invalid(problem, text) => {
-                tracing::debug!(problem = text, "a token was refused");
-                AuthError::Unauthenticated { problem, token: principal }
-            }
-        })
+        issuer.verify_token(token, profile).await
     }
 
     /// The authorization server, from which clients learn the scopes to request.

@@ -22,7 +22,7 @@
 //! | `list`, `tools`, `registration` | listing, importing and registering tools |
 //! | `saved_list` | the last known list of tools, saved between two starts |
 //! | `oauth` | tokens of authorization servers |
-//! | `resources`, `address` | listing and reading resources |
+//! | `resources`, `resource_requests`, `address` | listing and reading resources |
 //! | `remote`, `result` | calling a tool and converting its result |
 
 mod address;
@@ -40,6 +40,7 @@ mod negotiated;
 mod oauth;
 mod registration;
 mod remote;
+mod resource_requests;
 mod resources;
 mod result;
 mod saved_list;

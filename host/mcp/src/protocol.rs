@@ -11,6 +11,7 @@ pub(crate) mod incoming;
 pub(crate) mod legacy;
 pub(crate) mod legacy_tasks;
 pub(crate) mod lifecycle;
+pub(crate) mod members;
 pub(crate) mod message;
 pub(crate) mod mirror;
 pub(crate) mod objects;

@@ -5,6 +5,7 @@ pub(crate) mod changes;
 pub(crate) mod client_dialog;
 pub(crate) mod connection;
 pub(crate) mod convert;
+mod input_requests;
 mod instructions;
 pub(crate) mod outbox;
 pub(crate) mod outputs;
@@ -132,7 +133,7 @@ pub struct Server {
     bridge: Weak<Bridge>,
     /// Until when list requests wait for tools that are still loading.
     list_deadline: Instant,
-    /// Why the host cannot run calls, as its last probe found out; `None` if nobody probes it.
+    /// The last result of the probe: why the host cannot run calls. `None` without a probe.
     probe: Option<watch::Receiver<Option<Arc<str>>>>,
 }
 
@@ -178,8 +179,8 @@ impl Server {
         }
     }
 
-    /// Takes the result of probes: why the host cannot run calls. While there is a reason, the server is not ready, and
-    /// refuses requests over HTTP with 503, so that a balancer chooses another server.
+    /// Sets the receiver of probe results: why the host cannot run calls. While there is a reason, the server is not ready,
+    /// and refuses requests over HTTP with 503, so that a balancer chooses another server.
     #[must_use]
     pub fn with_probe(self, probe: watch::Receiver<Option<Arc<str>>>) -> Self {
         Self { probe: Some(probe), ..self }
@@ -334,7 +335,7 @@ impl Server {
     /// Reads a resource of another server if the permission rules allow it.
     ///
     /// # Errors
-    /// Why the resource could not be read, or `None` if it does not exist or is not allowed.
+    /// The resource could not be read, or, with `None`, does not exist or is not allowed.
     pub(crate) async fn read_bridged_resource(
         &self,
         uri: &str,

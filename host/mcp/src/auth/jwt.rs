@@ -24,8 +24,8 @@ use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 use toolbay_policy::serve::{OAuthPolicy, ServePolicy, SignatureAlgorithm};
 
-use super::keys::{KeyFetcher, KeyLookupError, KeysUnavailable, VerificationKey};
-use super::{Principal, ProfileAccess, TokenProblem};
+use super::keys::{IssuerKeys, KeyFetcher, VerificationKey};
+use super::{AuthError, Principal, ProfileAccess, TokenProblem};
 
 /// Longest `sub` and `kid`, in bytes.
 const MAX_ID: usize = 200;
@@ -45,57 +45,33 @@ pub(super) struct Issuer {
     oauth: Arc<OAuthPolicy>,
     /// Base URL of the endpoints.
     public_url: Option<String>,
-    keys: KeysUnavailable,
+    keys: IssuerKeys,
     /// Fires when a reload changes or removes the issuer in the policy.
     ended: CancellationToken,
 }
 
-/// Why a token was not accepted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TokenError {
-    /// The token is invalid. The reason goes to the log and the audit, not to the client.
-    Invalid(TokenProblem, &'static str),
-    /// The issuer's keys are unavailable.
-    Keys,
+/// What is wrong with a token. The problem goes to the audit and the text to the log, neither to the client.
+#[derive(Debug, Clone, Copy)]
+struct InvalidToken {
+    problem: TokenProblem,
+    text: &'static str,
 }
 
-impl From<&'static str> for TokenError {
-    fn from(problem: &'static str) -> Self {
-        Self::Invalid(TokenProblem::Malformed, problem)
+impl InvalidToken {
+    const fn malformed(text: &'static str) -> Self {
+        Self { problem: TokenProblem::Malformed, text }
+    }
+
+    /// Logs the text. `principal` is whose token it is, if its signature is valid.
+    fn refuse(self, principal: Option<Arc<str>>) -> AuthError {
+        tracing::debug!(problem = self.text, "a token was refused");
+        AuthError::Unauthenticated { problem: self.problem, token: principal }
     }
 }
 
-/// Why the claims of a token with a valid signature are not accepted, and whose token it is.
-#[derive(Debug)]
-pub(super) struct RefusedClaims {
-    pub(super) error: TokenError,
-    pub(super) principal: Option<Arc<str>>,
-}
-
-impl From<TokenError> for RefusedClaims {
-    fn from(error: TokenError) -> Self {
-        Self { error, principal: None }
-    }
-}
-
-impl From<&'static str> for RefusedClaims {
-    fn from(problem: &'static str) -> Self {
-        TokenError::from(problem).into()
-    }
-}
-
-impl From<KeyLookupError> for RefusedClaims {
-    fn from(missing: KeyLookupError) -> Self {
-        TokenError::from(missing).into()
-    }
-}
-
-impl From<KeyLookupError> for TokenError {
-    fn from(missing: KeyLookupError) -> Self {
-        match missing {
-            KeyLookupError::Key => Self::Invalid(TokenProblem::UnknownKey, "the issuer has no matching key"),
-            KeyLookupError::IssuerKeys => Self::Keys,
-        }
+impl From<InvalidToken> for AuthError {
+    fn from(invalid: InvalidToken) -> Self {
+        invalid.refuse(None)
     }
 }
 
@@ -156,7 +132,7 @@ impl Issuer {
             return Ok(Arc::clone(old));
         }
         let ended = old.map_or_else(CancellationToken::new, |old| old.ended.clone());
-        let keys = KeysUnavailable::new(oauth, fetch.clone(), &ended, old.map(|old| &old.keys))?;
+        let keys = IssuerKeys::new(oauth, fetch.clone(), &ended, old.map(|old| &old.keys))?;
         let (oauth, public_url) = (Arc::new(oauth.clone()), serve.public_url.clone());
         Ok(Arc::new(Self { oauth, public_url, keys, ended }))
     }
@@ -182,20 +158,26 @@ impl Issuer {
         &self,
         token: &str,
         profile: Option<&str>,
-    ) -> Result<Principal, RefusedClaims> {
-        let not_jwt = TokenError::Invalid(TokenProblem::Unknown, "the token is not a JWT");
+    ) -> Result<Principal, AuthError> {
+        let invalid = |problem, text| InvalidToken { problem, text };
+        let not_jwt = invalid(TokenProblem::Unknown, "the token is not a JWT");
         let (signed, signature) = token.rsplit_once('.').ok_or(not_jwt)?;
         let (header, claims) = signed.split_once('.').ok_or(not_jwt)?;
-        let header: JoseHeader = decode_json(header).ok_or("the header is not valid")?;
-        let algorithm = self.check_header(&header)?;
-        let signature = URL_SAFE_NO_PAD.decode(signature).map_err(|_| "the signature is not base64url")?;
+        let header: JoseHeader =
+            decode_json(header).ok_or(InvalidToken::malformed("the header is not valid"))?;
+        let algorithm = self.check_header(&header).map_err(InvalidToken::malformed)?;
+        let signature = URL_SAFE_NO_PAD
+            .decode(signature)
+            .map_err(|_| InvalidToken::malformed("the signature is not base64url"))?;
         let key = self.keys.find(header.kid.as_deref(), algorithm).await?;
+        let key = key.ok_or(invalid(TokenProblem::UnknownKey, "the issuer has no matching key"))?;
         if !key.verify(signed.as_bytes(), &signature) {
-            return Err(TokenError::Invalid(TokenProblem::Signature, "the signature is wrong").into());
+            return Err(invalid(TokenProblem::Signature, "the signature is wrong").into());
         }
-        let claims: JwtClaims = decode_json(claims).ok_or("the claims are not valid")?;
+        let claims: JwtClaims =
+            decode_json(claims).ok_or(InvalidToken::malformed("the claims are not valid"))?;
         self.check_claims(&claims, &key, profile)
-            .map_err(|error| RefusedClaims { error, principal: principal_name(&claims.sub) })
+            .map_err(|invalid| invalid.refuse(principal_name(&claims.sub)))
     }
 
     /// Whether a token with this audience is valid for the endpoint of a profile.
@@ -246,8 +228,8 @@ impl Issuer {
         claims: &JwtClaims,
         key: &VerificationKey,
         profile: Option<&str>,
-    ) -> Result<Principal, TokenError> {
-        let invalid = |problem, text| Err(TokenError::Invalid(problem, text));
+    ) -> Result<Principal, InvalidToken> {
+        let invalid = |problem, text| Err(InvalidToken { problem, text });
         if claims.iss != self.oauth.issuer {
             return invalid(TokenProblem::Issuer, "`iss` is not the issuer");
         }
@@ -258,17 +240,19 @@ impl Issuer {
         let leeway = self.oauth.leeway;
         let expires = parse_numeric_date(claims.exp)
             .and_then(|exp| exp.checked_add(leeway))
-            .ok_or("`exp` is not a valid time")?;
+            .ok_or(InvalidToken::malformed("`exp` is not a valid time"))?;
         if expires <= now {
             return invalid(TokenProblem::Expired, "the token has expired");
         }
         if let Some(nbf) = claims.nbf {
-            let begins = parse_numeric_date(nbf).ok_or("`nbf` is not a valid time")?;
+            let begins =
+                parse_numeric_date(nbf).ok_or(InvalidToken::malformed("`nbf` is not a valid time"))?;
             if now.checked_add(leeway).is_none_or(|now| begins > now) {
                 return invalid(TokenProblem::NotYetValid, "the token is not valid yet");
             }
         }
-        let name = principal_name(&claims.sub).ok_or("`sub` is empty or too long")?;
+        let name =
+            principal_name(&claims.sub).ok_or(InvalidToken::malformed("`sub` is empty or too long"))?;
         let scopes: BTreeSet<String> = (claims.scope.as_deref().into_iter())
             .chain(claims.scp.iter().flat_map(StringOrList::iter))
             .flat_map(str::split_ascii_whitespace)

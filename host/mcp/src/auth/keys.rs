@@ -24,6 +24,8 @@ use tokio_util::sync::CancellationToken;
 use toolbay_policy::serve::{OAuthPolicy, SignatureAlgorithm};
 use toolbay_state::regular::open_regular;
 
+use super::AuthError;
+
 /// Largest key set that is read, in bytes.
 pub const MAX_KEYS_BYTES: u64 = 256 << 10;
 /// Most keys in a set.
@@ -70,7 +72,7 @@ impl fmt::Debug for KeyFetcher {
 
 /// The keys of one issuer.
 #[derive(Debug)]
-pub(super) struct KeysUnavailable(Arc<KeySource>);
+pub(super) struct IssuerKeys(Arc<KeySource>);
 
 /// The origin of keys, and the keys of the last refresh.
 #[derive(Debug)]
@@ -126,16 +128,7 @@ enum PublicKey {
     Point(Vec<u8>),
 }
 
-/// Why a key was not found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum KeyLookupError {
-    /// The issuer has no key with this `kid`.
-    Key,
-    /// The issuer's keys are unavailable, so that no token can be verified.
-    IssuerKeys,
-}
-
-impl KeysUnavailable {
+impl IssuerKeys {
     /// Creates the keys of an issuer, which is valid until `ended` fires. Keys that are also in `before` keep their
     /// identity.
     ///
@@ -157,8 +150,8 @@ impl KeysUnavailable {
             set = KeySet { keys: before.reuse_in(keys), read_at: Some(Instant::now()) };
         }
         let in_file = oauth.file().is_some();
-        let (ended, held, next) = (ended.clone(), ArcSwap::from_pointee(set), Mutex::default());
-        Ok(Self(Arc::new(KeySource { from, in_file, fetch, ended, current: held, refresh_state: next })))
+        let (ended, current, next) = (ended.clone(), ArcSwap::from_pointee(set), Mutex::default());
+        Ok(Self(Arc::new(KeySource { from, in_file, fetch, ended, current, refresh_state: next })))
     }
 
     /// Revokes the keys that are not in `others`.
@@ -169,40 +162,40 @@ impl KeysUnavailable {
     /// Finds the key with this `kid` for a signature algorithm. Without a `kid`, exactly one key must fit.
     ///
     /// # Errors
-    /// No key fits, or the keys are unavailable.
+    /// The keys are unavailable.
     pub(super) async fn find(
         &self,
         kid: Option<&str>,
         algorithm: SignatureAlgorithm,
-    ) -> Result<Arc<VerificationKey>, KeyLookupError> {
-        let held = self.0.current.load_full();
-        let age = held.read_at.map(|read| read.elapsed());
-        match (held.find(kid, algorithm), age) {
-            (Some(key), Some(age)) if age < REFRESH_AFTER => return Ok(key),
+    ) -> Result<Option<Arc<VerificationKey>>, AuthError> {
+        let current = self.0.current.load_full();
+        let age = current.read_at.map(|read| read.elapsed());
+        match (current.find(kid, algorithm), age) {
+            (Some(key), Some(age)) if age < REFRESH_AFTER => return Ok(Some(key)),
             (Some(key), Some(age)) if age < EXPIRE_AFTER => match self.start_refresh() {
-                Some((reading, true)) => reading.await,
+                Some((refresh, true)) => refresh.await,
                 // Another request already waits for the refresh: this one uses the old key.
-                Some((_, false)) | None => return Ok(key),
+                Some((_, false)) | None => return Ok(Some(key)),
             },
             _ => {
-                if let Some((reading, _)) = self.start_refresh() {
-                    reading.await;
+                if let Some((refresh, _)) = self.start_refresh() {
+                    refresh.await;
                 }
             }
         }
-        let held = self.0.current.load();
-        if held.read_at.is_none_or(|read| read.elapsed() >= EXPIRE_AFTER) {
-            return Err(KeyLookupError::IssuerKeys);
+        let current = self.0.current.load();
+        if current.read_at.is_none_or(|read| read.elapsed() >= EXPIRE_AFTER) {
+            return Err(AuthError::KeysUnavailable);
         }
-        held.find(kid, algorithm).ok_or(KeyLookupError::Key)
+        Ok(current.find(kid, algorithm))
     }
 
     /// Returns the running refresh, or starts one, and whether this call started it. `None` if the last refresh is too
     /// recent.
     fn start_refresh(&self) -> Option<(RefreshFuture, bool)> {
         let mut next = self.0.refresh_state.lock();
-        if let Some(reading) = next.refresh.as_ref().filter(|reading| reading.peek().is_none()) {
-            return Some((reading.clone(), false));
+        if let Some(refresh) = next.refresh.as_ref().filter(|refresh| refresh.peek().is_none()) {
+            return Some((refresh.clone(), false));
         }
         if next.not_before.is_some_and(|not_before| Instant::now() < not_before) {
             return None;
@@ -212,9 +205,9 @@ impl KeysUnavailable {
         next.back_off();
         let source = Arc::clone(&self.0);
         // The task owns itself and ends within `FETCH_TIMEOUT`.
-        let reading = tokio::spawn(async move { source.refresh().await }).map(drop).boxed().shared();
-        next.refresh = Some(reading.clone());
-        Some((reading, true))
+        let refresh = tokio::spawn(async move { source.refresh().await }).map(drop).boxed().shared();
+        next.refresh = Some(refresh.clone());
+        Some((refresh, true))
     }
 }
 

@@ -108,7 +108,7 @@ pub fn check_tokens(file: &Path, policy: &Policy) -> Vec<PolicyFinding> {
     lines.iter().flat_map(unknown).chain(without_effect).collect()
 }
 
-/// Finds tokens that no client is recognized by, and a file without tokens, unless clients have other credentials.
+/// Finds tokens that match no client, and a file without tokens, unless clients have other credentials.
 fn warnings(text: &str, lines: &[TokenEntry], has_others: bool) -> Vec<PolicyFinding> {
     let warning = |span, message: String| PolicyFinding::new(Severity::Warning, text, span, message);
     if lines.is_empty() && !has_others {
@@ -147,14 +147,14 @@ impl BearerTokens {
                 |all: BTreeSet<Spanned<String>>| all.into_iter().map(Spanned::into_inner).collect();
             let access =
                 line.profiles.map_or(ProfileAccess::All, |all| ProfileAccess::Only(Arc::new(profiles(all))));
-            let caller = Principal {
+            let principal = Principal {
                 name: format!("token:{}", line.name.get_ref()).into(),
                 authenticated: true,
                 access,
                 expires: None,
                 credential: CancellationToken::new(),
             };
-            BearerToken { sha256: line.sha256.get_ref().to_ascii_lowercase(), principal: caller }
+            BearerToken { sha256: line.sha256.get_ref().to_ascii_lowercase(), principal }
         });
         Ok(Self(tokens.collect()))
     }

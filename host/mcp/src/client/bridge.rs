@@ -65,7 +65,7 @@ impl Bridge {
     #[must_use]
     pub fn new(registry: Arc<Registry>, connector: Arc<dyn ServerConnector>) -> Self {
         let changes = watch::Sender::new(0);
-        let ports = BridgeContext {
+        let context = BridgeContext {
             registry,
             connector,
             elicitation_handler: None,
@@ -75,7 +75,7 @@ impl Bridge {
             uses_saved_lists: false,
             changes,
         };
-        Self { context: ports, servers: Mutex::default() }
+        Self { context, servers: Mutex::default() }
     }
 
     /// Registers the saved tools of each server at once, before the server has answered. This is for programs whose
@@ -114,7 +114,7 @@ impl Bridge {
         self.apply_to(policy, |_| true);
     }
 
-    /// Does the same as [`Bridge::apply`], with only the servers that are `wanted`.
+    /// Does the same as [`Bridge::apply`], for the servers that `wanted` accepts.
     pub fn apply_to(&self, policy: &Policy, wanted: impl Fn(&McpServer) -> bool) {
         let mut running = self.servers.lock();
         let mut before = std::mem::take(&mut *running);
@@ -249,7 +249,7 @@ impl Bridge {
     /// its labels, and the arguments with the URI in each of its spellings.
     ///
     /// # Errors
-    /// The reason why the resource could not be read, or `None` if it does not exist or is not allowed.
+    /// The resource could not be read, or, with `None`, does not exist or is not allowed.
     pub(crate) async fn read(
         &self,
         view: &View,
@@ -260,8 +260,8 @@ impl Bridge {
         let found = self.servers_in_view(view).into_iter().find(|one| one.name() == asked.server);
         let supervisor = found.ok_or(None)?;
         // The policy and the server see the address as the server lists it.
-        let offered = supervisor.resources();
-        let asked = offered.equal_address(uri).and_then(ResourceAddress::parse).unwrap_or(asked);
+        let known = supervisor.resources();
+        let asked = known.equal_address(uri).and_then(ResourceAddress::parse).unwrap_or(asked);
         if !resources::includes(&supervisor.server, asked.server_uri) {
             return Err(None);
         }
@@ -285,8 +285,8 @@ impl Bridge {
         self.status().iter().all(|status| status.state == ServerState::Ready)
     }
 
-    /// Waits for the renewals of tokens that are running, and lets no other begin: before the end of a host, so that none
-    /// that a server has rotated is lost. Each has a limit of its own.
+    /// Waits for running renewals of tokens, and lets no other begin. Call this before the host ends, so that no rotated
+    /// token is lost. Each renewal has its own time limit.
     pub async fn finish_renewals(&self) {
         finish_renewals(&self.supervisors()).await;
     }

@@ -19,7 +19,6 @@ use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use futures_util::future::{self, Either, FusedFuture};
-use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, json};
 use toolbay_core::call::server_connector::ServerConnector;
@@ -36,63 +35,17 @@ use super::session::{ClientSession, RequestExtra};
 use crate::protocol::bounded::BoundedList;
 use crate::protocol::bounds::MAX_UNREDACTED_CHARS;
 use crate::protocol::lifecycle::Era;
-use crate::protocol::message::{self, RpcError, UNSUPPORTED_VERSION};
+use crate::protocol::members::Members;
+use crate::protocol::message::{RpcError, UNSUPPORTED_VERSION};
 
 /// The newest legacy revision.
 const LEGACY: &str = "2025-11-25";
 /// All legacy revisions.
 const HANDSHAKE_VERSIONS: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", LEGACY];
 
-/// The error data of a server that does not support the requested version.
-#[derive(Deserialize)]
-struct UnsupportedVersionData<'a> {
-    #[serde(borrow)]
-    supported: Option<&'a RawValue>,
-}
-
 /// The result of either handshake. Each member is read for itself. No other member is stored, however long: a server may
 /// send its icons and its manual.
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct HandshakeResult<'a> {
-    #[serde(borrow)]
-    supported_versions: Option<&'a RawValue>,
-    #[serde(borrow)]
-    protocol_version: Option<&'a RawValue>,
-    #[serde(borrow)]
-    capabilities: Option<&'a RawValue>,
-    #[serde(borrow)]
-    server_info: Option<&'a RawValue>,
-    #[serde(borrow, rename = "_meta")]
-    meta: Option<&'a RawValue>,
-}
-
-/// The capabilities that matter to this client. `null` and `false` declare nothing.
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct Capabilities<'a> {
-    #[serde(borrow)]
-    tools: Option<&'a RawValue>,
-    #[serde(borrow)]
-    resources: Option<&'a RawValue>,
-    #[serde(borrow)]
-    prompts: Option<&'a RawValue>,
-}
-
-/// What a server says about itself, for people.
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct ServerInfo<'a> {
-    #[serde(borrow)]
-    name: Option<&'a RawValue>,
-    #[serde(borrow)]
-    version: Option<&'a RawValue>,
-}
-
-/// An object; its default if it is anything else, or its members occur twice.
-fn object_or_default<'a, T: Deserialize<'a> + Default>(raw: Option<&'a RawValue>) -> T {
-    raw.and_then(|raw| message::parse_object(raw).ok()).unwrap_or_default()
-}
+struct HandshakeResult<'a>(Members<'a>);
 
 /// A text or a number.
 fn text_or_number(raw: &RawValue) -> Option<String> {
@@ -102,7 +55,8 @@ fn text_or_number(raw: &RawValue) -> Option<String> {
 
 impl<'a> HandshakeResult<'a> {
     fn parse(result: &'a RawValue) -> Result<Self, LinkError> {
-        message::parse_object(result).map_err(|error| {
+        let names = &["supportedVersions", "protocolVersion", "capabilities", "serverInfo", "_meta"];
+        Members::read(result, names).map(Self).map_err(|error| {
             let why = one_line(&error.to_string(), MAX_UNREDACTED_CHARS);
             LinkError::InvalidResponse(format!("the result of the handshake cannot be parsed: {why}").into())
         })
@@ -111,11 +65,11 @@ impl<'a> HandshakeResult<'a> {
     /// Checks that a result of `server/discover` shows a server of 2026-07-28. A server that lists no versions, but
     /// declares its capabilities, speaks the one that the request was made in.
     fn check_modern(&self) -> Result<(), LinkError> {
-        let mut listed = self.supported_versions.map(read_versions).unwrap_or_default();
+        let mut listed = self.0.raw("supportedVersions").map(read_versions).unwrap_or_default();
         if listed.is_empty() {
-            listed.extend(self.protocol_version.and_then(text_or_number));
+            listed.extend(self.protocol_version());
         }
-        let declares = || self.capabilities.is_some_and(|raw| raw.get().starts_with(['{', '[']));
+        let declares = || self.0.raw("capabilities").is_some_and(|raw| raw.get().starts_with(['{', '[']));
         let what = match listed.as_slice() {
             [] if declares() => return Ok(()),
             [] => "it lists no versions and declares no capabilities".to_owned(),
@@ -128,51 +82,45 @@ impl<'a> HandshakeResult<'a> {
         Err(LinkError::InvalidResponse(what.into()))
     }
 
-    fn into_negotiated(
-        self,
+    fn protocol_version(&self) -> Option<String> {
+        self.0.raw("protocolVersion").and_then(text_or_number)
+    }
+
+    fn to_negotiated(
+        &self,
         protocol: &str,
         modern: bool,
         connector: &dyn ServerConnector,
     ) -> NegotiatedServer {
-        #[derive(Deserialize, Default)]
-        #[serde(default)]
-        struct Meta<'a> {
-            #[serde(borrow, rename = "io.modelcontextprotocol/serverInfo")]
-            server_info: Option<&'a RawValue>,
-        }
-        let in_meta = || object_or_default::<Meta<'_>>(self.meta).server_info;
-        let info: ServerInfo<'_> = object_or_default(self.server_info.or_else(in_meta));
-        let label = |raw: Option<&RawValue>| {
-            let text = text_or_number(raw?)?;
+        const IN_META: &str = "io.modelcontextprotocol/serverInfo";
+        let meta = || Members::read_any(self.0.raw("_meta"), &[IN_META]).raw(IN_META);
+        let info = Members::read_any(self.0.raw("serverInfo").or_else(meta), &["name", "version"]);
+        let label = |member: &str| {
+            let text = text_or_number(info.raw(member)?)?;
             Some(definition_text::sanitize_label(&text, MAX_LABEL, &|text| connector.redact(text)))
         };
-        let declared: Capabilities<'_> = object_or_default(self.capabilities);
-        let is_declared = |of: Option<&RawValue>| of.is_some_and(|raw| raw.get() != "false");
-        let declares_changes = |of: Option<&RawValue>| {
-            #[derive(Deserialize, Default)]
-            #[serde(rename_all = "camelCase", default)]
-            struct Options<'a> {
-                #[serde(borrow)]
-                list_changed: Option<&'a RawValue>,
-            }
-            object_or_default::<Options<'_>>(of).list_changed.is_some_and(|raw| raw.get() == "true")
+        // `null` and `false` declare nothing.
+        let declared = Members::read_any(self.0.raw("capabilities"), &["tools", "resources", "prompts"]);
+        let is_declared = |of: &str| declared.raw(of).is_some_and(|raw| raw.get() != "false");
+        let declares_changes = |of: &str| {
+            let options = Members::read_any(declared.raw(of), &["listChanged"]);
+            options.raw("listChanged").is_some_and(|raw| raw.get() == "true")
         };
-        let Capabilities { tools, resources, prompts } = declared;
         NegotiatedServer {
             modern,
             protocol: protocol.to_owned(),
-            title: label(info.name),
-            version: label(info.version).map(Into::into),
-            tools_list_changed: declares_changes(tools),
-            has_tools: is_declared(tools),
-            declares_nothing: ![tools, resources, prompts].into_iter().any(is_declared),
-            resources_list_changed: declares_changes(resources),
-            has_resources: is_declared(resources),
+            title: label("name"),
+            version: label("version").map(Into::into),
+            tools_list_changed: declares_changes("tools"),
+            has_tools: is_declared("tools"),
+            declares_nothing: !["tools", "resources", "prompts"].into_iter().any(is_declared),
+            resources_list_changed: declares_changes("resources"),
+            has_resources: is_declared("resources"),
         }
     }
 }
 
-/// The outcome of `server/discover`: a modern server, or why the server is none.
+/// The outcome of `server/discover`: a modern server, or why the server is not modern.
 type Discovery = Result<NegotiatedServer, LinkError>;
 
 /// Why a session could not be established.
@@ -209,10 +157,10 @@ impl ClientSession {
             (ProtocolEra::Auto, Some(Era::Legacy)) => session.initialize_again().await?,
             (ProtocolEra::Auto, remembered) => session.probe(remembered).await?,
         };
-        if let Link::Http(web) = &session.link {
-            web.set_negotiated(&session.negotiated.protocol, session.negotiated.modern);
+        if let Link::Http(http) = &session.link {
+            http.set_negotiated(&session.negotiated.protocol, session.negotiated.modern);
             if !session.negotiated.modern && session.expects_events() {
-                web.open_listen_stream().await;
+                http.open_listen_stream().await;
             }
         }
         Ok(session)
@@ -255,7 +203,7 @@ impl ClientSession {
                     (Ok(Err(_)) | Err(_), Some(refusal)) => return self.reconsider(refusal).await,
                     (Ok(Err(_)) | Err(_), None) => {}
                 },
-                shaken = &mut initialize, if !initialize.is_terminated() => match shaken {
+                initialized = &mut initialize, if !initialize.is_terminated() => match initialized {
                     Ok(legacy) => return Ok(legacy),
                     Err(error) if discover.is_terminated() => return self.reconsider(error).await,
                     Err(error) if is_modern_refusal(&error) => {
@@ -322,7 +270,7 @@ impl ClientSession {
             }
         };
         let hello = HandshakeResult::parse(&result).and_then(|hello| hello.check_modern().map(|()| hello));
-        Ok(hello.map(|hello| hello.into_negotiated(MODERN, true, &*self.inbox.connector)))
+        Ok(hello.map(|hello| hello.to_negotiated(MODERN, true, &*self.inbox.connector)))
     }
 
     /// Performs the handshake of the legacy revisions.
@@ -336,7 +284,7 @@ impl ClientSession {
             result => result?,
         };
         let hello = HandshakeResult::parse(&result)?;
-        let Some(version) = hello.protocol_version.and_then(text_or_number) else {
+        let Some(version) = hello.protocol_version() else {
             return Err(LinkError::Denied("its answer to `initialize` has no `protocolVersion`".into()));
         };
         if !HANDSHAKE_VERSIONS.contains(&version.as_str()) {
@@ -347,11 +295,11 @@ impl ClientSession {
             );
             return Err(LinkError::Denied(text.into()));
         }
-        if let Link::Http(web) = &self.link {
-            web.set_negotiated(&version, false);
+        if let Link::Http(http) = &self.link {
+            http.set_negotiated(&version, false);
         }
         self.notify_initialized().await?;
-        Ok(hello.into_negotiated(&version, false, &*self.inbox.connector))
+        Ok(hello.to_negotiated(&version, false, &*self.inbox.connector))
     }
 
     async fn request_initialize(&self, version: &str) -> Result<Box<RawValue>, LinkError> {
@@ -413,8 +361,7 @@ fn is_modern_refusal(refusal: &LinkError) -> bool {
 
 /// The versions that an error lists as supported.
 fn supported_versions(error: &RpcError) -> Option<Vec<String>> {
-    let data: UnsupportedVersionData<'_> = message::parse_object(error.data.as_ref()?).ok()?;
-    data.supported.map(read_versions)
+    Members::read_any(error.data.as_deref(), &["supported"]).raw("supported").map(read_versions)
 }
 
 /// The versions of a list. Entries that are no short texts are ignored, and a text is a list of one.
@@ -458,7 +405,7 @@ mod tests {
         ] {
             let raw = RawValue::from_string(format!("{{\"capabilities\":{capabilities}}}")).unwrap();
             let hello = HandshakeResult::parse(&raw).unwrap();
-            let known = hello.into_negotiated(LEGACY, false, &NullConnector);
+            let known = hello.to_negotiated(LEGACY, false, &NullConnector);
             assert_eq!(
                 (known.has_tools, known.declares_nothing),
                 (has_tools, declares_nothing),
@@ -467,7 +414,7 @@ mod tests {
         }
         let raw = RawValue::from_string("{}".to_owned()).unwrap();
         let hello = HandshakeResult::parse(&raw).unwrap();
-        assert!(hello.into_negotiated(LEGACY, false, &NullConnector).declares_nothing);
+        assert!(hello.to_negotiated(LEGACY, false, &NullConnector).declares_nothing);
     }
 
     #[tokio::test]
@@ -519,7 +466,7 @@ mod tests {
             let raw =
                 serde_json::value::to_raw_value(&json!({"capabilities": {"tools": {}}, "serverInfo": info}));
             let raw = raw.unwrap();
-            HandshakeResult::parse(&raw).unwrap().into_negotiated(LEGACY, false, &NullConnector)
+            HandshakeResult::parse(&raw).unwrap().to_negotiated(LEGACY, false, &NullConnector)
         };
         let known = hello(&json!({"name": "a\u{1b}<|im_start|>canary-secret", "version": "1<|im_end|>"}));
         assert_eq!(known.title.as_deref(), Some("a\\u{1b}[STRIPPED-TEMPLATE-TOKEN][secret T]"));

@@ -336,7 +336,7 @@ impl HttpLink {
             let most = quantity::show_bytes(most as u64);
             LinkError::InvalidResponse(format!("the server sent {what} of more than {most}").into())
         };
-        let mut held = self.inbox.track_response_buffer();
+        let mut usage = self.inbox.track_response_buffer();
         while let Some(part) = body.next().await {
             let Ok(part) = part else { return Ok(StreamEnd::Interrupted) };
             *total += part.len();
@@ -351,7 +351,7 @@ impl HttpLink {
                     .map_err(|flood| self.close_flooded(&flood))?;
             }
             let events = parser.push(&part).map_err(|_| large("an event", MAX_MESSAGE_BYTES))?;
-            held.resize(parser.buffered_bytes()).map_err(buffer_full_error)?;
+            usage.resize(parser.buffered_bytes()).map_err(buffer_full_error)?;
             for event in events {
                 if let Some(answer) = self.handle_event(id, event).await? {
                     return Ok(StreamEnd::Answer(answer));
@@ -406,7 +406,7 @@ impl HttpLink {
     /// Answers a request of the server. A response that needs no user is sent at once. Elicitations run in a task, so
     /// that later messages are still read. `MAX_OPEN_ELICITATIONS` bounds these tasks.
     async fn respond(self: &Arc<Self>, request: RawRequest) -> Result<(), FloodError> {
-        let (inbox, web) = (Arc::clone(&self.inbox), Arc::downgrade(self));
+        let (inbox, link) = (Arc::clone(&self.inbox), Arc::downgrade(self));
         let mut asked = Box::pin(Arc::clone(&self.inbox).respond(request));
         if let Some(answer) = (&mut asked).now_or_never() {
             self.send_response(answer?).await;
@@ -416,7 +416,7 @@ impl HttpLink {
         drop(tokio::spawn(async move {
             tokio::select! {
                 _ = inbox.closure.wait_closed() => {}
-                Ok(answer) = asked => if let Some(web) = web.upgrade() { web.send_response(answer).await },
+                Ok(answer) = asked => if let Some(link) = link.upgrade() { link.send_response(answer).await },
             }
         }));
         Ok(())
@@ -513,11 +513,11 @@ impl HttpLink {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         // Bounds the tasks when many calls are cancelled at once and the server is slow.
         let Ok(place) = Arc::clone(&self.cancel_permits).try_acquire_owned() else { return };
-        let web = Arc::clone(self);
+        let link = Arc::clone(self);
         // The task owns itself and ends within `NOTIFY_TIMEOUT`.
         drop(runtime.spawn(async move {
             let _place = place;
-            let notified = web.notify("notifications/cancelled", Some(&cancelled));
+            let notified = link.notify("notifications/cancelled", Some(&cancelled));
             drop(tokio::time::timeout(NOTIFY_TIMEOUT, notified).await);
         }));
     }
@@ -552,7 +552,7 @@ fn is_event_stream(response: &ConnectorResponse) -> bool {
 async fn collect(
     mut body: BodyStream,
     most: usize,
-    mut held: ResponseBufferUsage<'_>,
+    mut usage: ResponseBufferUsage<'_>,
 ) -> Result<Vec<u8>, LinkError> {
     let mut bytes = Vec::new();
     while let Some(part) = body.next().await {
@@ -564,7 +564,7 @@ async fn collect(
             let what = format!("the server's response has more than {most}");
             return Err(LinkError::InvalidResponse(what.into()));
         }
-        held.resize(bytes.len() + part.len()).map_err(buffer_full_error)?;
+        usage.resize(bytes.len() + part.len()).map_err(buffer_full_error)?;
         bytes.extend(part);
     }
     Ok(bytes)

@@ -24,8 +24,8 @@ impl Link {
     pub(super) async fn request(&self, ask: LinkRequest<'_>) -> Result<Box<RawValue>, LinkError> {
         let mut open = CancelOnDrop { link: self, id: ask.id, armed: !ask.is_handshake() };
         let answer = match self {
-            Self::Stdio(pipe) => pipe.request(ask).await,
-            Self::Http(web) => web.request(ask).await,
+            Self::Stdio(stdio) => stdio.request(ask).await,
+            Self::Http(http) => http.request(ask).await,
         };
         open.armed = false;
         answer
@@ -34,8 +34,8 @@ impl Link {
     /// Sends a notification.
     pub(super) async fn notify(&self, method: &str, params: Option<&Value>) -> Result<(), LinkError> {
         match self {
-            Self::Stdio(pipe) => pipe.notify(method, params).await,
-            Self::Http(web) => web.notify(method, params).await,
+            Self::Stdio(stdio) => stdio.notify(method, params).await,
+            Self::Http(http) => http.notify(method, params).await,
         }
     }
 
@@ -43,14 +43,14 @@ impl Link {
     pub(super) fn is_session_lost(&self) -> bool {
         match self {
             Self::Stdio(_) => false,
-            Self::Http(web) => web.is_session_lost(),
+            Self::Http(http) => http.is_session_lost(),
         }
     }
 
     /// How the child process is sandboxed; `None` for a URL.
     pub(super) fn confinement(&self) -> Option<&'static str> {
         match self {
-            Self::Stdio(pipe) => Some(pipe.confinement),
+            Self::Stdio(stdio) => Some(stdio.confinement),
             Self::Http(_) => None,
         }
     }
@@ -58,9 +58,9 @@ impl Link {
     /// Closes the connection. Returns how a child process exited, if it did.
     pub(super) async fn close(&self) -> Option<String> {
         match self {
-            Self::Stdio(pipe) => pipe.close().await,
-            Self::Http(web) => {
-                web.close().await;
+            Self::Stdio(stdio) => stdio.close().await,
+            Self::Http(http) => {
+                http.close().await;
                 None
             }
         }
@@ -78,8 +78,8 @@ impl Drop for CancelOnDrop<'_> {
     fn drop(&mut self) {
         let cancelled = self.armed.then(|| json!({"requestId": self.id, "reason": "the caller gave up"}));
         match (self.link, cancelled) {
-            (Link::Stdio(pipe), cancelled) => pipe.cancel(self.id, cancelled.as_ref()),
-            (Link::Http(web), Some(cancelled)) => web.notify_cancelled(cancelled),
+            (Link::Stdio(stdio), cancelled) => stdio.cancel(self.id, cancelled.as_ref()),
+            (Link::Http(http), Some(cancelled)) => http.notify_cancelled(cancelled),
             (Link::Http(_), None) => {}
         }
     }

@@ -4,7 +4,6 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, json};
 use tokio::time::Instant;
@@ -20,7 +19,8 @@ use super::tools;
 use super::unusable_output::OutputNotes;
 use crate::protocol::bounded::BoundedList;
 use crate::protocol::bounds::MAX_UNREDACTED_CHARS;
-use crate::protocol::message::{self, METHOD_NOT_FOUND};
+use crate::protocol::members::Members;
+use crate::protocol::message::METHOD_NOT_FOUND;
 use crate::protocol::repair::Repair;
 
 /// A list of a server.
@@ -41,7 +41,7 @@ impl ServerList {
         Self { items: Vec::new(), problems: vec![problem], lacks_part: true }
     }
 
-    /// Names a part that could not be read.
+    /// Adds the problem of a part that could not be read.
     fn miss(&mut self, problem: String) {
         self.problems.push(problem);
         self.lacks_part = true;
@@ -54,8 +54,8 @@ impl ServerList {
             return;
         }
         let listed: HashSet<String> = self.items.iter().filter_map(|raw| tools::listed_name(raw)).collect();
-        let taken = self.items.iter().map(|raw| raw.get().len()).sum();
-        let (mut room, count) = (MAX_LIST_BYTES.saturating_sub(taken), self.items.len());
+        let used = self.items.iter().map(|raw| raw.get().len()).sum();
+        let (mut room, count) = (MAX_LIST_BYTES.saturating_sub(used), self.items.len());
         let is_missing = |raw: &RawValue| tools::listed_name(raw).is_some_and(|name| !listed.contains(&name));
         let missing = before.iter().filter(|raw| is_missing(raw)).take(MAX_TOOLS.saturating_sub(count));
         let kept = missing.map_while(|raw| {
@@ -67,7 +67,7 @@ impl ServerList {
     }
 }
 
-/// Tells how many items of the list before stay. `None` if there are none.
+/// The problem that names how many items of the previous list stay. `None` if no item does.
 pub(super) fn kept_problem(count: usize, list: ListKind) -> Option<String> {
     let items = if count == 1 { list.item_noun() } else { list.noun() };
     (count > 0).then(|| format!("until its list can be read, what it listed before stays: {count} {items}"))
@@ -138,50 +138,27 @@ struct ListPage<'a> {
 impl<'a> ListPage<'a> {
     /// Reads a page. A result may be the list alone.
     fn parse(result: &'a RawValue, list: ListKind) -> serde_json::Result<Self> {
-        #[derive(Deserialize, Default)]
-        #[serde(rename_all = "camelCase", default)]
-        struct RawPage<'a> {
-            #[serde(borrow, deserialize_with = "message::deserialize_present")]
-            tools: Option<&'a RawValue>,
-            #[serde(borrow, deserialize_with = "message::deserialize_present")]
-            resources: Option<&'a RawValue>,
-            #[serde(borrow, deserialize_with = "message::deserialize_present")]
-            resource_templates: Option<&'a RawValue>,
-            #[serde(borrow)]
-            next_cursor: Option<&'a RawValue>,
-        }
         let page = match result.get() {
-            "null" | "[]" => RawPage::default(),
+            "null" | "[]" => Members::default(),
             text if text.starts_with('[') => {
                 let list = BoundedList::read(Some(result))?;
                 return Ok(Self { list, ..Self::default() });
             }
-            _ => message::parse_object(result)?,
+            _ => Members::read(result, &["tools", "resources", "resourceTemplates", "nextCursor"])?,
         };
         let items = match list {
-            ListKind::Tools => page.tools,
-            ListKind::Resources => page.resources,
-            ListKind::Templates => page.resource_templates.or(page.resources),
+            ListKind::Tools | ListKind::Resources => page.present(list.member()),
+            ListKind::Templates => page.present(list.member()).or(page.present("resources")),
         };
         let list = BoundedList::read(items)?;
-        Ok(Self { list, next_cursor: page.next_cursor, lacks_items: items.is_none() })
+        Ok(Self { list, next_cursor: page.raw("nextCursor"), lacks_items: items.is_none() })
     }
 }
 
 /// The name or the URI of an item, for a message.
 fn item_name(raw: &RawValue) -> Option<String> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct RawItem<'a> {
-        #[serde(borrow)]
-        uri: Option<&'a RawValue>,
-        #[serde(borrow)]
-        uri_template: Option<&'a RawValue>,
-        #[serde(borrow)]
-        name: Option<&'a RawValue>,
-    }
-    let item: RawItem<'_> = message::parse_object(raw).ok()?;
-    let text = item.uri.or(item.uri_template).or(item.name)?;
+    let item = Members::read(raw, &["uri", "uriTemplate", "name"]).ok()?;
+    let text = item.raw("uri").or(item.raw("uriTemplate")).or(item.raw("name"))?;
     let text: String = serde_json::from_str(text.get()).ok()?;
     Some(one_line(&text, MAX_UNREDACTED_CHARS))
 }

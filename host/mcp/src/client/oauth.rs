@@ -12,8 +12,8 @@
 //! | `credentials`, `credential_store` | what is saved, and who may change it when |
 //! | `http`, `member` | bounded requests; members of documents as servers write them |
 //!
-//! A user is needed for an authorization, and an [`AuthorizationHandler`] reaches him. Without one, a request fails, and
-//! the message says how to log in.
+//! An authorization needs a user, whom an [`AuthorizationHandler`] reaches. Without a handler, a request fails, and the
+//! message says how to log in.
 
 mod authorization;
 mod challenge;
@@ -47,8 +47,8 @@ use toolbay_policy::refusal::PolicyRefusal;
 use self::authorization::{Authorization, OFFLINE_ACCESS};
 pub(super) use self::challenge::Challenge;
 use self::credential_store::CredentialStore;
+use self::credentials::Credentials;
 pub(super) use self::credentials::SecretText;
-use self::credentials::{Credentials, GrantFacts};
 use self::discovery::Discovered;
 use self::http::FlowClient;
 use self::loopback::LoopbackListener;
@@ -113,8 +113,7 @@ pub struct LoginOutcome {
 /// Logs in at the authorization server of a server, and saves the credentials. `handler` reaches the user.
 ///
 /// # Errors
-/// The server is no server at a URL, its section sets the header `authorization`, or the authorization failed. Then
-/// nothing is saved.
+/// The server has no URL, its section sets the header `authorization`, or the authorization failed. Nothing is saved.
 pub async fn login(
     server: &McpServer,
     connector: Arc<dyn ServerConnector>,
@@ -158,17 +157,17 @@ pub async fn requires_login(
 /// What a logout did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogoutOutcome {
-    /// Whether there were credentials, which are removed now.
+    /// Whether credentials were removed.
     pub removed: bool,
-    /// What became of their tokens at the authorization server.
+    /// What happened to the tokens at the authorization server.
     pub revocation: TokenRevocation,
 }
 
-/// Removes the saved credentials of a server, and withdraws its tokens where the authorization server can (RFC 7009).
-/// `server` is its section of the policy, without which no request is sent.
+/// Removes the saved credentials of a server, and withdraws its tokens if the authorization server supports that
+/// (RFC 7009). `server` is its section of the policy, without which no request is sent.
 ///
 /// # Errors
-/// The credentials cannot be removed. That the tokens cannot be withdrawn is no error.
+/// The credentials cannot be removed. Tokens that cannot be withdrawn are not an error.
 pub async fn logout(
     name: &PluginId,
     server: Option<&McpServer>,
@@ -418,9 +417,21 @@ impl Authenticator {
             }
             requested => requested?,
         };
-        let facts = GrantFacts { issuer: found.server.issuer, resource, token_endpoint: endpoint, client };
+        let credentials = Credentials {
+            version: credentials::VERSION,
+            url: self.endpoint.url.clone(),
+            issuer: found.server.issuer,
+            resource,
+            token_endpoint: endpoint,
+            client,
+            tokens,
+            // RFC 6749, section 5.1: without a list, the request was granted.
+            granted: granted.unwrap_or_else(|| scopes.clone()),
+            requested: scopes,
+            wanted: BTreeSet::new(),
+        };
         let lock = self.store.lock().await?;
-        self.store.store(&lock, Credentials::new(&self.endpoint, facts, tokens, scopes, granted)).await
+        self.store.store(&lock, credentials).await
     }
 
     /// The scopes of the policy; otherwise those of the challenge, or those of the resource, with what was requested

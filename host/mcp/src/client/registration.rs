@@ -44,14 +44,14 @@ impl Supervisor {
     ) -> Result<(), LinkError> {
         let (supervisor, of) = (Arc::clone(self), Arc::clone(session));
         // Importing thousands of schemas, and redacting megabytes, would block an async worker thread.
-        let made = tokio::task::spawn_blocking(move || {
+        let import = tokio::task::spawn_blocking(move || {
             listed.keep_tools(&supervisor.listed_tools.lock());
             let version = of.negotiated.version.as_ref();
             supervisor.register_tools(&listed, version, || of.inbox.closure.is_closed());
             (supervisor.encode_list(&of, &listed), listed)
         });
         let (encoded, listed) =
-            made.await.map_err(|_| LinkError::Closed("its tools could not be imported".into()))?;
+            import.await.map_err(|_| LinkError::Closed("its tools could not be imported".into()))?;
         self.save_list(encoded).await;
         *self.listed_tools.lock() = listed.items;
         Ok(())
@@ -77,15 +77,15 @@ impl Supervisor {
                 break;
             }
             match tools::import_tool(raw, &self.server, version, &*self.context.connector) {
-                Ok(Some(taken)) if names.insert(taken.def.name.clone()) => {
-                    problems.extend(taken.warning.clone());
-                    if let Err(problem) = self.add_tool(&mut bundle, taken) {
+                Ok(Some(imported)) if names.insert(imported.def.name.clone()) => {
+                    problems.extend(imported.warning.clone());
+                    if let Err(problem) = self.add_tool(&mut bundle, imported) {
                         problems.push(problem);
                     }
                 }
-                Ok(Some(taken)) => problems.push(format!(
+                Ok(Some(imported)) => problems.push(format!(
                     "the tool `{}` is listed twice, or its name maps to that of another tool; the first one is used",
-                    one_line(&taken.remote_name, MAX_UNREDACTED_CHARS)
+                    one_line(&imported.remote_name, MAX_UNREDACTED_CHARS)
                 )),
                 Ok(None) => {}
                 Err(problem) => problems.push(problem),
@@ -94,18 +94,18 @@ impl Supervisor {
         problems.extend(self.unknown_tools(tools));
         let wanted = bundle.tools.len();
         // Neither a supervisor that was stopped meanwhile nor a closed session may register tools.
-        let mut placed = self.registered.lock();
+        let mut has_tools = self.registered.lock();
         if self.stop.is_cancelled() || is_over() {
             return;
         }
-        if !(*placed && self.is_registered(&bundle)) {
+        if !(*has_tools && self.is_registered(&bundle)) {
             let registered = self.context.registry.replace_source(&self.label(), bundle);
             problems.extend(
                 registered.skipped.iter().map(|name| format!("`{name}`: the name is taken by another tool")),
             );
-            *placed = true;
+            *has_tools = true;
         }
-        drop(placed);
+        drop(has_tools);
         let more = problems.len().saturating_sub(MAX_PROBLEMS);
         problems.truncate(MAX_PROBLEMS);
         if more > 0 {
@@ -155,8 +155,8 @@ impl Supervisor {
             && registered.next().is_none()
     }
 
-    fn add_tool(self: &Arc<Self>, bundle: &mut Bundle, taken: ImportedTool) -> Result<(), String> {
-        let ImportedTool { remote_name: own_name, def, rules, mirror, .. } = taken;
+    fn add_tool(self: &Arc<Self>, bundle: &mut Bundle, imported: ImportedTool) -> Result<(), String> {
+        let ImportedTool { remote_name: own_name, def, rules, mirror, .. } = imported;
         let name = def.name.to_string();
         let timeout = rules.timeout.unwrap_or(self.server.timeout);
         let tool = RemoteTool { supervisor: Arc::clone(self), remote_name: own_name, mirror, timeout };
@@ -174,15 +174,15 @@ impl Supervisor {
     /// Stops the supervisor and removes its tools.
     pub(super) fn shut_down(&self) {
         // `register_tools` takes the same lock, so no tools are registered afterwards.
-        let mut placed = self.registered.lock();
+        let mut has_tools = self.registered.lock();
         self.stop.cancel();
-        if std::mem::take(&mut *placed) {
+        if std::mem::take(&mut *has_tools) {
             self.context.registry.replace_source(&self.label(), Bundle::default());
         }
         self.context.registry.set_source_state(&self.namespace(), &self.label(), None);
     }
 
-    /// Tells the registry why the server has no tools.
+    /// Passes the state of the server to the registry, which explains missing tools with it.
     pub(super) fn publish_state(&self, state: Option<SourceState>) {
         // `shut_down` takes the same lock, and the state of a server that was stopped is that of the next one.
         let _registered = self.registered.lock();

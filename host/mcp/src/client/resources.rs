@@ -1,15 +1,13 @@
-//! Lists and reads the resources of one server. Their content is untrusted data. An invalid resource costs only itself.
+//! Imports the resources of one server: its lists, and their content, which is untrusted data. An invalid resource costs only itself.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 use ::base64::Engine as _;
 use ::base64::engine::general_purpose::STANDARD;
-use rmcp::model::{Annotations, ErrorData, Resource, ResourceContents, ResourceTemplate, Role};
+use rmcp::model::{Annotations, Resource, ResourceContents, ResourceTemplate, Role};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
-use serde_json::{Map, json};
 use tokio::time::Instant;
 use toolbay_core::call::server_connector::ServerConnector;
 use toolbay_core::neutral_text;
@@ -25,29 +23,22 @@ use toolbay_policy::hidden_chars::remove_hidden;
 use toolbay_policy::mcp_server::McpServer;
 use toolbay_policy::name::QualifiedName;
 use toolbay_policy::output::Truncation;
-use toolbay_policy::quantity;
 
 use super::address::ResourceAddress;
 use super::bounds::{
-    MAX_DESCRIPTION, MAX_LABEL, MAX_PROBLEMS, MAX_RESOURCE_BYTES, MAX_RESOURCE_ITEM, MAX_RESOURCE_PARTS,
-    MAX_RESOURCES,
+    MAX_DESCRIPTION, MAX_LABEL, MAX_RESOURCE_BYTES, MAX_RESOURCE_ITEM, MAX_RESOURCE_PARTS, MAX_RESOURCES,
 };
-use super::link::Link;
 use super::link_request::LinkError;
 use super::list::{self, ListKind, ServerList};
 use super::result::block::read_annotations;
-use super::session::{ClientSession, RequestExtra};
-use super::supervisor::Supervisor;
+use super::session::ClientSession;
 use super::tools;
-use super::unusable_output::OutputNotes;
 use crate::protocol::bounded::{self, BoundedList};
 use crate::protocol::bounds::MAX_UNREDACTED_CHARS;
-use crate::protocol::message::{self, INVALID_PARAMS};
-use crate::protocol::mirror;
+use crate::protocol::members::Members;
+use crate::protocol::message;
 use crate::protocol::uri::{is_same_uri, spellings};
 
-/// Error code of legacy servers for an unknown resource.
-const NOT_FOUND: i64 = -32002;
 /// Longest media type, in bytes.
 const MAX_MIME: usize = 255;
 /// Longest URI in the note for a removed link, in characters.
@@ -76,28 +67,10 @@ impl RemoteResources {
     }
 }
 
-/// An item of either list, as the server wrote it. Only its URI is needed: any other member of another type than expected
-/// is ignored.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct RawListItem<'a> {
-    #[serde(borrow)]
-    uri: Option<&'a RawValue>,
-    #[serde(borrow)]
-    uri_template: Option<&'a RawValue>,
-    #[serde(borrow)]
-    name: Option<&'a RawValue>,
-    #[serde(borrow)]
-    title: Option<&'a RawValue>,
-    #[serde(borrow)]
-    description: Option<&'a RawValue>,
-    #[serde(borrow)]
-    mime_type: Option<&'a RawValue>,
-    #[serde(borrow)]
-    size: Option<&'a RawValue>,
-    #[serde(borrow)]
-    annotations: Option<&'a RawValue>,
-}
+/// The members of an item of either list. Only its URI is needed: any other member of another type than expected is
+/// ignored.
+const ITEM_MEMBERS: &[&str] =
+    &["uri", "uriTemplate", "name", "title", "description", "mimeType", "size", "annotations"];
 
 /// An imported item of either list.
 struct ResourceListItem<'a> {
@@ -111,11 +84,6 @@ struct ResourceListItem<'a> {
     annotations: Option<&'a RawValue>,
 }
 
-/// A member of the expected type; `None` for anything else.
-fn member_of<T: DeserializeOwned>(raw: Option<&RawValue>) -> Option<T> {
-    serde_json::from_str(raw?.get()).ok()
-}
-
 /// Whether a resource may be read. Its URI is compared in each of its spellings.
 pub(super) fn includes(server: &McpServer, uri: &str) -> bool {
     spellings(uri).any(|uri| server.includes_resource(&uri))
@@ -124,7 +92,7 @@ pub(super) fn includes(server: &McpServer, uri: &str) -> bool {
 /// Imports an item. `None` if the policy excludes it.
 ///
 /// # Errors
-/// Why the item is left out. The message is not redacted yet.
+/// The item cannot be imported. The message is not redacted yet.
 fn import_item<'a>(
     raw: &'a RawValue,
     list: ListKind,
@@ -133,14 +101,14 @@ fn import_item<'a>(
 ) -> Result<Option<ResourceListItem<'a>>, String> {
     let unread = |why: String| format!("a resource is left out: {why}");
     bounded::check_size(raw, MAX_RESOURCE_ITEM).map_err(unread)?;
-    let item: RawListItem<'_> = message::parse_object(raw)
+    let item = Members::read(raw, ITEM_MEMBERS)
         .map_err(|error| unread(one_line(&error.to_string(), MAX_UNREDACTED_CHARS)))?;
-    let (own, other) = match list {
-        ListKind::Templates => (item.uri_template, item.uri),
-        ListKind::Tools | ListKind::Resources => (item.uri, item.uri_template),
+    let names = match list {
+        ListKind::Templates => ["uriTemplate", "uri"],
+        ListKind::Tools | ListKind::Resources => ["uri", "uriTemplate"],
     };
-    let server_uri: String =
-        member_of(own).or_else(|| member_of(other)).ok_or_else(|| unread("it has no `uri`".to_owned()))?;
+    let server_uri: Option<String> = names.into_iter().find_map(|name| item.get(name));
+    let server_uri = server_uri.ok_or_else(|| unread("it has no `uri`".to_owned()))?;
     if !includes(server, &server_uri) {
         return Ok(None);
     }
@@ -154,13 +122,14 @@ fn import_item<'a>(
     let label = |text: String| definition_text::sanitize_label(&text, MAX_LABEL, &redact);
     Ok(Some(ResourceListItem {
         uri,
-        name: label(member_of(item.name).unwrap_or(server_uri)),
-        title: member_of(item.title).map(label),
-        description: member_of(item.description)
+        name: label(item.get("name").unwrap_or(server_uri)),
+        title: item.get("title").map(label),
+        description: item
+            .get("description")
             .map(|text: String| definition_text::sanitize_text(&text, MAX_DESCRIPTION, &redact)),
-        mime_type: member_of(item.mime_type).filter(|kind: &String| is_mime(kind)),
-        size: member_of(item.size),
-        annotations: item.annotations,
+        mime_type: item.get("mimeType").filter(|kind: &String| is_mime(kind)),
+        size: item.get("size"),
+        annotations: item.raw("annotations"),
     }))
 }
 
@@ -187,13 +156,13 @@ fn is_mime(kind: &str) -> bool {
 
 /// Lists the resources and templates of a server. Each list may take as long as the start of the server. What was listed
 /// `before` stays, if a part of its list cannot be read.
-async fn list_resources(
+pub(super) async fn list_resources(
     session: &ClientSession,
     server: &Arc<McpServer>,
     connector: &Arc<dyn ServerConnector>,
     before: &RemoteResources,
 ) -> RemoteResources {
-    let mut offered = RemoteResources::default();
+    let mut imported = RemoteResources::default();
     for list in [ListKind::Resources, ListKind::Templates] {
         let (items, most) = (list.noun(), server.start_timeout);
         let reading = list::read_list(session, list, list::later_pages_deadline(Instant::now(), most));
@@ -210,19 +179,19 @@ async fn list_resources(
         let lacks_part = listed.lacks_part;
         let (server, connector) = (Arc::clone(server), Arc::clone(connector));
         let add = move || {
-            offered.add(listed, list, &server, &*connector);
-            offered
+            imported.add(listed, list, &server, &*connector);
+            imported
         };
         // Redacting a thousand descriptions would block an async worker thread.
-        offered = tokio::task::spawn_blocking(add).await.unwrap_or_else(|_| RemoteResources {
+        imported = tokio::task::spawn_blocking(add).await.unwrap_or_else(|_| RemoteResources {
             problems: vec![format!("its {items} could not be imported")],
             ..RemoteResources::default()
         });
         if lacks_part {
-            offered.keep(list, before);
+            imported.keep(list, before);
         }
     }
-    offered
+    imported
 }
 
 /// Adds the items of `before` that `now` lacks, up to the limit of a list. Returns how many.
@@ -320,9 +289,6 @@ fn removed_link(link: &ResourceLink, connector: &dyn ServerConnector) -> String 
     format!("[link{name} removed: its URI `{uri}` is not safe]")
 }
 
-/// Steps to clean, redact and mark a byte of a resource.
-const STEPS_PER_BYTE: u64 = 8;
-
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct RawReadResult<'a> {
@@ -331,24 +297,11 @@ struct RawReadResult<'a> {
     result_type: Option<String>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct RawResourceContents<'a> {
-    #[serde(borrow)]
-    uri: Option<&'a RawValue>,
-    #[serde(borrow)]
-    mime_type: Option<&'a RawValue>,
-    #[serde(borrow)]
-    text: Option<&'a RawValue>,
-    #[serde(borrow)]
-    blob: Option<&'a RawValue>,
-}
-
 /// Converts the parts of a resource for clients.
 ///
 /// # Errors
-/// Why the result is invalid. The message is not redacted yet.
-fn convert_contents(
+/// The result is invalid. The message is not redacted yet.
+pub(super) fn convert_contents(
     raw: &RawValue,
     asked: ResourceAddress<'_>,
     server: &McpServer,
@@ -376,14 +329,12 @@ fn convert_contents(
         }
     };
     let part = |raw: &&RawValue| {
-        let part: RawResourceContents<'_> = message::parse_object(raw).map_err(unread)?;
-        let (uri, mime_type): (Option<String>, Option<String>) =
-            (member_of(part.uri), member_of(part.mime_type));
-        let (text, blob): (Option<String>, Option<String>) = (member_of(part.text), member_of(part.blob));
+        let part = Members::read(raw, &["uri", "mimeType", "text", "blob"]).map_err(unread)?;
+        let uri: Option<String> = part.get("uri");
         let uri = ResourceAddress::to_client_uri(asked.server, uri.as_deref().unwrap_or(asked.server_uri));
         let uri = uri.ok_or("its URI is not safe")?;
-        let mime_type = mime_type.filter(|kind| is_mime(kind));
-        Ok::<_, String>(match (text, blob) {
+        let mime_type = part.get("mimeType").filter(|kind: &String| is_mime(kind));
+        Ok::<_, String>(match (part.get::<String>("text"), part.get::<String>("blob")) {
             (Some(text), _) => {
                 ResourceContents::TextResourceContents { uri, mime_type, text: clean(&text), meta: None }
             }
@@ -408,7 +359,7 @@ fn convert_contents(
 }
 
 /// A part of a resource that is a text of the host.
-fn text_part(uri: String, text: String) -> ResourceContents {
+pub(super) fn text_part(uri: String, text: String) -> ResourceContents {
     ResourceContents::TextResourceContents { uri, mime_type: None, text, meta: None }
 }
 
@@ -431,120 +382,6 @@ pub(super) fn resource_read_tool(server: &McpServer) -> Option<(ToolDef, Arc<[Ar
     };
     let labels = tags::derive(&def, Some(tools::server_effects(server)), &[]);
     Some((def, labels))
-}
-
-impl Supervisor {
-    /// Reads the lists of resources and templates. A failure does not affect the tools.
-    pub(super) async fn refresh_resources(&self, session: &ClientSession) {
-        let (server, connector) = (&self.server, &self.context.connector);
-        let wanted = server.resources.as_ref().is_none_or(|some| !some.is_empty());
-        let mut offered = RemoteResources::default();
-        if wanted && session.negotiated.has_resources {
-            offered = list_resources(session, server, connector, &self.resources()).await;
-        }
-        offered.problems.truncate(MAX_PROBLEMS);
-        for problem in &mut offered.problems {
-            *problem = self.sanitize(problem);
-        }
-        if self.stop.is_cancelled() || session.inbox.closure.is_closed() {
-            return;
-        }
-        let mut now = self.resources.lock();
-        if offered.problems != now.problems {
-            for problem in &offered.problems {
-                tracing::warn!(server = self.name(), "{problem}");
-            }
-        }
-        let same = now.resources == offered.resources && now.templates == offered.templates;
-        *now = Arc::new(offered);
-        drop(now);
-        if !same {
-            self.context.changes.send_modify(|count| *count += 1);
-        }
-    }
-
-    /// The last known resources and templates.
-    pub(super) fn resources(&self) -> Arc<RemoteResources> {
-        Arc::clone(&self.resources.lock())
-    }
-
-    /// Reads a resource of the server.
-    ///
-    /// # Errors
-    /// Why the resource could not be read, or `None` if it does not exist.
-    pub(super) async fn read_resource(
-        &self,
-        asked: ResourceAddress<'_>,
-    ) -> Result<Vec<ResourceContents>, Option<ErrorData>> {
-        let most = self.server.timeout;
-        match tokio::time::timeout(most, self.request_resource(asked)).await {
-            Ok(read) => read,
-            Err(_) => Err(self.read_error(&format!("no response within {}", quantity::show_duration(most)))),
-        }
-    }
-
-    async fn request_resource(
-        &self,
-        asked: ResourceAddress<'_>,
-    ) -> Result<Vec<ResourceContents>, Option<ErrorData>> {
-        let session = self.session(self.server.timeout).await;
-        let session =
-            session.map_err(|failure| Some(ErrorData::internal_error(failure.to_string(), None)))?;
-        if !session.negotiated.has_resources {
-            return Err(None);
-        }
-        tracing::info!(server = self.name(), "a client reads a resource");
-        let params: Map<_, _> = [("uri".to_owned(), json!(asked.server_uri))].into_iter().collect();
-        let mut headers = Vec::new();
-        if session.negotiated.modern && matches!(session.link, Link::Http(_)) {
-            headers.push(("mcp-name".to_owned(), mirror::encode_value(asked.server_uri)));
-        }
-        let notes = Arc::<OutputNotes>::default();
-        let extra =
-            || RequestExtra { headers: headers.clone(), notes: Some(&notes), ..RequestExtra::default() };
-        let mut read = session.request("resources/read", params.clone(), extra()).await;
-        if let Err(LinkError::SessionLost(_)) = read {
-            let session = self.session(self.server.timeout).await;
-            let session =
-                session.map_err(|failure| Some(ErrorData::internal_error(failure.to_string(), None)))?;
-            read = session.request("resources/read", params, extra()).await;
-        }
-        match read {
-            Ok(raw) => {
-                let (uri, server) = (asked.server_uri.to_owned(), Arc::clone(&self.server));
-                let connector = Arc::clone(&self.context.connector);
-                let steps = (raw.get().len() as u64).saturating_mul(STEPS_PER_BYTE);
-                let convert = move || {
-                    let asked = ResourceAddress { server: server.name.as_str(), server_uri: &uri };
-                    convert_contents(&raw, asked, &server, &*connector)
-                };
-                let queue = self.context.compute.queue(self.label().into(), self.stop.clone());
-                let read = queue.run(steps, convert).await.unwrap_or_else(|stopped| Err(stopped.message));
-                let mut parts = read.map_err(|why| self.read_error(&why))?;
-                parts.extend(notes.take_repair().and_then(|repair| {
-                    let note = format!("[repaired: the resource was not valid JSON: {repair}]");
-                    Some(text_part(asked.client_uri()?, note))
-                }));
-                Ok(parts)
-            }
-            Err(LinkError::Rpc(error)) if matches!(error.code, NOT_FOUND | INVALID_PARAMS) => Err(None),
-            Err(error) => {
-                let why = error.refusal();
-                if why.hint.is_some() {
-                    // The client may belong to a model, so only the log has the hint.
-                    let why = self.sanitize_refusal(&why).for_operator();
-                    tracing::warn!(server = self.name(), "a resource cannot be read: {why}");
-                }
-                Err(self.read_error(&why.text))
-            }
-        }
-    }
-
-    fn read_error(&self, why: &str) -> Option<ErrorData> {
-        let text =
-            format!("cannot read a resource of the MCP server `{}`: {}", self.name(), self.sanitize(why));
-        Some(ErrorData::internal_error(text, None))
-    }
 }
 
 #[cfg(test)]

@@ -68,7 +68,7 @@ const EMPTY_MEMBERS: [&str; 6] =
 /// Parses a result.
 ///
 /// # Errors
-/// Why the reply is not a result.
+/// The reply is not a result.
 pub(super) fn parse_call_result(raw: &RawValue) -> Result<CallReply, String> {
     let answer = match raw.get().as_bytes().first() {
         Some(b'{') => message::parse_object(raw).map_err(|error| {

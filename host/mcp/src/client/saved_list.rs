@@ -18,7 +18,7 @@ use super::list::ServerList;
 use super::tools;
 use crate::protocol::bounded::BoundedList;
 use crate::protocol::lifecycle::Era;
-use crate::protocol::message;
+use crate::protocol::members::Members;
 
 /// A saved list of tools.
 #[derive(Serialize, Deserialize)]
@@ -57,13 +57,13 @@ pub(super) fn encode(
     listed: &ServerList,
     connector: &dyn ServerConnector,
 ) -> Option<Vec<u8>> {
-    let kept = SavedToolList {
+    let saved = SavedToolList {
         key: definition_key(server),
         version: version.map(str::to_owned),
         era,
         tools: &listed.items,
     };
-    let text = serde_json::to_string(&kept).ok().filter(|text| text.len() <= MAX_SAVED_LIST_BYTES)?;
+    let text = serde_json::to_string(&saved).ok().filter(|text| text.len() <= MAX_SAVED_LIST_BYTES)?;
     Some(connector.redact(&text).into_owned().into_bytes())
         .filter(|bytes| bytes.len() <= MAX_SAVED_LIST_BYTES)
 }
@@ -85,9 +85,9 @@ pub(super) fn decode(server: &McpServer, bytes: &[u8]) -> Option<SavedServer> {
 
 /// Loads what was saved of a server.
 pub(super) async fn load(server: &McpServer, connector: &dyn ServerConnector) -> Option<SavedServer> {
-    let kept =
+    let saved =
         tokio::time::timeout(LOAD_LIST_TIMEOUT, connector.load_tool_list(&server.name, MAX_SAVED_LIST_BYTES));
-    decode(server, &kept.await.ok()??)
+    decode(server, &saved.await.ok()??)
 }
 
 /// The tools of a server as they were last listed.
@@ -121,11 +121,6 @@ impl SavedTool {
 /// Reads the tools in the saved list of a server. `None` if the bytes are damaged, or the server is now defined differently.
 #[must_use]
 pub fn saved_tools(server: &McpServer, bytes: &[u8]) -> Option<SavedTools> {
-    #[derive(Deserialize)]
-    struct RawTool {
-        #[serde(rename = "inputSchema")]
-        input_schema: Option<Value>,
-    }
     let listed = decode(server, bytes)?.listed;
     let mut saved = SavedTools::default();
     for raw in &listed.items {
@@ -134,13 +129,8 @@ pub fn saved_tools(server: &McpServer, bytes: &[u8]) -> Option<SavedTools> {
         if let Ok(name) = server.tool_name(&own_name)
             && server.includes_tool(&own_name)
         {
-            let schema = message::parse_object::<RawTool>(raw).ok().and_then(|raw| raw.input_schema);
-            saved.imported.push(SavedTool {
-                server: server.name.clone(),
-                own_name,
-                name,
-                input_schema: schema,
-            });
+            let input_schema = Members::read_any(Some(&**raw), &["inputSchema"]).get("inputSchema");
+            saved.imported.push(SavedTool { server: server.name.clone(), own_name, name, input_schema });
         }
     }
     Some(saved)

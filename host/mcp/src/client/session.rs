@@ -48,7 +48,7 @@ impl ClientSession {
         mut params: Map<String, Value>,
         extra: RequestExtra<'_>,
     ) -> Result<Box<RawValue>, LinkError> {
-        let _place = if extra.skips_queue { None } else { Some(self.acquire_slot().await?) };
+        let _slot = if extra.skips_queue { None } else { Some(self.acquire_slot().await?) };
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let mut headers = extra.headers;
         let mut meta = Map::new();
@@ -94,8 +94,8 @@ impl ClientSession {
     }
 
     async fn acquire_slot(&self) -> Result<tokio::sync::SemaphorePermit<'_>, LinkError> {
-        if let Ok(place) = self.slots.try_acquire() {
-            return Ok(place);
+        if let Ok(permit) = self.slots.try_acquire() {
+            return Ok(permit);
         }
         if self.queued.fetch_add(1, Ordering::AcqRel) >= MAX_QUEUED {
             self.queued.fetch_sub(1, Ordering::AcqRel);
@@ -152,11 +152,11 @@ impl ClientSession {
     async fn listen_once(&self, pause: &mut Duration) -> Result<(), LinkError> {
         if self.negotiated.modern {
             let mut wanted = Map::new();
-            for (key, told) in [
+            for (key, has_changes) in [
                 ("toolsListChanged", self.negotiated.tools_list_changed),
                 ("resourcesListChanged", self.negotiated.resources_list_changed),
             ] {
-                if told {
+                if has_changes {
                     wanted.insert(key.to_owned(), Value::Bool(true));
                 }
             }
@@ -164,11 +164,11 @@ impl ClientSession {
             let extra = RequestExtra { skips_queue: true, ..RequestExtra::default() };
             return self.request("subscriptions/listen", params, extra).await.map(drop);
         }
-        let Link::Http(web) = &self.link else {
+        let Link::Http(http) = &self.link else {
             // Over stdio, unsolicited messages share the connection.
             return std::future::pending().await;
         };
-        let retry = web.read_server_events().await?;
+        let retry = http.read_server_events().await?;
         *pause = (*pause).max(retry);
         Ok(())
     }

@@ -71,7 +71,7 @@ struct StdioState {
 }
 
 impl StdioState {
-    /// Passes an answer to its request. Returns `false` if nobody waits for it.
+    /// Passes an answer to its request. Returns `false` if no request waits for it.
     fn resolve(&self, id: &ResponseId, answer: RequestAnswer) -> bool {
         let waiting = id.number().and_then(|id| self.pending.lock().remove(&id));
         let is_answer = waiting.is_some_and(|waiting| waiting.send(answer).is_ok());
@@ -113,10 +113,10 @@ impl StdioState {
 
     /// Closes the connection and fails all pending requests.
     fn end(&self, mut why: String) {
-        let words = self.stderr_tail.lock().to_line();
-        if !words.is_empty() {
+        let stderr = self.stderr_tail.lock().to_line();
+        if !stderr.is_empty() {
             why.push_str("; last lines of its stderr: ");
-            why.push_str(&words);
+            why.push_str(&stderr);
         }
         self.inbox.closure.close(why);
         self.pending.lock().clear();

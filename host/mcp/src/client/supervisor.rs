@@ -101,14 +101,14 @@ pub(super) struct Supervisor {
     pub(super) listed: CancellationToken,
     /// Fires when the first attempt has succeeded or failed.
     attempted: CancellationToken,
-    /// What is known of the server since its last start.
+    /// What the last start found out about the server.
     known_server: Mutex<KnownServer>,
     /// Fingerprint of the saved list.
     saved_fingerprint: Mutex<Option<u64>>,
     pub(super) stop: CancellationToken,
 }
 
-/// What is known of a server since its last start.
+/// What the last start found out about a server.
 #[derive(Debug, Default)]
 struct KnownServer {
     /// The era to begin with; `None` if it must be found.
@@ -163,6 +163,11 @@ impl Supervisor {
 
     pub(super) fn lock_status(&self) -> MutexGuard<'_, ServerStatus> {
         self.status.lock()
+    }
+
+    /// The last known resources and templates.
+    pub(super) fn resources(&self) -> Arc<RemoteResources> {
+        Arc::clone(&self.resources.lock())
     }
 
     /// Makes text from a server safe to show: redacted, on one line and truncated.
@@ -373,7 +378,7 @@ impl Supervisor {
         }
     }
 
-    /// Loads what is known of the server since its last start, and registers the saved list of tools.
+    /// Loads what the last start saved about the server, and registers the saved list of tools.
     async fn load_saved_list(self: &Arc<Self>) {
         let Some(saved) = saved_list::load(&self.server, &*self.context.connector).await else {
             return;
@@ -385,11 +390,11 @@ impl Supervisor {
             return;
         }
         let supervisor = Arc::clone(self);
-        let placed = tokio::task::spawn_blocking(move || {
+        let registered = tokio::task::spawn_blocking(move || {
             supervisor.register_tools(&listed, version.as_ref(), || false);
             *supervisor.listed_tools.lock() = listed.items;
         });
-        if placed.await.is_ok() {
+        if registered.await.is_ok() {
             self.listed.cancel();
         }
     }
@@ -504,7 +509,7 @@ impl Supervisor {
 
     /// Serves a session until it ends; returns the reason. Reads the lists again when they change.
     async fn monitor(self: &Arc<Self>, session: &Arc<ClientSession>) -> PolicyRefusal {
-        let mut hears = pin!(session.read_server_events());
+        let mut events = pin!(session.read_server_events());
         let mut has_change = false;
         let mut pause = REFRESH_DELAY;
         let mut last = tokio::time::Instant::now();
@@ -528,7 +533,7 @@ impl Supervisor {
                     }
                     last = tokio::time::Instant::now();
                 }
-                () = &mut hears, if !has_change => has_change = true,
+                () = &mut events, if !has_change => has_change = true,
                 () = wait, if due.is_some() && reading.is_terminated() => {
                     due = None;
                     reading.set(self.read_lists(session, true).fuse());

@@ -1,11 +1,10 @@
 //! Imports a tool of a server. A problem costs only this tool, and is reported.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
+use serde::Deserializer as _;
 use serde::de::Visitor;
-use serde::{Deserialize, Deserializer as _};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use toolbay_core::call::server_connector::ServerConnector;
@@ -23,16 +22,12 @@ use toolbay_policy::output::OutputSettings;
 use super::bounds::{MAX_ANNOTATION_BYTES, MAX_DESCRIPTION, MAX_LABEL, MAX_TOOL_BYTES};
 use crate::protocol::bounded;
 use crate::protocol::bounds::MAX_UNREDACTED_CHARS;
-use crate::protocol::message;
+use crate::protocol::members::Members;
 use crate::protocol::mirror::{self, HeaderMirror};
 
 /// The name of a tool in a server's list. `None` if it has none.
 pub(super) fn listed_name(raw: &RawValue) -> Option<String> {
-    #[derive(Deserialize)]
-    struct RawName {
-        name: String,
-    }
-    message::parse_object::<RawName>(raw).ok().map(|raw| raw.name)
+    Members::read_any(Some(raw), &["name"]).get("name")
 }
 
 /// An imported tool.
@@ -47,45 +42,21 @@ pub(super) struct ImportedTool {
     pub(super) warning: Option<String>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct RawTool<'a> {
-    name: String,
-    #[serde(borrow)]
-    title: Option<&'a RawValue>,
-    #[serde(borrow)]
-    description: Option<&'a RawValue>,
-    #[serde(borrow)]
-    input_schema: Option<&'a RawValue>,
-    #[serde(borrow)]
-    output_schema: Option<&'a RawValue>,
-    #[serde(borrow)]
-    annotations: Option<&'a RawValue>,
-    #[serde(borrow)]
-    execution: Option<&'a RawValue>,
-}
+/// The members of a tool that are imported.
+const TOOL_MEMBERS: &[&str] =
+    &["name", "title", "description", "inputSchema", "outputSchema", "annotations", "execution"];
 
-/// The `execution` property of a tool.
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct RawExecution<'a> {
-    #[serde(borrow)]
-    task_support: Option<Cow<'a, str>>,
-}
-
-impl RawExecution<'_> {
-    /// Whether the tool can only be called as a task.
-    fn is_task_only(execution: Option<&RawValue>) -> bool {
-        let execution = execution.filter(|raw| bounded::check_size(raw, MAX_ANNOTATION_BYTES).is_ok());
-        let execution: Option<RawExecution<'_>> = execution.and_then(|raw| message::parse_object(raw).ok());
-        execution.and_then(|execution| execution.task_support).as_deref() == Some("required")
-    }
+/// Whether a tool can only be called as a task, by its `execution`.
+fn is_task_only(execution: Option<&RawValue>) -> bool {
+    let execution = execution.filter(|raw| bounded::check_size(raw, MAX_ANNOTATION_BYTES).is_ok());
+    let support: Option<String> = Members::read_any(execution, &["taskSupport"]).get("taskSupport");
+    support.as_deref() == Some("required")
 }
 
 /// Imports a tool. `None` if the policy excludes it.
 ///
 /// # Errors
-/// Why the tool is left out. The message is not redacted yet.
+/// The tool cannot be imported. The message is not redacted yet.
 pub(super) fn import_tool(
     raw: &RawValue,
     server: &McpServer,
@@ -93,44 +64,48 @@ pub(super) fn import_tool(
     connector: &dyn ServerConnector,
 ) -> Result<Option<ImportedTool>, String> {
     bounded::check_size(raw, MAX_TOOL_BYTES).map_err(|why| format!("a tool is left out: {why}"))?;
-    let tool: RawTool<'_> = message::parse_object(raw).map_err(|error| parse_error(raw, &error))?;
-    if !server.includes_tool(&tool.name) {
+    let tool = Members::read(raw, TOOL_MEMBERS).map_err(|error| parse_error(raw, &error))?;
+    let remote_name: String = tool.get("name").ok_or("a tool cannot be parsed: it has no `name`")?;
+    if !server.includes_tool(&remote_name) {
         return Ok(None);
     }
     let redact = definition_text::redact_fn(|text| connector.redact(text));
-    let shown = definition_text::sanitize_label(&tool.name, MAX_LABEL, &redact);
+    let shown = definition_text::sanitize_label(&remote_name, MAX_LABEL, &redact);
     let refuse = |why: String| format!("the tool `{shown}`: {why}");
-    let name = server.tool_name(&tool.name).map_err(refuse)?;
-    if RawExecution::is_task_only(tool.execution) {
+    let name = server.tool_name(&remote_name).map_err(refuse)?;
+    if is_task_only(tool.raw("execution")) {
         return Err(refuse("it can only be called as a task, which this host does not support".to_owned()));
     }
     let mut warnings = Vec::new();
     let reader = SchemaReader::of_server(&redact);
-    let (input, mirror) = import_input_schema(tool.input_schema, &reader, &server.transport, &mut warnings)
-        .map_err(|why| refuse(format!("input schema: {why}")))?;
-    let output = tool.output_schema.map_or(Ok(None), |raw| reader.output(raw.get())).unwrap_or_else(|lost| {
-        warnings.push(format!("imported without its output schema: {lost}"));
-        None
-    });
-    let rules = server.settings_for(&tool.name);
+    let (input, mirror) =
+        import_input_schema(tool.raw("inputSchema"), &reader, &server.transport, &mut warnings)
+            .map_err(|why| refuse(format!("input schema: {why}")))?;
+    let output =
+        tool.raw("outputSchema").map_or(Ok(None), |raw| reader.output(raw.get())).unwrap_or_else(|lost| {
+            warnings.push(format!("imported without its output schema: {lost}"));
+            None
+        });
+    let rules = server.settings_for(&remote_name);
     let source = ToolSource::Mcp { server: server.name.as_str().into(), version: version.cloned() };
     // Annotations are hints, so invalid ones are ignored.
-    let claims = tool.annotations.and_then(|raw| bounded::parse_bounded(raw, MAX_ANNOTATION_BYTES).ok());
-    let title = text_of("title", tool.title, &mut warnings);
+    let claims =
+        tool.raw("annotations").and_then(|raw| bounded::parse_bounded(raw, MAX_ANNOTATION_BYTES).ok());
+    let title = text_of("title", &tool, &mut warnings);
     let title = title.or_else(|| annotation(claims.as_ref(), "title")?.as_str().map(ToOwned::to_owned));
     let title = title.map(|title| definition_text::sanitize_label(&title, MAX_LABEL, &redact));
-    let written = text_of("description", tool.description, &mut warnings).filter(|text| !text.is_empty());
-    let words = written.map(|text| definition_text::sanitize_text(&text, MAX_DESCRIPTION, &redact));
-    if words.as_ref().is_some_and(String::is_empty) {
+    let written = text_of("description", &tool, &mut warnings).filter(|text| !text.is_empty());
+    let sanitized = written.map(|text| definition_text::sanitize_text(&text, MAX_DESCRIPTION, &redact));
+    if sanitized.as_ref().is_some_and(String::is_empty) {
         warnings.push("imported without its `description`: nothing in it is visible".to_owned());
     }
-    let description = words.filter(|text| !text.is_empty()).or_else(|| title.clone());
+    let description = sanitized.filter(|text| !text.is_empty()).or_else(|| title.clone());
     let description =
         description.unwrap_or_else(|| format!("The tool {shown} of the MCP server {}.", server.name));
-    let full = QualifiedName::from_mcp_tool(&server.name, &tool.name).map_err(|e| refuse(e.to_string()))?;
+    let full = QualifiedName::from_mcp_tool(&server.name, &remote_name).map_err(|e| refuse(e.to_string()))?;
     let is_renamed = name != full;
-    let is_own = !is_renamed && name.tool_part() == tool.name;
-    let source_name = (!is_own).then(|| Box::new(SourceName { own: tool.name.clone(), full }));
+    let is_own = !is_renamed && name.tool_part() == remote_name;
+    let source_name = (!is_own).then(|| Box::new(SourceName { own: remote_name.clone(), full }));
     let def = ToolDef {
         source_name,
         title,
@@ -146,7 +121,7 @@ pub(super) fn import_tool(
         ..ToolDef::new(name, description, input, source)
     };
     let warning = (!warnings.is_empty()).then(|| refuse(warnings.join("; ")));
-    Ok(Some(ImportedTool { remote_name: tool.name, def, rules, mirror, warning }))
+    Ok(Some(ImportedTool { remote_name, def, rules, mirror, warning }))
 }
 
 /// Imports the input schema, and reads which arguments are mirrored in headers. The marks mean something over HTTP only;
@@ -170,9 +145,9 @@ fn import_input_schema(
 }
 
 /// The text of a member, or nothing if it is anything else.
-fn text_of(member: &str, raw: Option<&RawValue>, warnings: &mut Vec<String>) -> Option<String> {
-    let raw = raw?;
-    if let Ok(text) = serde_json::from_str(raw.get()) {
+fn text_of(member: &str, tool: &Members<'_>, warnings: &mut Vec<String>) -> Option<String> {
+    let raw = tool.raw(member)?;
+    if let Some(text) = tool.get(member) {
         return Some(text);
     }
     let text = lossy_text(raw);
@@ -205,16 +180,12 @@ fn lossy_text(raw: &RawValue) -> Option<String> {
 
 /// Describes why a tool cannot be parsed, with its name if possible.
 fn parse_error(raw: &RawValue, error: &serde_json::Error) -> String {
-    #[derive(Deserialize)]
-    struct RawName {
-        name: String,
-    }
     let what = one_line(&error.to_string(), MAX_UNREDACTED_CHARS);
-    match message::parse_object::<RawName>(raw) {
-        Ok(RawName { name }) => {
+    match listed_name(raw) {
+        Some(name) => {
             format!("the tool `{}` cannot be parsed: {what}", one_line(&name, MAX_UNREDACTED_CHARS))
         }
-        Err(_) => format!("a tool cannot be parsed: {what}"),
+        None => format!("a tool cannot be parsed: {what}"),
     }
 }
 

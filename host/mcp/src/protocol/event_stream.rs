@@ -270,14 +270,15 @@ impl EventStream {
         events.readers.retain(|one| one.number != reader);
         events.wake_readers();
         let is_left = self.number().is_some() && events.is_resumable();
-        let kept = is_left && budget().is_some_and(|budget| events.start_retaining(&self.owner, budget));
-        let goes_on = kept || !events.readers.is_empty();
-        if !goes_on && self.belongs_to_request() {
+        let is_retained =
+            is_left && budget().is_some_and(|budget| events.start_retaining(&self.owner, budget));
+        let is_in_use = is_retained || !events.readers.is_empty();
+        if !is_in_use && self.belongs_to_request() {
             events.unread.clear();
         }
         drop(events);
         self.capacity.notify_waiters();
-        goes_on
+        is_in_use
     }
 }
 
@@ -325,12 +326,12 @@ impl StreamState {
 
     /// Retains an event for a disconnected client. Transient events are dropped.
     fn retain(&mut self, owner: &StreamOwner, mut event: StreamEvent) {
-        let (Some(message), Some(kept)) = (&mut event.message, &mut self.budget) else { return };
+        let (Some(message), Some(budget)) = (&mut event.message, &mut self.budget) else { return };
         if event.transient {
             return;
         }
         // Copied, because the original bytes count against the outbox of a connected client.
-        message.line = match kept.grow(message.line.len() as u64) {
+        message.line = match budget.grow(message.line.len() as u64) {
             true => Bytes::copy_from_slice(&message.line),
             false => not_retained_response(owner),
         };
@@ -391,8 +392,11 @@ impl StreamState {
 
 /// The error response that replaces a response the budget has no room for.
 fn not_retained_response(owner: &StreamOwner) -> Bytes {
-    let text = "the response arrived while the client was disconnected, and the resume buffer was full; to allow more, write in the policy: \
-                [serve.limits] resume_buffer_bytes_per_client = …, resume_buffer_bytes = …";
+    // The client reads the names of the limits, and the operator the line (docs/decisions/0049).
+    let hint = "to keep more, write in the policy: [serve.limits] resume_buffer_bytes_per_client = …, resume_buffer_bytes = …";
+    tracing::warn!(hint, "a response to a disconnected client was dropped: the resume buffer is full");
+    let text = "the response arrived while the client was disconnected, and a limit was reached: \
+                `resume_buffer_bytes_per_client` or `resume_buffer_bytes`";
     let error = ErrorData::internal_error(text, None);
     let id = match owner {
         StreamOwner::Request(_, id) => Some(id),

@@ -22,6 +22,7 @@ use toolbay_policy::excerpt::one_line;
 
 use super::bounded::BoundedMap;
 use super::bounds::MAX_CLIENT_ID;
+use super::members::Members;
 use super::message::{self, Envelope, ResponseId, RpcMessage, RpcResult};
 use super::objects;
 use super::salvage::{self, SalvagedMessage};
@@ -166,22 +167,11 @@ pub(crate) fn other_form(id: &RequestId) -> Option<RequestId> {
     }
 }
 
-/// Parses the id of a request: a string or an integer of at most [`MAX_CLIENT_ID`] bytes, since it is repeated and kept.
-pub(crate) fn parse_id(id: &str) -> Option<RequestId> {
-    if id.len() <= MAX_CLIENT_ID { serde_json::from_str(id).ok() } else { None }
-}
-
 /// The id of the request that a `notifications/cancelled` cancels. Its other members, such as the reason, are not read: none
 /// of them can undo the cancellation.
 pub(crate) fn cancelled_request_id(params: Option<&RawValue>) -> Option<RequestId> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct CancelledParams<'a> {
-        #[serde(borrow)]
-        request_id: &'a RawValue,
-    }
-    let CancelledParams { request_id } = message::parse_object(params?).ok()?;
-    parse_id(request_id.get())
+    let id = Members::read(params?, &["requestId"]).ok()?.raw("requestId")?;
+    message::parse_id(id.get())
 }
 
 /// The progress token of a request. One that is too long to repeat, or has another type, costs only the progress.
@@ -211,7 +201,7 @@ fn parse_json(text: &str) -> Result<ClientMessage, Box<InvalidMessage>> {
         Envelope::parse(text).filter(Envelope::is_strict).ok_or_else(|| malformed_message(text, None))?;
     match envelope.into_message() {
         Some(RpcMessage::Request(raw)) => {
-            let id = parse_id(raw.id.get()).ok_or_else(|| malformed_message(text, None))?;
+            let id = message::parse_id(raw.id.get()).ok_or_else(|| malformed_message(text, None))?;
             let mut head: RequestHead<'_> = match &raw.params {
                 Some(params) if params.get().starts_with(['{', '[']) => match message::parse_object(params) {
                     Ok(head) => head,
@@ -269,39 +259,21 @@ fn parse_salvaged(bytes: &[u8], why: &str) -> Result<ClientMessage, Box<InvalidM
     })
 }
 
-/// The members of a message of any shape.
-#[derive(Deserialize, Default)]
-struct MessageMembers<'a> {
-    #[serde(borrow)]
-    jsonrpc: Option<&'a RawValue>,
-    #[serde(borrow)]
-    id: Option<&'a RawValue>,
-    #[serde(borrow)]
-    method: Option<&'a RawValue>,
-    #[serde(borrow)]
-    result: Option<&'a RawValue>,
-    #[serde(borrow)]
-    error: Option<&'a RawValue>,
-}
-
-impl MessageMembers<'_> {
-    /// Why these members make no message.
-    fn problem(&self) -> &'static str {
-        let answers = self.result.is_some() || self.error.is_some();
-        match self {
-            Self { jsonrpc: None, .. } => "`jsonrpc` is missing",
-            Self { jsonrpc: Some(version), .. } if version.get() != r#""2.0""# => "`jsonrpc` is not \"2.0\"",
-            Self { method: Some(method), .. } if !method.get().starts_with('"') => "`method` is not a string",
-            Self { method: Some(_), .. } if answers => "`method` stands beside `result` or `error`",
-            Self { method: None, .. } if !answers => "`method` is missing",
-            Self { id: Some(id), .. } if id.get().len() > MAX_CLIENT_ID => "`id` has more than 1024 bytes",
-            Self { id: Some(id), .. } if parse_id(id.get()).is_none() => {
-                "`id` is neither a string nor an integer"
-            }
-            Self { id: None, method: Some(_), .. } => "`id` is null",
-            Self { error: Some(_), .. } => "`error` has no integer `code`",
-            Self { .. } => "a member has an unexpected type",
-        }
+/// Why these members make no message.
+fn describe_problem(members: &Members<'_>) -> &'static str {
+    let error = members.raw("error");
+    let answers = members.raw("result").is_some() || error.is_some();
+    match (members.raw("jsonrpc"), members.raw("method"), members.raw("id")) {
+        (None, ..) => "`jsonrpc` is missing",
+        (Some(version), ..) if version.get() != r#""2.0""# => "`jsonrpc` is not \"2.0\"",
+        (_, Some(method), _) if !method.get().starts_with('"') => "`method` is not a string",
+        (_, Some(_), _) if answers => "`method` stands beside `result` or `error`",
+        (_, None, _) if !answers => "`method` is missing",
+        (.., Some(id)) if id.get().len() > MAX_CLIENT_ID => "`id` has more than 1024 bytes",
+        (.., Some(id)) if message::parse_id(id.get()).is_none() => "`id` is neither a string nor an integer",
+        (_, Some(_), None) => "`id` is null",
+        _ if error.is_some() => "`error` has no integer `code`",
+        _ => "a member has an unexpected type",
     }
 }
 
@@ -327,18 +299,18 @@ fn malformed_message(text: &str, problem: Option<&str>) -> Box<InvalidMessage> {
         return InvalidMessage::new(InvalidKind::NotAMessage, refuse("it is not an object"), None);
     }
     let repeated = repeated_member(text).map(|name| format!("`{name}` occurs twice"));
-    let members = serde_json::from_str::<MessageMembers<'_>>(text).ok();
+    let members = Members::parse(text, &["jsonrpc", "id", "method", "result", "error"]).ok();
     let problem = problem.or(repeated.as_deref());
-    let problem = problem.unwrap_or_else(|| members.as_ref().map_or("", MessageMembers::problem));
+    let problem = problem.unwrap_or_else(|| members.as_ref().map_or("", describe_problem));
     let error = refuse(problem);
     let Some(members) = members else {
         return InvalidMessage::new(InvalidKind::NotAMessage, error, None);
     };
-    let MessageMembers { id, method, .. } = members;
+    let id = members.raw("id");
     // Over stdio, only a request gets a response: an object with a method and an id, or with neither.
-    let asks = method.is_some() == id.is_some();
+    let asks = members.raw("method").is_some() == id.is_some();
     let kind = if asks { InvalidKind::NotAMessage } else { InvalidKind::NoReply };
-    InvalidMessage::new(kind, error, id.and_then(|id| parse_id(id.get())))
+    InvalidMessage::new(kind, error, id.and_then(|id| message::parse_id(id.get())))
 }
 
 #[cfg(test)]

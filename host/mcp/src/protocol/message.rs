@@ -5,13 +5,15 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use rmcp::model::RequestId;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use toolbay_policy::excerpt::one_line;
 
 use super::bounded::BoundedList;
-use super::bounds::{MAX_BATCH_MESSAGES, MAX_UNREDACTED_CHARS};
+use super::bounds::{MAX_BATCH_MESSAGES, MAX_CLIENT_ID, MAX_UNREDACTED_CHARS};
+use super::members::Members;
 use super::objects;
 
 /// The method is unknown.
@@ -142,18 +144,11 @@ impl RpcError {
 
     /// Reads an error in any form: its texts are worth more than their places. `None` if members occur twice.
     fn from_raw(raw: &RawValue) -> Option<Self> {
-        #[derive(Deserialize, Default)]
-        struct LooseError<'a> {
-            #[serde(borrow)]
-            code: Option<&'a RawValue>,
-            #[serde(borrow)]
-            message: Option<&'a RawValue>,
-            #[serde(borrow)]
-            data: Option<&'a RawValue>,
-        }
-        let LooseError { code, message, data } = match raw.get().starts_with('{') {
-            true => serde_json::from_str(raw.get()).ok()?,
-            false => LooseError { message: Some(raw), ..LooseError::default() },
+        let (code, message, data) = if raw.get().starts_with('{') {
+            let members = Members::read(raw, &["code", "message", "data"]).ok()?;
+            (members.raw("code"), members.raw("message"), members.raw("data"))
+        } else {
+            (None, Some(raw), None)
         };
         let text = |raw: &RawValue| serde_json::from_str(raw.get()).unwrap_or_else(|_| raw.get().to_owned());
         let mut message = message.map(text).unwrap_or_default();
@@ -374,6 +369,11 @@ pub(crate) fn without_newlines(raw: Box<RawValue>) -> Box<RawValue> {
         return raw;
     }
     RawValue::from_string(raw.get().replace(['\n', '\r'], " ")).unwrap_or(raw)
+}
+
+/// Parses the id of a request: a string or an integer of at most [`MAX_CLIENT_ID`] bytes, since it is repeated and kept.
+pub(crate) fn parse_id(id: &str) -> Option<RequestId> {
+    if id.len() <= MAX_CLIENT_ID { serde_json::from_str(id).ok() } else { None }
 }
 
 #[cfg(test)]

@@ -16,8 +16,7 @@ use std::sync::Arc;
 use rmcp::model::{ErrorData, RequestId};
 use serde_json::{Value, json};
 
-use super::incoming;
-use super::message::ResponseId;
+use super::message::{self, ResponseId};
 
 /// The outcome of salvaging a message.
 #[derive(Debug)]
@@ -51,7 +50,7 @@ pub(crate) fn salvage(bytes: &[u8], why: &str) -> Option<SalvagedMessage> {
     if !asks {
         return Some(SalvagedMessage::NoReply);
     }
-    let id = incoming::parse_id(std::str::from_utf8(bytes.get(id)?).ok()?)?;
+    let id = message::parse_id(std::str::from_utf8(bytes.get(id)?).ok()?)?;
     let is_call = message.method.is_some_and(|at| bytes.get(at) == Some(b"\"tools/call\""));
     let arguments = message.arguments.filter(|_| is_call && !message.has_duplicates);
     let text = arguments.and_then(|at| salvage_call(bytes, at));
@@ -160,7 +159,7 @@ impl MessageRanges {
         let method = bytes.get(self.method.clone()?)?;
         let is_cancellation = method == b"\"notifications/cancelled\"" && !self.has_duplicates;
         let id = bytes.get(self.request_id.clone()?).filter(|_| is_cancellation)?;
-        incoming::parse_id(std::str::from_utf8(id).ok()?)
+        message::parse_id(std::str::from_utf8(id).ok()?)
     }
 
     /// Adds a member. Returns the range of the parameters, if it has them.

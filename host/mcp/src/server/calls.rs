@@ -223,7 +223,7 @@ impl ClientContext {
         drop(self.server.pipeline.refuse(&self.server.view(), call, turn, fault));
     }
 
-    /// The identity of the caller, as far as a request tells it.
+    /// The identity of the agent, with the facts that the request adds.
     fn identity(&self, context: &RequestContext) -> Identity {
         Identity {
             traceparent: context.traceparent(),
@@ -309,7 +309,7 @@ impl InFlightCall {
         // Ends when the task expires or the client disconnects.
         tokio::spawn(supervise_task(Arc::clone(&client), Arc::clone(&task), era, running));
         // Before the client knows the task, so that its next request finds it on any server.
-        if let Some(shared) = SharedCallTask::share(&client, &task).await {
+        if let Some(shared) = SharedCallTask::share(&client.server, &client.owner, &task).await {
             // Ends with the task.
             tokio::spawn(shared.publish());
         }

@@ -53,9 +53,9 @@ pub(crate) fn list_fingerprint(server: &Server, view: &View, kind: ServedList) -
                 .for_each(|entry| hasher.write_u64(convert::tool_fingerprint(entry, usage_meta)));
             hasher.finish()
         }
-        ServedList::Prompts => fingerprint_items(prompts_and_resources::list_prompts(view).values()),
-        ServedList::Resources => fingerprint_items(server.resources(view).values()),
-        ServedList::Templates => fingerprint_items(server.templates(view).values()),
+        ServedList::Prompts => convert::fingerprint_items(prompts_and_resources::list_prompts(view).values()),
+        ServedList::Resources => convert::fingerprint_items(server.resources(view).values()),
+        ServedList::Templates => convert::fingerprint_items(server.templates(view).values()),
     }
 }
 
@@ -67,17 +67,7 @@ pub(crate) fn is_announced(view: &View, uri: &str) -> bool {
 
 /// Fingerprint of the content of a resource.
 fn resource_fingerprint(view: &View, uri: &str) -> u64 {
-    fingerprint_items(prompts_and_resources::read_resource(view, uri).and_then(Result::ok).iter())
-}
-
-/// Fingerprint of serializable items. An item that fails to serialize counts as empty, as it does in the list.
-pub(crate) fn fingerprint_items<T: serde::Serialize>(things: impl Iterator<Item = T>) -> u64 {
-    let mut hasher = std::hash::DefaultHasher::new();
-    for thing in things {
-        hasher.write(&serde_json::to_vec(&thing).unwrap_or_default());
-        hasher.write_u8(0xff);
-    }
-    hasher.finish()
+    convert::fingerprint_items(prompts_and_resources::read_resource(view, uri).and_then(Result::ok).iter())
 }
 
 /// A change to announce.
@@ -104,24 +94,24 @@ struct ListVersion {
 /// The lists that the client of a connection has seen. `None` for a list that it never requested.
 #[derive(Debug)]
 pub(crate) struct ChangeBaseline {
-    looks: Mutex<[Option<ListVersion>; ALL_LISTS.len()]>,
+    versions: Mutex<[Option<ListVersion>; ALL_LISTS.len()]>,
     /// Notifies the announcer to compare again.
     stale: watch::Sender<()>,
 }
 
 impl Default for ChangeBaseline {
     fn default() -> Self {
-        Self { looks: Mutex::default(), stale: watch::Sender::new(()) }
+        Self { versions: Mutex::default(), stale: watch::Sender::new(()) }
     }
 }
 
 impl ChangeBaseline {
     /// Records that the client gets a list. `since` must have been created before the list: changes in between were
     /// compared with an older version.
-    pub(crate) fn record(&self, kind: ServedList, number: u64, since: &watch::Receiver<u64>) {
-        if let Some(look) = self.looks.lock().get_mut(kind as usize) {
-            let count = look.map_or(0, |look| look.count) + 1;
-            *look = Some(ListVersion { count, fingerprint: number });
+    pub(crate) fn record(&self, kind: ServedList, fingerprint: u64, since: &watch::Receiver<u64>) {
+        if let Some(version) = self.versions.lock().get_mut(kind as usize) {
+            let count = version.map_or(0, |version| version.count) + 1;
+            *version = Some(ListVersion { count, fingerprint });
         }
         if since.has_changed().unwrap_or_default() {
             self.stale.send_replace(());
@@ -168,25 +158,25 @@ impl AnnouncedLists {
     }
 
     /// Returns the changes that were not announced yet, and marks them as announced.
-    fn take_changes(&mut self, server: &Server, view: &View, seen: &ChangeBaseline) -> Vec<ServerChange> {
-        let looks = *seen.looks.lock();
+    fn take_changes(&mut self, server: &Server, view: &View, baseline: &ChangeBaseline) -> Vec<ServerChange> {
+        let versions = *baseline.versions.lock();
         let mut changes = Vec::new();
-        for ((kind, look), told) in ALL_LISTS.into_iter().zip(looks).zip(&mut self.announced) {
-            let Some(look) = look else { continue };
+        for ((kind, version), announced) in ALL_LISTS.into_iter().zip(versions).zip(&mut self.announced) {
+            let Some(version) = version else { continue };
             let now = list_fingerprint(server, view, kind);
-            let is_known = match (self.knowledge, *told) {
-                (ClientKnowledge::LastAnnouncement, Some((of, last))) if of == look => now == last,
+            let is_known = match (self.knowledge, *announced) {
+                (ClientKnowledge::LastAnnouncement, Some((of, last))) if of == version => now == last,
                 (ClientKnowledge::LastAnnouncement | ClientKnowledge::RequestedList, _) => {
-                    now == look.fingerprint
+                    now == version.fingerprint
                 }
             };
             if is_known {
                 if self.knowledge == ClientKnowledge::RequestedList {
-                    *told = None;
+                    *announced = None;
                 }
                 continue;
             }
-            if told.replace((look, now)) == Some((look, now)) {
+            if announced.replace((version, now)) == Some((version, now)) {
                 continue;
             }
             let change = match kind {
@@ -209,11 +199,11 @@ pub(crate) struct ResourceSubscriptions(Mutex<BTreeMap<String, u64>>);
 impl ResourceSubscriptions {
     /// Subscribes to these resources, with their current content as the baseline.
     fn new(view: &View, addresses: &[String]) -> Self {
-        let watched = addresses
+        let subscriptions = addresses
             .iter()
             .take(MAX_RESOURCE_SUBSCRIPTIONS)
             .map(|uri| (uri.clone(), resource_fingerprint(view, uri)));
-        Self(Mutex::new(watched.collect()))
+        Self(Mutex::new(subscriptions.collect()))
     }
 
     /// Subscribes to a resource.
@@ -226,32 +216,32 @@ impl ResourceSubscriptions {
                         whose content never changes";
             return Err(ErrorData::invalid_request(text, None));
         }
-        let mut watched = self.0.lock();
-        if watched.len() >= MAX_RESOURCE_SUBSCRIPTIONS && !watched.contains_key(&uri) {
+        let mut subscriptions = self.0.lock();
+        if subscriptions.len() >= MAX_RESOURCE_SUBSCRIPTIONS && !subscriptions.contains_key(&uri) {
             let text = format!(
                 "at most {MAX_RESOURCE_SUBSCRIPTIONS} resource subscriptions are allowed; unsubscribe from one first"
             );
             return Err(ErrorData::invalid_request(text, None));
         }
         let now = resource_fingerprint(view, &uri);
-        watched.insert(uri, now);
+        subscriptions.insert(uri, now);
         Ok(())
     }
 
     /// Unsubscribes from a resource, in any percent-encoding of its URI.
     pub(crate) fn remove(&self, uri: &str) {
-        let mut watched = self.0.lock();
-        if watched.remove(uri).is_none() {
-            watched.retain(|other, _| !is_same_uri(other, uri));
+        let mut subscriptions = self.0.lock();
+        if subscriptions.remove(uri).is_none() {
+            subscriptions.retain(|other, _| !is_same_uri(other, uri));
         }
     }
 
     /// Returns the changed resources, and makes their current content the new baseline.
     fn take_changes(&self, view: &View) -> Vec<ServerChange> {
-        let mut watched = self.0.lock();
-        let other = watched.iter_mut().filter_map(|(uri, then)| {
+        let mut subscriptions = self.0.lock();
+        let other = subscriptions.iter_mut().filter_map(|(uri, last_fingerprint)| {
             let now = resource_fingerprint(view, uri);
-            (std::mem::replace(then, now) != now).then(|| ServerChange::Resource(uri.clone()))
+            (std::mem::replace(last_fingerprint, now) != now).then(|| ServerChange::Resource(uri.clone()))
         });
         other.collect()
     }
@@ -283,14 +273,14 @@ const SUBSCRIPTION_ID_KEY: &str = "io.modelcontextprotocol/subscriptionId";
 /// Announces changes to a legacy client until it disconnects.
 pub(crate) async fn announce_to_session(
     server: &Server,
-    seen: &ChangeBaseline,
+    baseline: &ChangeBaseline,
     outbound: &Outbound,
-    watched: &ResourceSubscriptions,
+    subscriptions: &ResourceSubscriptions,
     closed: &CancellationToken,
 ) {
     tokio::select! {
         () = closed.cancelled() => {}
-        () = announce_changes(server, seen, ClientKnowledge::RequestedList, watched, |change| {
+        () = announce_changes(server, baseline, ClientKnowledge::RequestedList, subscriptions, |change| {
             change.notify(outbound, None)
         }) => {}
     }
@@ -302,13 +292,13 @@ pub(crate) async fn announce_to_session(
 /// taken before.
 pub(crate) async fn announce_to_subscription(
     server: &Server,
-    seen: &ChangeBaseline,
+    baseline: &ChangeBaseline,
     outbound: &Outbound,
     id: &RequestId,
     accepted: &SubscriptionFilter,
 ) {
     let addresses = accepted.resource_subscriptions.as_deref().unwrap_or_default();
-    let watched = ResourceSubscriptions::new(&server.view(), addresses);
+    let subscriptions = ResourceSubscriptions::new(&server.view(), addresses);
     let params = json!({"notifications": accepted, "_meta": {SUBSCRIPTION_ID_KEY: id}});
     let method = "notifications/subscriptions/acknowledged";
     if !outbound.notify(method, Some(&params), Destination::Session).await {
@@ -320,29 +310,29 @@ pub(crate) async fn announce_to_subscription(
         ServerChange::Resources => accepted.resources_list_changed == Some(true),
         ServerChange::Resource(_) => true,
     };
-    let tell =
+    let notify =
         |change: ServerChange| async move { !is_wanted(&change) || change.notify(outbound, Some(id)).await };
-    announce_changes(server, seen, ClientKnowledge::LastAnnouncement, &watched, tell).await;
+    announce_changes(server, baseline, ClientKnowledge::LastAnnouncement, &subscriptions, notify).await;
 }
 
-/// Waits for changes and passes them to `tell`, until it returns `false`.
+/// Waits for changes and passes them to `notify`, until it returns `false`.
 async fn announce_changes<F: Future<Output = bool>>(
     server: &Server,
-    seen: &ChangeBaseline,
+    baseline: &ChangeBaseline,
     knowledge: ClientKnowledge,
-    watched: &ResourceSubscriptions,
-    tell: impl Fn(ServerChange) -> F,
+    subscriptions: &ResourceSubscriptions,
+    notify: impl Fn(ServerChange) -> F,
 ) {
     // Subscribed before the first comparison, so that no change is missed.
-    let (mut changes, mut stale) = (server.subscribe_changes(), seen.stale.subscribe());
+    let (mut changes, mut stale) = (server.subscribe_changes(), baseline.stale.subscribe());
     let mut announced = AnnouncedLists::new(knowledge);
     loop {
         let view = server.view();
-        let mut all = announced.take_changes(server, &view, seen);
-        all.extend(watched.take_changes(&view));
+        let mut all = announced.take_changes(server, &view, baseline);
+        all.extend(subscriptions.take_changes(&view));
         drop(view);
         for change in all {
-            if !tell(change).await {
+            if !notify(change).await {
                 return;
             }
         }
@@ -397,55 +387,62 @@ mod tests {
     }
 
     /// Records the list as a client sees it now.
-    fn record_list(server: &Server, seen: &ChangeBaseline, kind: ServedList) {
+    fn record_list(server: &Server, baseline: &ChangeBaseline, kind: ServedList) {
         let since = server.subscribe_changes();
-        seen.record(kind, list_fingerprint(server, &server.view(), kind), &since);
+        baseline.record(kind, list_fingerprint(server, &server.view(), kind), &since);
     }
 
     /// Runs `announce_changes` step by step.
     struct Announcer<'a> {
-        told: Arc<Mutex<Vec<ServerChange>>>,
+        announced: Arc<Mutex<Vec<ServerChange>>>,
         work: futures_util::future::BoxFuture<'a, ()>,
     }
 
     impl<'a> Announcer<'a> {
-        fn new(server: &'a Server, seen: &'a ChangeBaseline, watched: &'a ResourceSubscriptions) -> Self {
-            Self::with(server, seen, ClientKnowledge::RequestedList, watched)
+        fn new(
+            server: &'a Server,
+            baseline: &'a ChangeBaseline,
+            subscriptions: &'a ResourceSubscriptions,
+        ) -> Self {
+            Self::with(server, baseline, ClientKnowledge::RequestedList, subscriptions)
         }
 
         fn with(
             server: &'a Server,
-            seen: &'a ChangeBaseline,
+            baseline: &'a ChangeBaseline,
             knowledge: ClientKnowledge,
-            watched: &'a ResourceSubscriptions,
+            subscriptions: &'a ResourceSubscriptions,
         ) -> Self {
-            let told = Arc::new(Mutex::new(Vec::new()));
-            let heard = Arc::clone(&told);
-            let tell = move |change| {
-                heard.lock().push(change);
+            let announced = Arc::new(Mutex::new(Vec::new()));
+            let sink = Arc::clone(&announced);
+            let notify = move |change| {
+                sink.lock().push(change);
                 std::future::ready(true)
             };
-            Self { told, work: Box::pin(announce_changes(server, seen, knowledge, watched, tell)) }
+            Self {
+                announced,
+                work: Box::pin(announce_changes(server, baseline, knowledge, subscriptions, notify)),
+            }
         }
 
         /// The changes announced until the next wait.
         async fn take_announced(&mut self) -> Vec<ServerChange> {
             assert!(futures_util::poll!(&mut self.work).is_pending());
-            std::mem::take(&mut *self.told.lock())
+            std::mem::take(&mut *self.announced.lock())
         }
     }
 
     #[tokio::test]
     async fn a_client_is_notified_of_changes_to_the_lists_it_saw() {
         let (server, registry) = server();
-        let (seen, watched) = (ChangeBaseline::default(), ResourceSubscriptions::default());
-        let mut announcer = Announcer::new(&server, &seen, &watched);
+        let (baseline, subscriptions) = (ChangeBaseline::default(), ResourceSubscriptions::default());
+        let mut announcer = Announcer::new(&server, &baseline, &subscriptions);
         set_tools(&server, &registry, &["a"]);
         assert_eq!(announcer.take_announced().await, [], "the client never requested a list");
-        record_list(&server, &seen, ServedList::Prompts);
+        record_list(&server, &baseline, ServedList::Prompts);
         set_tools(&server, &registry, &["a", "b"]);
         assert_eq!(announcer.take_announced().await, [], "the client never requested the list of tools");
-        record_list(&server, &seen, ServedList::Tools);
+        record_list(&server, &baseline, ServedList::Tools);
         server.notify_changed();
         assert_eq!(announcer.take_announced().await, [], "the list is unchanged");
         set_tools(&server, &registry, &["a", "b", "c"]);
@@ -462,7 +459,7 @@ mod tests {
         assert_eq!(announcer.take_announced().await, [ServerChange::Tools]);
         // A new request resets the baseline, even to an earlier version of the list.
         set_tools(&server, &registry, &["a", "b"]);
-        record_list(&server, &seen, ServedList::Tools);
+        record_list(&server, &baseline, ServedList::Tools);
         set_tools(&server, &registry, &["a", "b", "c"]);
         assert_eq!(announcer.take_announced().await, [ServerChange::Tools]);
     }
@@ -470,30 +467,34 @@ mod tests {
     #[tokio::test]
     async fn changes_during_a_list_request_are_announced() {
         let (server, registry) = server();
-        let (seen, watched) = (ChangeBaseline::default(), ResourceSubscriptions::default());
-        let mut announcer = Announcer::new(&server, &seen, &watched);
+        let (baseline, subscriptions) = (ChangeBaseline::default(), ResourceSubscriptions::default());
+        let mut announcer = Announcer::new(&server, &baseline, &subscriptions);
         assert_eq!(announcer.take_announced().await, []);
         let since = server.subscribe_changes();
         let old = list_fingerprint(&server, &server.view(), ServedList::Tools);
         set_tools(&server, &registry, &["a"]);
         assert_eq!(announcer.take_announced().await, [], "no list was returned yet");
-        seen.record(ServedList::Tools, old, &since);
+        baseline.record(ServedList::Tools, old, &since);
         assert_eq!(announcer.take_announced().await, [ServerChange::Tools]);
         // A new announcer compares before it waits, so a change before its start is found.
-        record_list(&server, &seen, ServedList::Tools);
+        record_list(&server, &baseline, ServedList::Tools);
         set_tools(&server, &registry, &["a", "b"]);
-        assert_eq!(Announcer::new(&server, &seen, &watched).take_announced().await, [ServerChange::Tools]);
+        assert_eq!(
+            Announcer::new(&server, &baseline, &subscriptions).take_announced().await,
+            [ServerChange::Tools]
+        );
     }
 
     #[tokio::test]
     async fn a_subscription_without_a_session_counts_from_its_beginning() {
         let (server, registry) = server();
-        let (seen, watched) = (ChangeBaseline::default(), ResourceSubscriptions::default());
+        let (baseline, subscriptions) = (ChangeBaseline::default(), ResourceSubscriptions::default());
         set_tools(&server, &registry, &["a"]);
         let mut wanted = SubscriptionFilter::default();
         wanted.tools_list_changed = Some(true);
-        seen.record_subscribed(&server, &wanted);
-        let mut announcer = Announcer::with(&server, &seen, ClientKnowledge::LastAnnouncement, &watched);
+        baseline.record_subscribed(&server, &wanted);
+        let mut announcer =
+            Announcer::with(&server, &baseline, ClientKnowledge::LastAnnouncement, &subscriptions);
         assert_eq!(announcer.take_announced().await, []);
         set_tools(&server, &registry, &["a", "b"]);
         assert_eq!(announcer.take_announced().await, [ServerChange::Tools]);
@@ -540,23 +541,24 @@ mod tests {
         ] {
             assert_eq!(read(uri).as_deref(), expect, "{uri}");
         }
-        let watched = ResourceSubscriptions::default();
-        watched.add(&view, "toolbay://plugin/p/a%2Db".to_owned()).unwrap();
-        watched.remove("toolbay://plugin/p/a");
-        assert_eq!(watched.0.lock().len(), 1);
-        watched.remove("toolbay://plugin/p/a-b");
-        assert!(watched.0.lock().is_empty());
+        let subscriptions = ResourceSubscriptions::default();
+        subscriptions.add(&view, "toolbay://plugin/p/a%2Db".to_owned()).unwrap();
+        subscriptions.remove("toolbay://plugin/p/a");
+        assert_eq!(subscriptions.0.lock().len(), 1);
+        subscriptions.remove("toolbay://plugin/p/a-b");
+        assert!(subscriptions.0.lock().is_empty());
     }
 
     /// Prompts and resources are announced as tools are, also when one is removed and comes back.
     #[tokio::test]
     async fn a_removal_after_an_addition_is_announced() {
         let (server, registry) = server();
-        let (seen, watched) = (ChangeBaseline::default(), ResourceSubscriptions::default());
+        let (baseline, subscriptions) = (ChangeBaseline::default(), ResourceSubscriptions::default());
         let mut wanted = SubscriptionFilter::default();
         (wanted.prompts_list_changed, wanted.resources_list_changed) = (Some(true), Some(true));
-        seen.record_subscribed(&server, &wanted);
-        let mut announcer = Announcer::with(&server, &seen, ClientKnowledge::LastAnnouncement, &watched);
+        baseline.record_subscribed(&server, &wanted);
+        let mut announcer =
+            Announcer::with(&server, &baseline, ClientKnowledge::LastAnnouncement, &subscriptions);
         assert_eq!(announcer.take_announced().await, []);
         let says = json!([{"role": "user", "content": {"type": "text", "text": "Hello."}}]);
         let document = json!({"version": 1, "prompts": [{"name": "p", "description": "P.", "messages": says}],
@@ -569,8 +571,8 @@ mod tests {
         for tools in [vec![tool.clone()], vec![], vec![tool]] {
             registry.replace_source(&label, Bundle { tools, reducers: vec![] });
             server.notify_changed();
-            let told = announcer.take_announced().await;
-            assert_eq!(told, [ServerChange::Prompts, ServerChange::Resources]);
+            let announced = announcer.take_announced().await;
+            assert_eq!(announced, [ServerChange::Prompts, ServerChange::Resources]);
         }
     }
 }

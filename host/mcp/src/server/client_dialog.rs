@@ -19,8 +19,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use rmcp::model::{
-    ClientCapabilities, CreateMessageRequest, CreateMessageRequestParams, ElicitRequest, ElicitRequestParams,
-    ErrorData, InputRequest, InputRequests, InputRequiredResult, ListRootsRequest, LoggingLevel, RequestId,
+    ClientCapabilities, ErrorData, InputRequests, InputRequiredResult, LoggingLevel, RequestId,
 };
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -34,6 +33,7 @@ use crate::protocol::lifecycle::Era;
 use crate::protocol::outbound::{Destination, Outbound};
 use crate::protocol::request_state::{RequestStatePayload, RequestStateSigner};
 use crate::server::convert;
+use crate::server::input_requests::{MAX_OPEN_REQUESTS, is_valid_answer, to_input_request};
 use crate::server::request::RequestContext;
 use crate::server::tasks::CallTask;
 
@@ -41,8 +41,6 @@ use crate::server::tasks::CallTask;
 const APPROVAL_KEY: &str = "toolbay/approve";
 /// Longest arguments in an approval form, in characters.
 const MAX_SHOWN_ARGS: usize = 2000;
-/// Most open input requests of one call.
-pub(crate) const MAX_OPEN_REQUESTS: usize = 16;
 /// Most responses in one retry.
 const MAX_RESPONSES: usize = 32;
 /// Longest parameters of an input request, in bytes.
@@ -98,7 +96,7 @@ impl ClientDialog {
     /// Creates the dialog for a request.
     pub(crate) fn new(
         context: &RequestContext,
-        hears: Option<LoggingLevel>,
+        log_level: Option<LoggingLevel>,
         cancel: CancellationToken,
     ) -> Self {
         Self {
@@ -107,7 +105,7 @@ impl ClientDialog {
             outbound: context.outbound.clone(),
             client: context.capabilities.clone(),
             cancel,
-            log_level: hears,
+            log_level,
             round: Mutex::default(),
         }
     }
@@ -323,34 +321,6 @@ pub(crate) async fn send_input_request(
     match is_valid_answer(ask.kind, &answer) {
         true => Ok(answer),
         false => Err("the client sent an invalid response".to_owned()),
-    }
-}
-
-/// Converts a dialog request to the protocol type.
-pub(crate) fn to_input_request(ask: &DialogRequest) -> Result<InputRequest, String> {
-    let read =
-        |error: serde_json::Error| format!("the input request `{}` is not valid MCP: {error}", ask.key);
-    let params = ask.params.clone();
-    Ok(match ask.kind {
-        DialogRequestKind::Elicit => InputRequest::Elicitation(ElicitRequest::new(
-            serde_json::from_value::<ElicitRequestParams>(params).map_err(read)?,
-        )),
-        DialogRequestKind::Sample => InputRequest::CreateMessage(CreateMessageRequest::new(
-            serde_json::from_value::<CreateMessageRequestParams>(params).map_err(read)?,
-        )),
-        DialogRequestKind::Roots => InputRequest::ListRoots(ListRootsRequest::default()),
-    })
-}
-
-/// Whether an answer has the shape of this kind.
-pub(crate) fn is_valid_answer(kind: DialogRequestKind, answer: &Value) -> bool {
-    match kind {
-        DialogRequestKind::Elicit => {
-            matches!(answer.get("action").and_then(Value::as_str), Some("accept" | "decline" | "cancel"))
-                && answer.get("content").is_none_or(|content| content.is_object() || content.is_null())
-        }
-        DialogRequestKind::Sample => answer.get("role").is_some() && answer.get("content").is_some(),
-        DialogRequestKind::Roots => answer.get("roots").is_some_and(Value::is_array),
     }
 }
 

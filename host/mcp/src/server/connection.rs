@@ -160,8 +160,9 @@ impl McpConnection {
         let connection = Arc::clone(self);
         // Ends when the connection is closed.
         tokio::spawn(async move {
-            let Self { baseline: seen, outbound, subscriptions: watched, closed, .. } = &*connection;
-            changes::announce_to_session(connection.server(), seen, outbound, watched, closed).await;
+            let Self { baseline, outbound, subscriptions, closed, .. } = &*connection;
+            changes::announce_to_session(connection.server(), baseline, outbound, subscriptions, closed)
+                .await;
         });
     }
 
@@ -237,7 +238,7 @@ impl McpConnection {
     async fn resource_bytes(&self, uri: &str) -> u64 {
         let session = &self.client.owner.session;
         let sizes = match self.server().pipeline.output_store() {
-            Some(spool) if outputs::is_output_uri(uri) => outputs::list_resources(&**spool, session).await,
+            Some(store) if outputs::is_output_uri(uri) => outputs::list_resources(&**store, session).await,
             _ if session_attachments::is_attachment_uri(uri) => {
                 session_attachments::list_resources(&**self.server().attachment_store(session), session).await
             }
@@ -295,7 +296,7 @@ impl McpConnection {
     ) -> Result<EncodedResult, ErrorData> {
         self.server().wait_loaded().await;
         let view = self.server().view();
-        let (offers, prompt) = prompts_and_resources::find_prompt(&view, &request.name)?;
+        let (source, prompt) = prompts_and_resources::find_prompt(&view, &request.name)?;
         let about = self.client.state_context("prompts/get", &request.name, &json!(request.arguments));
         let mut given = prompts_and_resources::parse_arguments(request.arguments.take())?;
         let dialog = self.client.dialog(context, context.cancel.clone());
@@ -318,7 +319,7 @@ impl McpConnection {
                 }
             }
         }
-        let messages = prompts_and_resources::fill_messages(offers, prompt, &given)?;
+        let messages = prompts_and_resources::fill_messages(source, prompt, &given)?;
         let result = json!({"description": prompt.description, "messages": messages});
         Ok(context.complete_response(result, None, None))
     }
@@ -344,11 +345,11 @@ impl McpConnection {
         if self.is_single_request {
             self.baseline.record_subscribed(self.server(), &accepted);
         }
-        let (server, seen, id) = (self.server(), &self.baseline, &context.id);
+        let (server, baseline, id) = (self.server(), &self.baseline, &context.id);
         tokio::select! {
             () = context.cancel.cancelled() => {}
             () = self.closed.cancelled() => {}
-            () = changes::announce_to_subscription(server, seen, &self.outbound, id, &accepted) => {}
+            () = changes::announce_to_subscription(server, baseline, &self.outbound, id, &accepted) => {}
         }
         let mut result = SubscriptionsListenResult::complete(id.clone());
         result.meta.set_server_info(convert::implementation());

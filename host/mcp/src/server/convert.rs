@@ -1,5 +1,6 @@
 //! Converts tools, results and failures to their MCP representation.
 
+use std::hash::Hasher as _;
 use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Duration;
 
@@ -31,7 +32,7 @@ use crate::protocol::legacy_tasks::{self, TaskSupport, ToolExecution};
 use crate::protocol::lifecycle::Era;
 use crate::protocol::mirror::HeaderMirror;
 use crate::protocol::{legacy, message};
-use crate::server::{changes, outputs, prompts_and_resources};
+use crate::server::{outputs, prompts_and_resources};
 
 /// The result of a call.
 #[derive(Debug, Serialize)]
@@ -197,12 +198,22 @@ impl Serialize for ToolListItem<'_> {
     }
 }
 
+/// Fingerprint of serializable items. An item that fails to serialize counts as empty, as it does in the list.
+pub(crate) fn fingerprint_items<T: serde::Serialize>(things: impl Iterator<Item = T>) -> u64 {
+    let mut hasher = std::hash::DefaultHasher::new();
+    for thing in things {
+        hasher.write(&serde_json::to_vec(&thing).unwrap_or_default());
+        hasher.write_u8(0xff);
+    }
+    hasher.finish()
+}
+
 /// Fingerprint of a tool as clients see it, to detect changes.
 pub(crate) fn tool_fingerprint(entry: &ToolEntry, usage_meta: bool) -> u64 {
     let count = || {
         let mut tool = to_mcp_tool(entry, Era::Modern);
         tool.meta.take_if(|_| !usage_meta);
-        changes::fingerprint_items(std::iter::once(tool))
+        fingerprint_items(std::iter::once(tool))
     };
     let cached = cached_forms(entry).and_then(|cached| cached.fingerprints.get(usize::from(usage_meta)));
     cached.map_or_else(count, |cached| *cached.get_or_init(count))
@@ -211,7 +222,7 @@ pub(crate) fn tool_fingerprint(entry: &ToolEntry, usage_meta: bool) -> u64 {
 /// The arguments of a tool that must be mirrored in headers (SEP-2243). A schema with invalid marks has none.
 pub(crate) fn header_mirror(entry: &ToolEntry) -> HeaderMirror {
     let read = || HeaderMirror::from_schema(entry.def.input_schema.value()).unwrap_or_default();
-    cached_forms(entry).map_or_else(read, |kept| kept.mirror.get_or_init(read).clone())
+    cached_forms(entry).map_or_else(read, |cached| cached.mirror.get_or_init(read).clone())
 }
 
 fn to_mcp_tool(entry: &ToolEntry, era: Era) -> Tool {
@@ -292,8 +303,11 @@ pub(crate) fn call_result(
     // By default only the operator sees hints.
     result.content.extend(hints.map(ContentBlock::text));
     if links {
-        let whole =
-            delivered.shaping.saved.iter().map(|kept| ContentBlock::ResourceLink(outputs::to_resource(kept)));
+        let whole = delivered
+            .shaping
+            .saved
+            .iter()
+            .map(|saved| ContentBlock::ResourceLink(outputs::to_resource(saved)));
         result.content.extend(whole);
     }
     Ok(result)

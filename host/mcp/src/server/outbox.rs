@@ -125,9 +125,9 @@ impl Outbox {
     }
 
     fn try_acquire(&self, bytes: u64) -> Option<OutboxPermit> {
-        let Self { settings, reserved: held, .. } = self;
+        let Self { settings, reserved, .. } = self;
         let _alone = self.taking.lock();
-        let used = held.used();
+        let used = reserved.used();
         let most = settings.limit.min(settings.results.free());
         if used > 0 && used.saturating_add(bytes) > most {
             return None;

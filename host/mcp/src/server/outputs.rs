@@ -14,21 +14,21 @@ const PREFIX: &str = "toolbay://output/";
 const MIME: &str = "text/plain";
 
 /// The resource of a saved output, for lists and result links.
-pub(crate) fn to_resource(kept: &SavedOutput) -> Resource {
-    let mut resource = Resource::new(format!("{PREFIX}{}", kept.id), format!("output {}", kept.id));
-    resource.title = Some(format!("Full result of {}", kept.tool));
+pub(crate) fn to_resource(saved: &SavedOutput) -> Resource {
+    let mut resource = Resource::new(format!("{PREFIX}{}", saved.id), format!("output {}", saved.id));
+    resource.title = Some(format!("Full result of {}", saved.tool));
     resource.mime_type = Some(MIME.to_owned());
-    resource.size = Some(kept.bytes);
+    resource.size = Some(saved.bytes);
     resource
 }
 
 /// All saved outputs of a session: at most 1,000.
-pub(crate) async fn list_resources(spool: &dyn OutputStore, session: &Session) -> Vec<Resource> {
-    let kept = match session.key() {
-        Some(session) => spool.list(session).await,
+pub(crate) async fn list_resources(store: &dyn OutputStore, session: &Session) -> Vec<Resource> {
+    let saved = match session.key() {
+        Some(session) => store.list(session).await,
         None => Vec::new(),
     };
-    kept.iter().map(to_resource).collect()
+    saved.iter().map(to_resource).collect()
 }
 
 /// Whether a URI addresses a saved output.
@@ -43,17 +43,17 @@ fn output_id(uri: &str) -> Option<OutputId> {
 
 /// Reads a saved output, marked if it is untrusted. `None` if this session has no output with this URI.
 pub(crate) async fn read_output(
-    spool: &dyn OutputStore,
+    store: &dyn OutputStore,
     session: &Session,
     uri: &str,
 ) -> Option<ResourceContents> {
     let id = output_id(uri)?;
-    let kept = spool.get(session.key()?, &id).await?;
-    let text = if kept.untrusted {
-        let total = kept.text.chars().count();
-        UntrustedMark::new(&kept.source, &kept.tool).fit(&kept.text, usize::MAX, Truncation::Head, total, "")
+    let saved = store.get(session.key()?, &id).await?;
+    let text = if saved.untrusted {
+        let (text, total) = (&saved.text, saved.text.chars().count());
+        UntrustedMark::new(&saved.source, &saved.tool).fit(text, usize::MAX, Truncation::Head, total, "")
     } else {
-        kept.text.to_string()
+        saved.text.to_string()
     };
     let (uri, mime_type) = (uri.to_owned(), Some(MIME.to_owned()));
     Some(ResourceContents::TextResourceContents { uri, mime_type, text, meta: None })

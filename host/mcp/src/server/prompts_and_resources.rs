@@ -28,7 +28,7 @@ const ARGUMENTS_KEY: &str = "toolbay/arguments";
 /// All prompts of a view, by name.
 pub(crate) fn list_prompts(view: &View) -> BTreeMap<String, Prompt> {
     let all = view.prompts_and_resources();
-    let all = all.iter().flat_map(|offers| &offers.prompts);
+    let all = all.iter().flat_map(|source| &source.prompts);
     all.map(|(name, prompt)| (name.clone(), to_mcp_prompt(name, prompt))).collect()
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn find_prompt<'v>(
     let found = view
         .prompts_and_resources()
         .into_iter()
-        .find_map(|offers| Some((&**offers, offers.prompts.get(name)?)));
+        .find_map(|source| Some((&**source, source.prompts.get(name)?)));
     found.ok_or_else(|| {
         ErrorData::invalid_params(format!("Unknown prompt: {}", one_line(name, MAX_NAME)), None)
     })
@@ -117,7 +117,7 @@ pub(crate) fn merge_answers(given: &mut BTreeMap<String, String>, answer: &Value
 
 /// Fills a prompt with arguments.
 pub(crate) fn fill_messages(
-    offers: &PromptsAndResources,
+    source: &PromptsAndResources,
     prompt: &prompts_and_resources::Prompt,
     given: &BTreeMap<String, String>,
 ) -> Result<Vec<PromptMessage>, ErrorData> {
@@ -129,7 +129,7 @@ pub(crate) fn fill_messages(
                 content::Role::User => Role::User,
                 content::Role::Assistant => Role::Assistant,
             };
-            Some(PromptMessage::new(role, message_block(offers, message.content)?))
+            Some(PromptMessage::new(role, message_block(source, message.content)?))
         })
         .collect())
 }
@@ -139,7 +139,7 @@ fn invalid_arguments(error: &FillError) -> ErrorData {
 }
 
 /// Converts message content. `None` if it refers to an unknown resource, which a checked document never does.
-fn message_block(offers: &PromptsAndResources, content: MessageContent) -> Option<ContentBlock> {
+fn message_block(source: &PromptsAndResources, content: MessageContent) -> Option<ContentBlock> {
     Some(match content {
         MessageContent::Text { text } => ContentBlock::text(text),
         MessageContent::Image { data, mime_type } => ContentBlock::Image(ImageContent::new(data, mime_type)),
@@ -153,11 +153,11 @@ fn message_block(offers: &PromptsAndResources, content: MessageContent) -> Optio
             }))
         }
         MessageContent::Resource { path } => {
-            let (uri, resource) = offers.resource_at(&path)?;
+            let (uri, resource) = source.resource_at(&path)?;
             ContentBlock::Resource(EmbeddedResource::new(to_contents(uri, resource)))
         }
         MessageContent::ResourceLink { path } => {
-            let (uri, resource) = offers.resource_at(&path)?;
+            let (uri, resource) = source.resource_at(&path)?;
             ContentBlock::ResourceLink(to_mcp_resource(uri, resource))
         }
     })
@@ -166,7 +166,7 @@ fn message_block(offers: &PromptsAndResources, content: MessageContent) -> Optio
 /// All resources of a view, by URI.
 pub(crate) fn list_resources(view: &View) -> BTreeMap<String, Resource> {
     let all = view.prompts_and_resources();
-    let all = all.iter().flat_map(|offers| &offers.resources);
+    let all = all.iter().flat_map(|source| &source.resources);
     all.map(|(uri, resource)| (uri.clone(), to_mcp_resource(uri, resource))).collect()
 }
 
@@ -182,7 +182,7 @@ fn to_mcp_resource(uri: &str, resource: &prompts_and_resources::Resource) -> Res
 /// All resource templates of a view, by URI.
 pub(crate) fn list_templates(view: &View) -> BTreeMap<String, ResourceTemplate> {
     let all = view.prompts_and_resources();
-    let all = all.iter().flat_map(|offers| &offers.templates);
+    let all = all.iter().flat_map(|source| &source.templates);
     all.map(|(uri, (_, template))| {
         let mut shown = ResourceTemplate::new(uri.clone(), template.path.clone());
         shown.title = Some(template.name.clone());
@@ -196,21 +196,21 @@ pub(crate) fn list_templates(view: &View) -> BTreeMap<String, ResourceTemplate> 
 /// Reads a resource of a view. `None` if the view has no such resource. The percent-encoding of an address of this host
 /// may differ from that in the lists.
 pub(crate) fn read_resource(view: &View, uri: &str) -> Option<Result<ResourceContents, ErrorData>> {
-    let offers = view.prompts_and_resources();
-    read_address(&offers, uri, uri).or_else(|| read_address(&offers, &normalize_own_address(uri)?, uri))
+    let sources = view.prompts_and_resources();
+    read_address(&sources, uri, uri).or_else(|| read_address(&sources, &normalize_own_address(uri)?, uri))
 }
 
 /// Reads the resource at an address, which the client calls `uri`.
 fn read_address(
-    offers: &[&Arc<PromptsAndResources>],
+    sources: &[&Arc<PromptsAndResources>],
     address: &str,
     uri: &str,
 ) -> Option<Result<ResourceContents, ErrorData>> {
-    offers.iter().find_map(|offers| {
-        if let Some(resource) = offers.resources.get(address) {
+    sources.iter().find_map(|source| {
+        if let Some(resource) = source.resources.get(address) {
             return Some(Ok(to_contents(uri, resource)));
         }
-        let (template, made) = offers.expand_template(address)?;
+        let (template, made) = source.expand_template(address)?;
         Some(made.map_err(|error| invalid_arguments(&error)).map(|text| {
             ResourceContents::TextResourceContents {
                 uri: uri.to_owned(),
@@ -235,11 +235,11 @@ fn to_contents(uri: &str, resource: &prompts_and_resources::Resource) -> Resourc
 
 /// The template with this URI, in any percent-encoding.
 fn find_template<'v>(
-    offers: &'v PromptsAndResources,
+    source: &'v PromptsAndResources,
     uri: &str,
 ) -> Option<&'v (PathPattern, prompts_and_resources::ResourceTemplate)> {
-    let same = || offers.templates.iter().find(|(address, _)| is_same_uri(address, uri));
-    offers.templates.get(uri).or_else(|| same().map(|(_, template)| template))
+    let same = || source.templates.iter().find(|(address, _)| is_same_uri(address, uri));
+    source.templates.get(uri).or_else(|| same().map(|(_, template)| template))
 }
 
 /// Completes an argument of a prompt or a template from its prefix.
@@ -252,12 +252,12 @@ pub(crate) fn complete_argument(
         Reference::Prompt(one) => Cow::Borrowed(&find_prompt(view, &one.name)?.1.arguments),
         Reference::Resource(one) => {
             let mut all = view.prompts_and_resources().into_iter();
-            let found = all.find_map(|offers| find_template(offers, &one.uri));
+            let found = all.find_map(|source| find_template(source, &one.uri));
             let (pattern, template) = found.ok_or_else(|| {
                 let uri = one_line(&one.uri, MAX_NAME);
                 ErrorData::invalid_params(format!("unknown resource template `{uri}`"), None)
             })?;
-            let unsaid = |name: &&str| !template.arguments.iter().any(|one| one.name == **name);
+            let undocumented = |name: &&str| !template.arguments.iter().any(|one| one.name == **name);
             let bare = |name: &str| DocumentArgument {
                 name: name.to_owned(),
                 title: None,
@@ -266,7 +266,7 @@ pub(crate) fn complete_argument(
                 values: Vec::new(),
             };
             let mut arguments = template.arguments.clone();
-            arguments.extend(pattern.names().filter(unsaid).map(bare));
+            arguments.extend(pattern.names().filter(undocumented).map(bare));
             Cow::Owned(arguments)
         }
         _ => {
@@ -287,8 +287,8 @@ pub(crate) fn complete_argument(
 }
 
 /// The icons of a tool, if its source has any.
-pub(crate) fn tool_icons(offers: Option<&PromptsAndResources>, tool: &str) -> Option<Vec<Icon>> {
-    let icons = offers?.icons(tool);
+pub(crate) fn tool_icons(source: Option<&PromptsAndResources>, tool: &str) -> Option<Vec<Icon>> {
+    let icons = source?.icons(tool);
     let shown = |icon: &prompts_and_resources::Icon| {
         let mut shown = Icon::new(icon.src.clone());
         let kind = icon.src.strip_prefix("data:").and_then(|rest| rest.split_once(';'));

@@ -21,7 +21,7 @@ const PREFIX: &str = "attachment:";
 /// The attachments of one call. `None` if the session has no key to store files under.
 pub(crate) fn for_call(store: &Arc<dyn AttachmentStore>, session: &Session) -> Option<Arc<dyn Attachments>> {
     let session = session.key()?.into();
-    Some(Arc::new(SessionCallAttachments { store: Arc::clone(store), session, made: Mutex::default() }))
+    Some(Arc::new(SessionCallAttachments { store: Arc::clone(store), session, created: Mutex::default() }))
 }
 
 /// All files of a session, oldest first.
@@ -88,21 +88,21 @@ fn to_resource(about: &Attachment) -> Resource {
 struct SessionCallAttachments {
     store: Arc<dyn AttachmentStore>,
     session: Arc<str>,
-    made: Mutex<Vec<Attachment>>,
+    created: Mutex<Vec<Attachment>>,
 }
 
 impl SessionCallAttachments {
     fn find_own(&self, id: &str, most: u64) -> Result<(), AttachmentError> {
-        let made = self.made.lock();
-        let file = made.iter().find(|file| file.id == id).ok_or(AttachmentError::NotFound)?;
+        let created = self.created.lock();
+        let file = created.iter().find(|file| file.id == id).ok_or(AttachmentError::NotFound)?;
         if file.size > most { Err(AttachmentError::TooLarge(file.size)) } else { Ok(()) }
     }
 }
 
 impl Attachments for SessionCallAttachments {
     fn list(&self) -> BoxFuture<'_, Vec<Attachment>> {
-        let made = self.made.lock().clone();
-        Box::pin(async { made })
+        let created = self.created.lock().clone();
+        Box::pin(async { created })
     }
 
     fn read<'a>(&'a self, id: &'a str, most: u64) -> BoxFuture<'a, Result<Vec<u8>, AttachmentError>> {
@@ -119,15 +119,15 @@ impl Attachments for SessionCallAttachments {
         data: Vec<u8>,
     ) -> BoxFuture<'a, Result<Attachment, AttachmentError>> {
         Box::pin(async move {
-            let made = Attachment {
+            let created = Attachment {
                 id: new_id(),
                 name: name.to_owned(),
                 media_type: media_type.to_owned(),
                 size: data.len() as u64,
             };
-            self.store.put(&self.session, &made, data).await?;
-            self.made.lock().push(made.clone());
-            Ok(made)
+            self.store.put(&self.session, &created, data).await?;
+            self.created.lock().push(created.clone());
+            Ok(created)
         })
     }
 }

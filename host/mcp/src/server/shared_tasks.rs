@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 use toolbay_core::call::shared::{FoundTask, TaskMessage, TaskStore, TaskStoreError, TaskWrite};
 
-use crate::server::calls::ClientContext;
 use crate::server::tasks::{CallTask, unknown_task};
 use crate::server::{Server, SessionOwner};
 
@@ -28,13 +27,13 @@ pub(crate) struct SharedCallTask {
 impl SharedCallTask {
     /// Shares a task. `None` on a server of its own, and for a session that belongs to its server. If the first write
     /// fails, other replicas know the task a little later.
-    pub(crate) async fn share(client: &ClientContext, task: &Arc<CallTask>) -> Option<Self> {
-        let store = Arc::clone(client.server.shared_tasks(&client.owner)?);
+    pub(crate) async fn share(server: &Server, owner: &SessionOwner, task: &Arc<CallTask>) -> Option<Self> {
+        let store = Arc::clone(server.shared_tasks(owner)?);
         task.hold_end();
         if let Err(error) = store.put(task.to_record()).await {
             report(&error);
         }
-        let tracked = client.server.calls.tracker.token();
+        let tracked = server.calls.tracker.token();
         Some(Self { store, task: Arc::clone(task), _tracked: tracked })
     }
 
@@ -185,8 +184,8 @@ mod tests {
         assert!(failed["error"]["message"].as_str().unwrap().contains("check whether"));
     }
 
-    /// Another server took the one of the task for dead, and told the client that it failed. Then that one woke up and
-    /// completed it.
+    /// Another server took the server of the task for dead, and reported to the client that the task failed. Then the
+    /// first server woke up and completed the task.
     #[tokio::test]
     async fn a_task_that_failed_for_its_client_stays_failed_when_its_server_wakes_up() {
         let own = MemoryTaskStore::new("a");

@@ -26,8 +26,8 @@ use toolbay_core::call::dialog::{DialogError, DialogRequest};
 use toolbay_core::call::shared::{TaskMessage, TaskRecord};
 
 use crate::protocol::request_state::random_hex_name;
-use crate::server::client_dialog::{self, MAX_OPEN_REQUESTS, is_valid_answer};
 use crate::server::convert::to_millis;
+use crate::server::input_requests::{MAX_OPEN_REQUESTS, is_valid_answer, to_input_request};
 
 /// Most tasks of one client, including finished ones.
 pub const MAX_TASKS: usize = 64;
@@ -226,7 +226,8 @@ impl CallTask {
         }
     }
 
-    /// Answers an open input request, or tells its tool why there is no answer. Does nothing if it is no longer open.
+    /// Passes an answer, or the reason why there is none, to the tool of an input request. Does nothing if the request is
+    /// no longer open.
     pub(crate) fn close_request(&self, key: &str, answer: Result<Value, String>) {
         let mut inner = self.state.lock();
         let TaskStage::AwaitingInput(open) = &mut inner.stage else { return };
@@ -242,7 +243,7 @@ impl CallTask {
         self.changes.send_replace(());
     }
 
-    /// Takes what its client wants of the task.
+    /// Handles a message of the client to its task.
     pub(crate) fn accept_message(&self, message: TaskMessage) {
         self.accept_responses(message.responses);
         if message.cancel {
@@ -355,7 +356,7 @@ impl CallTask {
             TaskStage::Done { .. } | TaskStage::Failed { .. } if !shows_end => {}
             TaskStage::AwaitingInput(open) => {
                 let requests = open.iter().filter_map(|(key, open)| {
-                    client_dialog::to_input_request(&open.ask).ok().map(|request| (key.clone(), request))
+                    to_input_request(&open.ask).ok().map(|request| (key.clone(), request))
                 });
                 view.input_requests = Some(requests.collect());
             }
@@ -504,7 +505,7 @@ impl TaskTable {
         task.filter(|task| task.expires_at > Instant::now()).ok_or_else(unknown_task)
     }
 
-    /// Takes a message that another server has checked. A task that has ended or expired ignores it.
+    /// Handles a message that another server has checked. A task that has ended or expired ignores it.
     pub(crate) fn accept_message(&self, id: &str, message: TaskMessage) {
         let task = self.tasks.lock().get(id).cloned();
         if let Some(task) = task {

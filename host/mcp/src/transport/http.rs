@@ -25,6 +25,7 @@ mod forwarded;
 mod headers;
 mod refusals;
 mod request_checks;
+mod request_source;
 mod responses;
 mod route;
 mod sessions;
@@ -224,9 +225,7 @@ impl HttpState {
         self.sessions.end_revoked();
         Ok(())
     }
-}
 
-impl HttpState {
     /// Records which tokens were added, removed and changed.
     fn record_token_edits(&self, now: &ServeSettings, before: &ServeSettings) {
         let Some(edits) = now.auth.token_edits(&before.auth) else { return };

@@ -70,8 +70,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         self.waited
     }
 
-    /// How long the end of the input followed behind the last byte. `None` before the end. The last line may still be
-    /// there after it.
+    /// How long after the last byte the input ended. `None` before the end. The last line may still have to be taken.
     pub(crate) fn end(&self) -> Option<Duration> {
         self.end
     }

@@ -203,8 +203,8 @@ where
             let next = self.lines.next().await;
             self.has_conversed |= self.lines.has_waited() && self.pipe.has_written();
             // The last line may come with the end, which then counts already.
-            if let Some(behind) = self.lines.end() {
-                self.pipe.set_client_end(self.client_end(behind));
+            if let Some(delay) = self.lines.end() {
+                self.pipe.set_client_end(self.client_end(delay));
             }
             match next {
                 Ok(Some(LineFrame::Whole(line))) => self.handle_line(&line).await,
@@ -221,11 +221,11 @@ where
         }
     }
 
-    /// What the end of the input says, which came this long behind the last byte. A file or an `echo` that ends right
-    /// behind its last message waits for the responses. Any other client has left: some (the Python SDK up to 1.30)
-    /// fail if anything more is written.
-    fn client_end(&self, behind: Duration) -> ClientEnd {
-        let is_batch = !self.has_conversed && behind <= BATCH_END_DELAY;
+    /// What the end of the input, which came `delay` after the last byte, says about the client. A file, or an `echo` that
+    /// ends right after its last message, waits for the responses. Any other client has left: some (the Python SDK up to
+    /// 1.30) fail if anything more is written.
+    fn client_end(&self, delay: Duration) -> ClientEnd {
+        let is_batch = !self.has_conversed && delay <= BATCH_END_DELAY;
         if self.is_file || is_batch { ClientEnd::AwaitsResponses } else { ClientEnd::Left }
     }
 
@@ -311,7 +311,7 @@ fn explain_framing(line: &[u8], invalid: &mut InvalidMessage) {
     {
         "the line has several messages, and none of them was read".clone_into(&mut problem);
         invalid.id = messages.first().and_then(|first| match first {
-            RpcMessage::Request(request) => incoming::parse_id(request.id.get()),
+            RpcMessage::Request(request) => message::parse_id(request.id.get()),
             RpcMessage::Notification { .. } | RpcMessage::Response { .. } => None,
         });
     }

@@ -21,7 +21,7 @@ const MAX_SESSION_ID: usize = 1024;
 /// The id of a `ping` that probes a session: the largest one that every parser of JSON reads, so that no request has it.
 const PROBE_ID: u64 = (1 << 53) - 1;
 
-/// What is known of the session since its beginning.
+/// What the client knows about its session.
 #[derive(Debug, Default)]
 pub(super) struct SessionProbe {
     /// Held while a request finds out whether the server still knows the session.
@@ -107,9 +107,9 @@ impl HttpLink {
     /// Takes the id that a server gives a session in place of the one that was sent. A response that repeats the id of
     /// its request says nothing new: another response may have changed it meanwhile.
     pub(super) fn follow_session(&self, sent: &str, response: &ConnectorResponse) {
-        let given = session_id(response).filter(|id| id != sent && is_success(response.status));
-        if let Some(given) = given {
-            self.state.lock().session = Some(given);
+        let new_id = session_id(response).filter(|id| id != sent && is_success(response.status));
+        if let Some(new_id) = new_id {
+            self.state.lock().session = Some(new_id);
         }
     }
 
@@ -175,7 +175,7 @@ impl HttpLink {
         }
     }
 
-    /// A `ping` in the session. Nobody is asked to log in for it.
+    /// Builds a `ping` in the session. Sending it never starts a login.
     async fn session_ping(&self) -> ConnectorRequest {
         #[derive(serde::Serialize)]
         struct Ping {

@@ -14,7 +14,7 @@ use zeroize::{Zeroize as _, Zeroizing};
 use super::OAuthError;
 
 /// The format of the saved credentials.
-const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 1;
 /// Bytes of the saved credentials. Tokens have at most 16 KiB each.
 const MAX_BYTES: usize = 256 << 10;
 /// A token is renewed this long before it expires, so that it is still valid when it arrives.
@@ -157,41 +157,6 @@ impl Credentials {
     pub(super) fn secrets(&self) -> impl Iterator<Item = &SecretText> {
         [&self.tokens.access].into_iter().chain(&self.tokens.refresh).chain(self.client.issued_secret())
     }
-}
-
-/// What an authorization brought, besides tokens.
-pub(super) struct GrantFacts {
-    pub(super) issuer: String,
-    pub(super) resource: String,
-    pub(super) token_endpoint: String,
-    pub(super) client: OAuthClient,
-}
-
-impl Credentials {
-    pub(super) fn new(
-        endpoint: &HttpServerConfig,
-        facts: GrantFacts,
-        tokens: Tokens,
-        requested: BTreeSet<String>,
-        granted: Option<BTreeSet<String>>,
-    ) -> Self {
-        let GrantFacts { issuer, resource, token_endpoint, client } = facts;
-        let (url, wanted) = (endpoint.url.clone(), BTreeSet::new());
-        // RFC 6749, section 5.1: without a list, the request was granted.
-        let granted = granted.unwrap_or_else(|| requested.clone());
-        Self {
-            version: VERSION,
-            url,
-            issuer,
-            resource,
-            token_endpoint,
-            client,
-            tokens,
-            requested,
-            granted,
-            wanted,
-        }
-    }
 
     /// Loads the credentials that were saved for the server's URL.
     pub(super) async fn load(
@@ -204,7 +169,7 @@ impl Credentials {
         Ok(found.filter(|found| {
             found.version == VERSION
                 && found.url == endpoint.url
-                && issuer.is_none_or(|issuer| super::discovery::same_issuer(issuer, &found.issuer))
+                && issuer.is_none_or(|issuer| same_issuer(issuer, &found.issuer))
         }))
     }
 
@@ -240,4 +205,13 @@ impl Credentials {
 /// Seconds since 1970.
 pub(super) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}
+
+/// Whether two issuers are the same text. An empty path equals `/` (RFC 3986, section 6.2.3).
+pub(super) fn same_issuer(one: &str, other: &str) -> bool {
+    let root = |issuer: &str| match issuer.strip_suffix('/') {
+        Some(rest) if rest.split_once("://").is_some_and(|(_, host)| !host.contains('/')) => rest.to_owned(),
+        _ => issuer.to_owned(),
+    };
+    root(one) == root(other)
 }

@@ -12,6 +12,7 @@ use url::Url;
 
 use super::OAuthError;
 use super::challenge::Challenge;
+use super::credentials::same_issuer;
 use super::http::{FlowClient, parse_url};
 use super::member;
 
@@ -155,7 +156,7 @@ async fn find_resource(
 fn resource_places(own: &Url, challenge: &Challenge) -> Vec<Result<Url, OAuthError>> {
     let mut places = Vec::new();
     if let Some(named) = &challenge.resource_metadata {
-        // The operator wrote the server's own URL, so its scheme is his decision.
+        // The operator wrote the server's own URL, and so decided on its scheme.
         let url = Url::parse(named).ok().filter(|url| url.origin() == own.origin());
         places.push(url.map_or_else(|| parse_url("the address of the resource metadata", named), Ok));
     }
@@ -189,7 +190,7 @@ fn check_resource(own: &Url, resource: &str, client: &FlowClient) -> Result<(), 
     )))
 }
 
-/// The issuer of the policy; otherwise those that the resource names, and first the one used before. Never none.
+/// The issuer of the policy; otherwise the issuers that the resource names, the one used before first. Never empty.
 fn choose_issuers<'a>(
     resource: &'a ResourceMetadata,
     settings: &'a OAuthClientSettings,
@@ -214,15 +215,6 @@ fn choose_issuers<'a>(
             Ok(known.into_iter().chain(others).map(String::as_str).collect())
         }
     }
-}
-
-/// Whether two issuers are the same text. An empty path equals `/` (RFC 3986, section 6.2.3).
-pub(super) fn same_issuer(one: &str, other: &str) -> bool {
-    let root = |issuer: &str| match issuer.strip_suffix('/') {
-        Some(rest) if rest.split_once("://").is_some_and(|(_, host)| !host.contains('/')) => rest.to_owned(),
-        _ => issuer.to_owned(),
-    };
-    root(one) == root(other)
 }
 
 /// The metadata of an authorization server, which speak for this issuer.

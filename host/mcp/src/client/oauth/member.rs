@@ -13,37 +13,26 @@ use serde_json::Value;
 
 /// A list of texts.
 pub(super) fn texts<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Vec<String>>, D::Error> {
-    let is_text = |value: Value| match value {
-        Value::String(text) => Some(text),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => None,
-    };
     Ok(match Value::deserialize(input)? {
         Value::String(text) => Some(vec![text]),
-        Value::Array(values) => Some(values.into_iter().filter_map(is_text).collect()),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => None,
+        Value::Array(values) => Some(values.iter().filter_map(to_text).collect()),
+        _ => None,
     })
 }
 
 /// A text that is not empty.
 pub(super) fn text<'de, D: Deserializer<'de>>(input: D) -> Result<Option<String>, D::Error> {
-    Ok(match Value::deserialize(input)? {
-        Value::String(text) if !text.is_empty() => Some(text),
-        Value::String(_)
-        | Value::Null
-        | Value::Bool(_)
-        | Value::Number(_)
-        | Value::Array(_)
-        | Value::Object(_) => None,
-    })
+    Ok(to_text(&Value::deserialize(input)?).filter(|text| !text.is_empty()))
+}
+
+fn to_text(value: &Value) -> Option<String> {
+    value.as_str().map(ToOwned::to_owned)
 }
 
 /// A boolean; `false` if it is absent.
 pub(super) fn flag<'de, D: Deserializer<'de>>(input: D) -> Result<bool, D::Error> {
-    Ok(match Value::deserialize(input)? {
-        Value::Bool(flag) => flag,
-        Value::String(text) => text == "true",
-        Value::Null | Value::Number(_) | Value::Array(_) | Value::Object(_) => false,
-    })
+    let value = Value::deserialize(input)?;
+    Ok(value == true || value == "true")
 }
 
 /// A whole number that is not negative.
@@ -51,7 +40,7 @@ pub(super) fn number<'de, D: Deserializer<'de>>(input: D) -> Result<Option<u64>,
     Ok(match Value::deserialize(input)? {
         Value::Number(number) => whole(&number.to_string()),
         Value::String(text) => whole(text.trim()),
-        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+        _ => None,
     })
 }
 

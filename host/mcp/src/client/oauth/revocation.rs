@@ -9,10 +9,10 @@ use super::discovery;
 use super::http::{FlowClient, FlowResponse, parse_url};
 use super::token::{error_text, form_request};
 
-/// What became of the tokens of a logout.
+/// What happened to the tokens at a logout.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TokenRevocation {
-    /// There were none.
+    /// No tokens were saved.
     NoTokens,
     /// The authorization server, with this issuer, withdrew them.
     Revoked(String),

@@ -32,11 +32,11 @@ pub(super) enum TokenGrant<'a> {
 /// Why a request brought no tokens.
 #[derive(Debug)]
 pub(super) enum TokenError {
-    /// The server does not know the client, or not any more.
+    /// The server does not know the client.
     UnknownClient(OAuthError),
-    /// The server says no. The same request will not do better.
+    /// The server refused the request, and would refuse it again.
     Refused(OAuthError),
-    /// There is no answer, or none that can be used. The next one may be good.
+    /// No usable answer came. A retry may succeed.
     Failed(OAuthError),
 }
 

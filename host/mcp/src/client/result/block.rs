@@ -10,6 +10,7 @@ use toolbay_policy::excerpt::one_line;
 
 use crate::protocol::bounded;
 use crate::protocol::bounds::MAX_UNREDACTED_CHARS;
+use crate::protocol::members::Members;
 use crate::protocol::message;
 
 /// Bytes of the annotations of one block.
@@ -17,50 +18,24 @@ const MAX_BLOCK_ANNOTATION_BYTES: usize = 4 << 10;
 /// The media type of data that names none.
 const UNKNOWN_TYPE: &str = "application/octet-stream";
 
-/// A content block of any kind, with the members of all kinds.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct RawContentBlock<'a> {
-    #[serde(rename = "type", borrow)]
-    kind: Option<&'a RawValue>,
-    #[serde(borrow)]
-    text: Option<&'a RawValue>,
-    #[serde(borrow)]
-    data: Option<&'a RawValue>,
-    #[serde(borrow)]
-    mime_type: Option<&'a RawValue>,
-    #[serde(borrow, rename = "mime_type")]
-    snake_mime_type: Option<&'a RawValue>,
-    #[serde(borrow)]
-    uri: Option<&'a RawValue>,
-    #[serde(borrow)]
-    name: Option<&'a RawValue>,
-    #[serde(borrow)]
-    title: Option<&'a RawValue>,
-    #[serde(borrow)]
-    description: Option<&'a RawValue>,
-    #[serde(borrow)]
-    size: Option<&'a RawValue>,
-    #[serde(borrow)]
-    resource: Option<&'a RawValue>,
-    #[serde(borrow)]
-    annotations: Option<&'a RawValue>,
-}
+/// The members of all kinds of content blocks.
+const BLOCK_MEMBERS: &[&str] = &[
+    "type",
+    "text",
+    "data",
+    "mimeType",
+    "mime_type",
+    "uri",
+    "name",
+    "title",
+    "description",
+    "size",
+    "resource",
+    "annotations",
+];
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct RawResource<'a> {
-    #[serde(borrow)]
-    uri: Option<&'a RawValue>,
-    #[serde(borrow)]
-    mime_type: Option<&'a RawValue>,
-    #[serde(borrow, rename = "mime_type")]
-    snake_mime_type: Option<&'a RawValue>,
-    #[serde(borrow)]
-    text: Option<&'a RawValue>,
-    #[serde(borrow)]
-    blob: Option<&'a RawValue>,
-}
+/// A content block of any kind.
+struct RawContentBlock<'a>(Members<'a>);
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
@@ -96,16 +71,16 @@ pub(super) fn read_block(raw: &RawValue) -> ReadBlock {
     if let Some(text) = read_text(raw) {
         return text;
     }
-    let block: RawContentBlock<'_> = match message::parse_object(raw) {
-        Ok(block) => block,
+    let block = match Members::read(raw, BLOCK_MEMBERS) {
+        Ok(members) => RawContentBlock(members),
         Err(error) => {
             return ReadBlock::Unreadable(one_line(&format!("a block: {error}"), MAX_UNREDACTED_CHARS));
         }
     };
-    let kind = text_of(block.kind).unwrap_or_else(|| block.likely_kind().to_owned());
+    let kind = block.0.get("type").unwrap_or_else(|| block.likely_kind().to_owned());
     match block.body(&kind) {
         Ok(body) => {
-            let hints = block.annotations.map(read_annotations);
+            let hints = block.0.raw("annotations").map(read_annotations);
             let annotations = hints.filter(|hints| *hints != BlockAnnotations::default());
             ReadBlock::Content(ContentBlock { body, annotations })
         }
@@ -116,34 +91,24 @@ pub(super) fn read_block(raw: &RawValue) -> ReadBlock {
     }
 }
 
-/// A text; `None` for `null` and for anything else.
-fn text_of(raw: Option<&RawValue>) -> Option<String> {
-    serde_json::from_str(raw?.get()).ok()
-}
-
 /// A media type, from the member `mimeType` or from `mime_type`, as Python programs write it.
-fn mime_of(camel: Option<&RawValue>, snake: Option<&RawValue>) -> Option<String> {
-    let read = |raw| text_of(raw).filter(|kind| !kind.is_empty() && content::is_machine_field(kind));
-    read(camel).or_else(|| read(snake))
+fn mime_of(members: &Members<'_>) -> Option<String> {
+    let read =
+        |name| members.get(name).filter(|kind: &String| !kind.is_empty() && content::is_machine_field(kind));
+    read("mimeType").or_else(|| read("mime_type"))
 }
 
 impl RawContentBlock<'_> {
     /// The type of a block that does not name it.
     fn likely_kind(&self) -> &'static str {
-        match (self.text, self.resource, self.data, self.uri) {
-            (Some(_), ..) => "text",
-            (_, Some(_), ..) => "resource",
-            (_, _, Some(_), _) => match self.mime_type() {
-                Some(kind) if kind.starts_with("audio/") => "audio",
-                Some(_) | None => "image",
-            },
-            (_, _, _, Some(_)) => "resource_link",
-            _ => "",
+        let is_audio = || mime_of(&self.0).is_some_and(|kind| kind.starts_with("audio/"));
+        match ["text", "resource", "data", "uri"].into_iter().find(|name| self.0.raw(name).is_some()) {
+            Some("data") if is_audio() => "audio",
+            Some("data") => "image",
+            Some("uri") => "resource_link",
+            Some(other) => other,
+            None => "",
         }
-    }
-
-    fn mime_type(&self) -> Option<String> {
-        mime_of(self.mime_type, self.snake_mime_type)
     }
 
     fn body(&self, kind: &str) -> Result<BlockBody, String> {
@@ -152,18 +117,18 @@ impl RawContentBlock<'_> {
             "image" => BlockBody::Image(self.blob()?),
             "audio" => BlockBody::Audio(self.blob()?),
             "resource_link" => {
-                let uri = text_of(self.uri).ok_or("it has no `uri`")?;
+                let uri: String = self.0.get("uri").ok_or("it has no `uri`")?;
                 BlockBody::Link(ResourceLink {
-                    name: text_of(self.name).unwrap_or_else(|| uri.clone()),
+                    name: self.0.get("name").unwrap_or_else(|| uri.clone()),
                     uri,
-                    title: text_of(self.title),
-                    description: text_of(self.description),
-                    mime_type: self.mime_type(),
-                    size: self.size.and_then(|raw| serde_json::from_str(raw.get()).ok()),
+                    title: self.0.get("title"),
+                    description: self.0.get("description"),
+                    mime_type: mime_of(&self.0),
+                    size: self.0.get("size"),
                 })
             }
             "resource" => {
-                let raw = self.resource.ok_or("it has no `resource`")?;
+                let raw = self.0.raw("resource").ok_or("it has no `resource`")?;
                 BlockBody::Embedded(read_resource(raw)?)
             }
             // A type of a later revision.
@@ -173,14 +138,14 @@ impl RawContentBlock<'_> {
 
     /// The text. A value that is not a text is delivered as JSON.
     fn text(&self) -> Result<String, String> {
-        let raw = self.text.ok_or("it has no `text`")?;
-        Ok(text_of(Some(raw)).unwrap_or_else(|| raw.get().to_owned()))
+        let raw = self.0.raw("text").ok_or("it has no `text`")?;
+        Ok(self.0.get("text").unwrap_or_else(|| raw.get().to_owned()))
     }
 
     fn blob(&self) -> Result<Blob, String> {
-        let text = text_of(self.data).ok_or("it has no `data`")?;
+        let text: String = self.0.get("data").ok_or("it has no `data`")?;
         let decoded = base64::decode(&text).ok_or("its `data` is not base64")?;
-        let mime_type = self.mime_type().or(decoded.mime_type).filter(|kind| content::is_machine_field(kind));
+        let mime_type = mime_of(&self.0).or(decoded.mime_type).filter(|kind| content::is_machine_field(kind));
         let mime_type = mime_type.unwrap_or_else(|| UNKNOWN_TYPE.to_owned());
         Ok(Blob { data: decoded.bytes, mime_type })
     }
@@ -188,23 +153,21 @@ impl RawContentBlock<'_> {
 
 fn read_resource(raw: &RawValue) -> Result<EmbeddedResource, String> {
     let unread = |error: serde_json::Error| one_line(&error.to_string(), MAX_UNREDACTED_CHARS);
-    let RawResource { uri, mime_type, snake_mime_type, text, blob } =
-        message::parse_object(raw).map_err(unread)?;
-    let (body, kind) = match (text_of(text), text_of(blob)) {
+    let resource = Members::read(raw, &["uri", "mimeType", "mime_type", "text", "blob"]).map_err(unread)?;
+    let (body, kind) = match (resource.get("text"), resource.get::<String>("blob")) {
         (Some(text), _) => (ResourceBody::Text(text), None),
         (None, Some(blob)) => {
             let decoded = base64::decode(&blob).ok_or("its `blob` is not base64")?;
             (ResourceBody::Blob(decoded.bytes), decoded.mime_type)
         }
-        (None, None) if text.is_some() || blob.is_some() => {
+        (None, None) if resource.raw("text").or(resource.raw("blob")).is_some() => {
             return Err("its `text` or `blob` is not a text".to_owned());
         }
-        (None, None) if uri.is_none() => return Err("it has no `uri`".to_owned()),
+        (None, None) if resource.raw("uri").is_none() => return Err("it has no `uri`".to_owned()),
         (None, None) => (ResourceBody::Text(String::new()), None),
     };
-    let mime_type =
-        mime_of(mime_type, snake_mime_type).or(kind).filter(|kind| content::is_machine_field(kind));
-    Ok(EmbeddedResource { uri: text_of(uri).unwrap_or_default(), mime_type, body })
+    let mime_type = mime_of(&resource).or(kind).filter(|kind| content::is_machine_field(kind));
+    Ok(EmbeddedResource { uri: resource.get("uri").unwrap_or_default(), mime_type, body })
 }
 
 /// Reads annotations. They are hints, so invalid ones are ignored.

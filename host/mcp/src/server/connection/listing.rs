@@ -64,11 +64,11 @@ impl McpConnection {
             ServedList::Resources => {
                 let (mut all, session) = (server.resources(&view), &self.client.owner.session);
                 let store = server.attachment_store(session);
-                let mut made = session_attachments::list_resources(&**store, session).await;
-                if let Some(spool) = server.pipeline.output_store() {
-                    made.extend(outputs::list_resources(&**spool, session).await);
+                let mut of_session = session_attachments::list_resources(&**store, session).await;
+                if let Some(output_store) = server.pipeline.output_store() {
+                    of_session.extend(outputs::list_resources(&**output_store, session).await);
                 }
-                all.extend(made.into_iter().map(|resource| (resource.uri.clone(), resource)));
+                all.extend(of_session.into_iter().map(|resource| (resource.uri.clone(), resource)));
                 // A call may add a resource at any time.
                 let caching = CacheHints { ttl_ms: 0, ..self.cache_hints() };
                 self.encode_page("resources", into_named(all), &cursor, context, caching)
@@ -121,8 +121,8 @@ impl McpConnection {
             return server.read_bridged_resource(uri).await.map_err(|error| error.unwrap_or_else(absent));
         }
         let contents = if outputs::is_output_uri(uri) {
-            let spool = server.pipeline.output_store().ok_or_else(absent)?;
-            outputs::read_output(&**spool, session, uri).await
+            let output_store = server.pipeline.output_store().ok_or_else(absent)?;
+            outputs::read_output(&**output_store, session, uri).await
         } else if session_attachments::is_attachment_uri(uri) {
             session_attachments::read_resource(&**server.attachment_store(session), session, uri).await
         } else {

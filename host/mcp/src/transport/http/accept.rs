@@ -21,7 +21,8 @@ use toolbay_policy::serve::ServeLimits;
 
 use super::HttpState;
 use super::connections::{ConnectionPermit, client_network};
-use super::route::{self, RequestSource};
+use super::request_source::RequestSource;
+use super::route;
 use super::socket::{SocketTimeouts, TimeoutStream};
 
 /// Delay after a failed accept.
@@ -49,12 +50,12 @@ pub(super) async fn run(state: Arc<HttpState>, listeners: Vec<TcpListener>) {
     let tasks = TaskTracker::new();
     let closing = CancellationToken::new();
     for listener in listeners {
-        let taking = Acceptor { state: Arc::clone(&state), tasks: tasks.clone(), closing: closing.clone() };
+        let acceptor = Acceptor { state: Arc::clone(&state), tasks: tasks.clone(), closing: closing.clone() };
         // The tracker owns the task. It ends when `closing` fires.
         tasks.spawn(async move {
             tokio::select! {
-                () = taking.closing.cancelled() => {}
-                () = taking.accept(&listener) => {}
+                () = acceptor.closing.cancelled() => {}
+                () = acceptor.accept(&listener) => {}
             }
         });
     }
@@ -148,7 +149,7 @@ impl Acceptor {
         }
         let (state, peer) = (Arc::clone(&self.state), client_network(address.ip()));
         let settings = state.settings.load_full();
-        let Some(place) = state.connections.acquire(peer, &settings.serve.limits) else {
+        let Some(permit) = state.connections.acquire(peer, &settings.serve.limits) else {
             tracing::warn!(%peer, "a connection was refused: the limit is reached and all connections are active");
             // The response fits into the send buffer of a new connection.
             drop(stream.try_write(UNAVAILABLE_RESPONSE));
@@ -160,8 +161,8 @@ impl Acceptor {
         let closing = self.closing.clone();
         self.tasks.spawn(async move {
             let stop = state.shutdown.stop.clone();
-            let source = RequestSource::new(address.ip(), &place.connection);
-            let serving = serve_connection(stream, place, source, state, &settings.serve.limits, closing);
+            let source = RequestSource::new(address.ip(), &permit.connection);
+            let serving = serve_connection(stream, permit, source, state, &settings.serve.limits, closing);
             tokio::select! {
                 biased;
                 () = stop.cancelled() => {}
@@ -202,13 +203,13 @@ fn lacks_descriptors(error: &io::Error) -> bool {
 /// Serves one connection until it ends, is evicted, or the server shuts down.
 fn serve_connection(
     stream: TcpStream,
-    place: ConnectionPermit,
+    permit: ConnectionPermit,
     source: RequestSource,
     state: Arc<HttpState>,
     limits: &ServeLimits,
     closing: CancellationToken,
 ) -> impl Future<Output = ()> + Send + use<> {
-    let connection = Arc::clone(&place.connection);
+    let connection = Arc::clone(&permit.connection);
     let evicted = connection.evicted.clone();
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
         let mut request = request.map(Body::new);
@@ -224,8 +225,8 @@ fn serve_connection(
         .max_headers(usize::try_from(limits.headers).unwrap_or(usize::MAX))
         .max_header_size(usize::try_from(limits.header_bytes).unwrap_or(usize::MAX))
         .max_buf_size(MAX_BUFFER.max(usize::try_from(limits.header_bytes).unwrap_or(MAX_BUFFER)));
-    let patience = SocketTimeouts { idle: limits.idle_timeout, write: limits.write_timeout };
-    let io = TokioIo::new(TimeoutStream::new(stream, Arc::clone(&connection), patience));
+    let timeouts = SocketTimeouts { idle: limits.idle_timeout, write: limits.write_timeout };
+    let io = TokioIo::new(TimeoutStream::new(stream, Arc::clone(&connection), timeouts));
     let mut serving = Box::pin(builder.serve_connection(io, service));
     async move {
         let ended = tokio::select! {
@@ -235,7 +236,7 @@ fn serve_connection(
                 serving.as_mut().graceful_shutdown();
                 tokio::select! {
                     ended = &mut serving => ended,
-                    () = place.connection.wait_settled() => return,
+                    () = permit.connection.wait_settled() => return,
                 }
             }
         };

@@ -3,6 +3,8 @@
 use axum::http::HeaderMap;
 use axum::http::header::ACCEPT;
 
+use super::headers::split_unquoted;
+
 /// Most ranges of one request that are read. Browsers send about eight.
 const MAX_RANGES: usize = 64;
 
@@ -19,8 +21,11 @@ impl AcceptedTypes {
     /// Reads the header. Without one, and without a range in it, a client takes everything.
     pub(super) fn from_headers(headers: &HeaderMap) -> Self {
         let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
-        let ranges: Vec<MediaRange<'_>> =
-            values.flat_map(split_ranges).take(MAX_RANGES).filter_map(MediaRange::parse).collect();
+        let ranges: Vec<MediaRange<'_>> = values
+            .flat_map(|value| split_unquoted(value, ','))
+            .take(MAX_RANGES)
+            .filter_map(MediaRange::parse)
+            .collect();
         let accepts = |kind, subtype| ranges.is_empty() || is_accepted(&ranges, kind, subtype);
         Self { json: accepts("application", "json"), events: accepts("text", "event-stream") }
     }
@@ -64,21 +69,6 @@ fn is_accepted(ranges: &[MediaRange<'_>], kind: &str, subtype: &str) -> bool {
     let matching =
         ranges.iter().filter_map(|range| Some((range.precedence(kind, subtype)?, !range.is_excluded)));
     matching.max().is_some_and(|(_, accepted)| accepted)
-}
-
-/// Splits a list at its commas, except those in quoted parameters.
-fn split_ranges(list: &str) -> impl Iterator<Item = &str> {
-    let (mut is_quoted, mut is_escaped) = (false, false);
-    list.split(move |character: char| {
-        let escaped = std::mem::take(&mut is_escaped);
-        match character {
-            '\\' if is_quoted && !escaped => is_escaped = true,
-            '"' if !escaped => is_quoted = !is_quoted,
-            ',' => return !is_quoted,
-            _ => {}
-        }
-        false
-    })
 }
 
 #[cfg(test)]

@@ -8,6 +8,8 @@ use axum::http::header::{HOST, ORIGIN};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Uri};
 use toolbay_policy::excerpt;
+use toolbay_policy::hint::{LineValue, PolicyLine, Remedy};
+use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_policy::serve::ServePolicy;
 
 /// Longest name in an error response, in characters.
@@ -44,22 +46,22 @@ impl AllowedHosts {
     /// Checks the host of a request, and returns it.
     ///
     /// # Errors
-    /// The host is not a name of this server. The message says how to add it.
-    pub(super) fn check_host(&self, uri: &Uri, headers: &HeaderMap) -> Result<String, String> {
-        let mut given = headers.get_all(HOST).iter();
-        let given = (given.next(), given.next());
+    /// The host is not a name of this server. The hint says how to add it.
+    pub(super) fn check_host(&self, uri: &Uri, headers: &HeaderMap) -> Result<String, PolicyRefusal> {
+        let mut values = headers.get_all(HOST).iter();
+        let values = (values.next(), values.next());
         // An absolute request target overrides Host (RFC 9112, 3.2.2), so both must be valid.
-        if let (Some(target), (Some(_), None)) = (uri.authority(), given) {
+        if let (Some(target), (Some(_), None)) = (uri.authority(), values) {
             self.match_host(target.as_str())?;
         }
         // Fast path for the usual form; everything else is parsed.
-        if let (Some(host), None) = given
+        if let (Some(host), None) = values
             && let Ok(host) = host.to_str()
             && self.hosts.contains(without_port(host))
         {
             return Ok(host.to_owned());
         }
-        let host = match given {
+        let host = match values {
             (Some(host), None) => host.to_str().ok().and_then(|host| Authority::try_from(host).ok()),
             (None, None) => uri.authority().cloned(),
             (_, Some(_)) => None,
@@ -69,9 +71,9 @@ impl AllowedHosts {
     }
 
     /// Normalizes a host, and checks that it is a name of this server.
-    fn match_host(&self, host: &str) -> Result<String, String> {
+    fn match_host(&self, host: &str) -> Result<String, PolicyRefusal> {
         if host.contains('@') {
-            return Err("the request needs one valid Host header".to_owned());
+            return Err("the request needs one valid Host header".into());
         }
         let host = host.to_ascii_lowercase();
         let bare = Authority::try_from(host.as_str()).map(|host| host.host().to_owned()).unwrap_or_default();
@@ -79,19 +81,18 @@ impl AllowedHosts {
             return Ok(host);
         }
         let shown = excerpt::one_line(&host, MAX_SHOWN);
-        Err(format!(
-            "`{shown}` is not a name of this server; to add it, the operator can write in the policy: [serve] hosts = [\"{shown}\"]"
-        ))
+        let text = format!("`{shown}` is not a name of this server");
+        Err(PolicyRefusal::new(text, serve_hint("to add it", "hosts", shown)))
     }
 
     /// Checks the origin of a request. Returns it if the policy lists it, so that the page may read the response.
     ///
     /// # Errors
-    /// The origin is not allowed. The message says how to allow it.
-    pub(super) fn check_origin(&self, headers: &HeaderMap) -> Result<Option<String>, String> {
-        let mut given = headers.get_all(ORIGIN).iter();
-        let Some(origin) = given.next() else { return Ok(None) };
-        let text = origin.to_str().ok().filter(|_| given.next().is_none());
+    /// The origin is not allowed. The hint says how to allow it.
+    pub(super) fn check_origin(&self, headers: &HeaderMap) -> Result<Option<String>, PolicyRefusal> {
+        let mut values = headers.get_all(ORIGIN).iter();
+        let Some(origin) = values.next() else { return Ok(None) };
+        let text = origin.to_str().ok().filter(|_| values.next().is_none());
         let origin = text.ok_or("the Origin header is invalid")?.to_ascii_lowercase();
         if self.origins.contains(&origin) || self.origins.contains(&format!("{}:*", without_port(&origin))) {
             return Ok(Some(origin));
@@ -100,11 +101,15 @@ impl AllowedHosts {
             return Ok(None);
         }
         let shown = excerpt::one_line(&origin, MAX_SHOWN);
-        Err(format!(
-            "pages from `{shown}` may not use this server; to allow them, the operator can write in the policy: \
-             [serve] origins = [\"{shown}\"]"
-        ))
+        let text = format!("pages from `{shown}` may not use this server");
+        Err(PolicyRefusal::new(text, serve_hint("to allow them", "origins", shown)))
     }
+}
+
+/// The line of `[serve]` that accepts a name.
+fn serve_hint(purpose: &str, key: &str, name: String) -> Remedy {
+    let line = PolicyLine::new("[serve]", key, LineValue::List(vec![name]));
+    Remedy::Set { purpose: purpose.to_owned(), line }
 }
 
 /// Removes the port of an origin or a host.

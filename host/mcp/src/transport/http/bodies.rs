@@ -15,7 +15,8 @@ use toolbay_policy::quantity;
 use toolbay_policy::serve::ServeLimits;
 
 use super::clients::QuotaPermit;
-use super::responses;
+use super::refusals::with_limit;
+use super::responses::{self, SERVE_LIMITS};
 
 /// The body of a request, with its permit.
 #[derive(Debug)]
@@ -40,11 +41,9 @@ pub(super) async fn read_body(
     }
     let read = collect_body(room, body, limits);
     tokio::time::timeout(limits.body_timeout, read).await.unwrap_or_else(|_| {
-        let text = format!(
-            "the body took longer than {}; to allow more time, write in the policy: [serve.limits] body_timeout = …",
-            quantity::show_duration(limits.body_timeout)
-        );
-        Err(Box::new(responses::error(StatusCode::REQUEST_TIMEOUT, ErrorCode::INVALID_REQUEST, text, None)))
+        let most = quantity::show_duration(limits.body_timeout);
+        let text = format!("the body took longer than {most}, the limit `body_timeout`");
+        Err(refuse(StatusCode::REQUEST_TIMEOUT, text, "body_timeout"))
     })
 }
 
@@ -65,7 +64,7 @@ async fn collect_body(
         if room.amount().saturating_add(length) > limits.body_bytes {
             return Err(too_long(limits));
         }
-        room.grow(length, limits).map_err(|full| Box::new(responses::quota_exceeded(full)))?;
+        room.grow(length, limits).map_err(responses::quota_exceeded)?;
         match &first {
             None => first = Some(bytes),
             Some(begin) => {
@@ -82,11 +81,14 @@ async fn collect_body(
 }
 
 fn too_long(limits: &ServeLimits) -> Box<Response<Body>> {
-    let text = format!(
-        "the body exceeds {}; to allow more, write in the policy: [serve.limits] body_bytes = …",
-        quantity::show_bytes(limits.body_bytes)
-    );
-    Box::new(responses::error(StatusCode::PAYLOAD_TOO_LARGE, ErrorCode::INVALID_REQUEST, text, None))
+    let text =
+        format!("the body exceeds {}, the limit `body_bytes`", quantity::show_bytes(limits.body_bytes));
+    refuse(StatusCode::PAYLOAD_TOO_LARGE, text, "body_bytes")
+}
+
+fn refuse(status: StatusCode, text: String, limit: &'static str) -> Box<Response<Body>> {
+    let response = responses::error(status, ErrorCode::INVALID_REQUEST, text, None);
+    Box::new(with_limit(response, SERVE_LIMITS, limit))
 }
 
 /// A response body with a guard that is held until the body ends or the client disconnects.
@@ -99,10 +101,10 @@ pub(super) struct GuardedBody<T> {
 impl<T> GuardedBody<T> {
     /// Creates the body. The future `ends` terminates it early, unless its size is known: such a body is already
     /// complete.
-    pub(super) fn new(inner: Body, ends: impl Future<Output = ()> + Send + 'static, held: T) -> Self {
+    pub(super) fn new(inner: Body, ends: impl Future<Output = ()> + Send + 'static, guard: T) -> Self {
         let is_whole = HttpBody::size_hint(&inner).exact().is_some();
         let ends: Option<BoxFuture<'static, ()>> = (!is_whole).then(|| Box::pin(ends) as _);
-        Self { inner, end: ends, _guard: held }
+        Self { inner, end: ends, _guard: guard }
     }
 }
 

@@ -169,9 +169,9 @@ impl Clients {
         kind: QuotaKind,
         limits: &ServeLimits,
     ) -> Result<QuotaPermit, QuotaExceeded> {
-        let mut share = self.empty_permit(client, kind);
-        share.grow(1, limits)?;
-        Ok(share)
+        let mut permit = self.empty_permit(client, kind);
+        permit.grow(1, limits)?;
+        Ok(permit)
     }
 
     /// A permit for nothing yet, to grow later.

@@ -94,15 +94,15 @@ impl Dispatcher<'_> {
             let text = "the body must be JSON: Content-Type: application/json";
             return Err(refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, text, None));
         }
-        let message = incoming::parse_message(&body.bytes)
-            .map_err(|invalid| Box::new(responses::invalid_message(&invalid)))?;
+        let message =
+            incoming::parse_message(&body.bytes).map_err(|invalid| responses::invalid_message(&invalid))?;
         let is_legacy =
             headers::check_headers(headers, &message, |tool| self.header_mirror(tool)).map_err(|error| {
                 let id = match &message {
                     ClientMessage::Request(request) => Some(request.id.clone()),
                     ClientMessage::Notification { .. } | ClientMessage::Response { .. } => None,
                 };
-                Box::new(responses::from_error(StatusCode::BAD_REQUEST, &error, id.as_ref()))
+                responses::from_error(StatusCode::BAD_REQUEST, &error, id.as_ref())
             })?;
         if let ClientMessage::Request(request) = &message
             && request.method != "ping"
@@ -188,7 +188,7 @@ impl Dispatcher<'_> {
     /// The session of a GET or DELETE request.
     fn legacy_session(&self, headers: &HeaderMap) -> Result<Arc<HttpSession>, RefusalResponse> {
         let is_legacy = headers::is_legacy(headers)
-            .map_err(|error| Box::new(responses::from_error(StatusCode::BAD_REQUEST, &error, None)))?;
+            .map_err(|error| responses::from_error(StatusCode::BAD_REQUEST, &error, None))?;
         if !is_legacy {
             let text = "2026-07-28 has no sessions: use POST";
             let mut refusal = refuse(StatusCode::METHOD_NOT_ALLOWED, text, None);
@@ -244,7 +244,7 @@ impl Dispatcher<'_> {
             &self.client,
             &self.settings.serve.limits,
         );
-        let permit = permit.map_err(|full| Box::new(responses::quota_exceeded(full)))?;
+        let permit = permit.map_err(responses::quota_exceeded)?;
         let retry = request.subject.as_deref().is_some_and(supports_resumption).then_some(STREAM_RETRY);
         let (streams, closed) = (Arc::new(EventStreams::new(retry)), self.state.shutdown.stop.child_token());
         let owner = SessionOwner::new_session(self.agent_id.clone());
@@ -339,7 +339,7 @@ impl Dispatcher<'_> {
         }
         let (state, limits) = (self.state, &self.settings.serve.limits);
         let session = state.sessions.stateless_session(&name, &state.clients, &self.client, limits);
-        let session = session.map_err(|full| Box::new(responses::quota_exceeded(full)))?;
+        let session = session.map_err(responses::quota_exceeded)?;
         Ok(SessionOwner { session_id: name, agent_id: self.agent_id.clone(), session })
     }
 }
@@ -349,9 +349,9 @@ impl RequestExchange {
     /// session, events begin at once, so that the client gets an id to resume from. A client that takes no events waits
     /// for the JSON body.
     async fn respond(self, status: impl FnOnce(Option<ErrorCode>) -> StatusCode) -> Response<Body> {
-        let Self { stream, accepted, mut work, context: keeper } = self;
-        let waits = keeper.is_none() || !accepted.events;
-        let reader = EventReader::new(stream, None, keeper);
+        let Self { stream, accepted, mut work, context } = self;
+        let waits = context.is_none() || !accepted.events;
+        let reader = EventReader::new(stream, None, context);
         // Most requests are answered at once. Others continue in a task, which ends when the request does.
         if poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await.is_pending() {
             tokio::spawn(work);

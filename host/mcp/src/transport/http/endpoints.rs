@@ -36,21 +36,21 @@ impl Endpoints {
         // Looked up under the lock of `end_removed`, so that a removal of the profile cannot be missed.
         let mut profiles = self.profiles.lock();
         let server = server.with_profile(profile)?;
-        let gone = match profiles.get(name) {
-            Some(gone) => gone.clone(),
+        let removed = match profiles.get(name) {
+            Some(removed) => removed.clone(),
             None => profiles.entry(name.into()).or_insert(self.stop.child_token()).clone(),
         };
-        Some(Endpoint { server, removed: gone })
+        Some(Endpoint { server, removed })
     }
 
     /// Ends the endpoints of profiles that the policy no longer has.
     pub(super) fn end_removed(&self, server: &Arc<Server>) {
-        self.profiles.lock().retain(|profile, gone| {
-            let is_there = server.with_profile(Some(profile)).is_some();
-            if !is_there {
-                gone.cancel();
+        self.profiles.lock().retain(|profile, removed| {
+            let exists = server.with_profile(Some(profile)).is_some();
+            if !exists {
+                removed.cancel();
             }
-            is_there
+            exists
         });
     }
 }

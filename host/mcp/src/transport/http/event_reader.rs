@@ -37,10 +37,10 @@ impl EventReader {
     pub(super) fn new(
         stream: Arc<EventStream>,
         after: Option<u64>,
-        keeper: Option<SessionStreamContext>,
+        context: Option<SessionStreamContext>,
     ) -> Self {
         let number = stream.attach_reader(after);
-        Self { stream, number, context: keeper }
+        Self { stream, number, context }
     }
 
     /// Polls for the next event.

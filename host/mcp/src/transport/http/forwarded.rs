@@ -18,6 +18,8 @@ use axum::http::HeaderMap;
 use axum::http::header::{FORWARDED, HeaderName};
 use ipnet::IpNet;
 
+use super::headers::split_unquoted;
+
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// The client address of a request that came from `peer`. The addresses in `trusted` are those of proxies.
@@ -113,20 +115,6 @@ fn parse_address(text: &str) -> Option<IpAddr> {
 
 fn is_port(text: &str) -> bool {
     text.parse::<u16>().is_ok()
-}
-
-/// Splits at a character outside of quotes.
-fn split_unquoted(text: &str, at: char) -> impl Iterator<Item = &str> {
-    let (mut quoted, mut escaped) = (false, false);
-    text.split(move |c: char| {
-        if escaped {
-            escaped = false;
-            return false;
-        }
-        escaped = quoted && c == '\\';
-        quoted ^= c == '"';
-        c == at && !quoted
-    })
 }
 
 #[cfg(test)]

@@ -58,6 +58,20 @@ pub(super) fn merge_repeated(headers: &mut HeaderMap) -> Result<(), ErrorData> {
     Ok(())
 }
 
+/// Splits the value of a header at a character outside of quotes.
+pub(super) fn split_unquoted(text: &str, at: char) -> impl Iterator<Item = &str> {
+    let (mut quoted, mut escaped) = (false, false);
+    text.split(move |c: char| {
+        if escaped {
+            escaped = false;
+            return false;
+        }
+        escaped = quoted && c == '\\';
+        quoted ^= c == '"';
+        c == at && !quoted
+    })
+}
+
 /// Whether `Content-Type` declares JSON.
 pub(super) fn is_json(headers: &HeaderMap) -> bool {
     let essence = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()?.split(';').next());

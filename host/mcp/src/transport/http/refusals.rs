@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use toolbay_core::audit::refusals::{RefusalCounter, RefusalHandling, RefusalKind};
 use toolbay_core::audit::{self, AuditSink, RefusalCountRecord, RequestRecord};
 use toolbay_policy::excerpt;
+use toolbay_policy::hint::{Hint, Remedy};
 
 /// Why a request was refused, for the audit. Stored as a response extension.
 #[derive(Debug, Clone, Copy)]
@@ -35,6 +36,25 @@ pub(super) fn with_token(mut response: Response<Body>, token: Option<&Arc<str>>)
 pub(super) fn with_reason(mut response: Response<Body>, reason: &'static str) -> Response<Body> {
     response.extensions_mut().insert(RefusalReason(reason));
     response
+}
+
+/// What would allow a refused request, for the log. The client does not read it (docs/decisions/0049). Stored as a
+/// response extension.
+#[derive(Debug, Clone)]
+struct RefusalHint(Hint);
+
+/// Adds what would allow the request to a response, for the log.
+pub(super) fn with_hint(mut response: Response<Body>, hint: Option<Hint>) -> Response<Body> {
+    if let Some(hint) = hint {
+        response.extensions_mut().insert(RefusalHint(hint));
+    }
+    response
+}
+
+/// Adds the policy line that raises the limit to a response, for the log. The name of the limit is the reason.
+pub(super) fn with_limit(response: Response<Body>, table: &str, key: &'static str) -> Response<Body> {
+    let remedy = Remedy::Raise { table: table.to_owned(), key: key.to_owned(), value: None };
+    with_reason(with_hint(response, Some(remedy.into())), key)
 }
 
 /// Records refused requests, and decides which of them the log lists.
@@ -75,8 +95,8 @@ impl RequestSummary {
 }
 
 impl RefusedRequests {
-    /// Records a request if its response is a refusal: 401, 403, 429, or 400 with a reason. `client` returns the client's
-    /// address.
+    /// Records a request if its response is a refusal: 401, 403, 429, or 400 with a reason. Other refusals are only
+    /// logged, if they have a hint. `client` returns the client's address.
     pub(super) fn record(
         &self,
         audit: &dyn AuditSink,
@@ -86,21 +106,25 @@ impl RefusedRequests {
     ) {
         let status = response.status();
         let reason = response.extensions().get::<RefusalReason>().map(|reason| reason.0);
-        let reason = match (status, reason) {
-            (StatusCode::UNAUTHORIZED, reason) => reason.unwrap_or("unauthorized"),
-            (StatusCode::FORBIDDEN, reason) => reason.unwrap_or("forbidden"),
-            (StatusCode::TOO_MANY_REQUESTS, reason) => reason.unwrap_or("too_many"),
+        let hint = response.extensions().get::<RefusalHint>().map(|hint| &hint.0);
+        let (reason, is_recorded) = match (status, reason) {
+            (StatusCode::UNAUTHORIZED, reason) => (reason.unwrap_or("unauthorized"), true),
+            (StatusCode::FORBIDDEN, reason) => (reason.unwrap_or("forbidden"), true),
+            (StatusCode::TOO_MANY_REQUESTS, reason) => (reason.unwrap_or("too_many"), true),
             // Headers that contradict each other hide what is asked from a proxy, or from this server.
-            (StatusCode::BAD_REQUEST, Some(reason)) => reason,
+            (StatusCode::BAD_REQUEST, Some(reason)) => (reason, true),
+            (_, Some(reason)) if hint.is_some() => (reason, false),
             _ => return,
         };
         let token = response.extensions().get::<TokenName>().map(|name| audit::cut(&name.0));
         let record = request.record(client(), token, reason, status);
-        self.log(&record);
-        audit.record_request(record);
+        self.log(&record, hint);
+        if is_recorded {
+            audit.record_request(record);
+        }
     }
 
-    fn log(&self, record: &RequestRecord) {
+    fn log(&self, record: &RequestRecord, hint: Option<&Hint>) {
         let now = Instant::now();
         let mut counter = self.0.lock();
         let counts = counter.due_counts(now);
@@ -113,7 +137,8 @@ impl RefusedRequests {
             let path = excerpt::one_line(&record.path, audit::MAX_TEXT);
             let host = record.host.as_deref().map(|host| excerpt::one_line(host, audit::MAX_TEXT));
             let host = host.unwrap_or_default();
-            tracing::warn!(target: "toolbay::audit", client, token, reason, status, path, host, "a request was refused");
+            let hint = hint.map(tracing::field::display);
+            tracing::warn!(target: "toolbay::audit", client, token, reason, status, path, host, hint, "a request was refused");
         }
     }
 
@@ -187,7 +212,7 @@ mod tests {
             path: n.to_string(),
             host: None,
         };
-        (0..1000).for_each(|n| requests.log(&record(n)));
+        (0..1000).for_each(|n| requests.log(&record(n), None));
         let counts = requests.0.lock().take_counts(Instant::now());
         assert_eq!(counts[0].count, 1000 - u64::from(LISTED_PER_CLIENT));
     }

@@ -7,20 +7,25 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::Request;
+use axum::http::header::ORIGIN;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, Response, StatusCode, Uri};
 use rmcp::model::ErrorCode;
+use toolbay_policy::refusal::PolicyRefusal;
 
 use super::bodies::{self, GuardedBody};
 use super::clients::{ClientState, QuotaKind};
 use super::connections::client_network;
 use super::dispatch::Dispatcher;
 use super::endpoints::Endpoint;
-use super::refusals::{with_reason, with_token};
-use super::route::RequestSource;
-use super::{HttpState, ServeSettings, responses, route};
+use super::refusals::{with_hint, with_limit, with_reason, with_token};
+use super::request_source::RequestSource;
+use super::responses::SERVE_LIMITS;
+use super::{HttpState, ServeSettings, responses};
 use crate::auth::{self, AuthError, CredentialValidity, Principal, TokenProblem};
 
+/// Path prefix of protected resource metadata (RFC 9728); the path of the resource follows.
+pub(super) const METADATA_PATH: &str = "/.well-known/oauth-protected-resource";
 /// Longest name of a profile in a path, in bytes.
 const MAX_PROFILE: usize = 128;
 
@@ -31,7 +36,7 @@ type RefusalResponse = Box<Response<Body>>;
 
 /// Serves one request to an endpoint.
 pub(super) async fn serve(state: &Arc<HttpState>, profile: Option<&str>, request: Request) -> Response<Body> {
-    if route::is_preflight(&request) {
+    if is_preflight(&request) {
         return answer_preflight(state, request.uri(), request.headers());
     }
     let settings = state.settings.load_full();
@@ -63,6 +68,11 @@ pub(super) fn answer_preflight(state: &HttpState, uri: &Uri, headers: &HeaderMap
     }
 }
 
+/// Whether a browser asks if a page may send a request.
+pub(super) fn is_preflight<B>(request: &Request<B>) -> bool {
+    *request.method() == Method::OPTIONS && request.headers().contains_key(ORIGIN)
+}
+
 /// Checks `Host` and `Origin`. Returns the host, and the origin if its pages may read the response.
 fn check_names(
     settings: &ServeSettings,
@@ -70,9 +80,9 @@ fn check_names(
     headers: &HeaderMap,
 ) -> Result<(String, Option<String>), RefusalResponse> {
     let refuse = |reason: &'static str| {
-        move |problem: String| {
-            let response = responses::error(StatusCode::FORBIDDEN, ErrorCode::INVALID_REQUEST, problem, None);
-            Box::new(with_reason(response, reason))
+        move |PolicyRefusal { text, hint }| {
+            let response = responses::error(StatusCode::FORBIDDEN, ErrorCode::INVALID_REQUEST, text, None);
+            Box::new(with_reason(with_hint(response, hint), reason))
         }
     };
     let host = settings.hosts.check_host(uri, headers).map_err(refuse("host"))?;
@@ -91,7 +101,10 @@ pub(super) fn resource_metadata(
     let settings = state.settings.load();
     let host = match settings.hosts.check_host(uri, headers) {
         Ok(host) => host,
-        Err(problem) => return with_reason(responses::problem(StatusCode::FORBIDDEN, problem), "host"),
+        Err(PolicyRefusal { text, hint }) => {
+            let response = responses::problem(StatusCode::FORBIDDEN, text);
+            return with_reason(with_hint(response, hint), "host");
+        }
     };
     if !profile.is_none_or(is_plain_name) {
         return responses::problem(StatusCode::NOT_FOUND, "unknown profile");
@@ -138,8 +151,8 @@ impl RequestChecks<'_> {
         let working = self.source.connection.begin_use();
         let principal = self.authenticate(&parts.headers).await?;
         let named = |refusal: RefusalResponse| Box::new(with_token(*refusal, Some(&principal.name)));
-        let Endpoint { server, removed: gone } = self.endpoint()?;
-        let validity = principal.validity(gone);
+        let Endpoint { server, removed } = self.endpoint()?;
+        let validity = principal.validity(removed);
         let client = self.check_client(&principal).map_err(named)?;
         if self.state.draining.is_cancelled() {
             let text = "the server is shutting down";
@@ -150,13 +163,10 @@ impl RequestChecks<'_> {
             )));
         }
         if !client.outbox.wait_drained_in_time().await {
-            let text = "the client has not read the responses to its earlier requests; to allow more, write in the policy: [host] \
-                        outbox_bytes = …";
-            return Err(named(Box::new(responses::retry_later(
-                StatusCode::TOO_MANY_REQUESTS,
-                text,
-                responses::RETRY_SOON,
-            ))));
+            let text = "the limit `outbox_bytes` is reached: the client has not read the responses to its earlier requests";
+            let response = responses::retry_later(StatusCode::TOO_MANY_REQUESTS, text, responses::RETRY_SOON);
+            let response = with_reason(with_limit(response, "[host]", "outbox_bytes"), "too_many");
+            return Err(named(Box::new(response)));
         }
         // Acquired before the body is read, so that slow uploads count against the quota of their client.
         let kind = quota_kind(&parts);
@@ -203,20 +213,18 @@ impl RequestChecks<'_> {
     async fn authenticate(&self, headers: &HeaderMap) -> Result<Principal, RefusalResponse> {
         let auth = &self.settings.auth;
         let anonymous = self.source.anonymous(self.client);
-        let caller = auth.authenticate(headers, &anonymous, self.profile).await;
+        let principal = auth.authenticate(headers, &anonymous, self.profile).await;
         // Counted only after a failure: a valid token is accepted regardless of wrong ones from this address.
-        if let Err(AuthError::Unauthenticated { problem, .. }) = &caller
+        if let Err(AuthError::Unauthenticated { problem, .. }) = &principal
             && *problem != TokenProblem::Missing
         {
             let counted =
                 self.state.failures.record_failure(client_network(self.client), &self.settings.serve.limits);
             counted.map_err(|early| {
-                let text = "too many wrong tokens from this address; to allow more, write in the policy: [serve.limits] \
-                            auth_failures_per_minute = …";
-                Box::new(with_reason(
-                    responses::retry_later(StatusCode::TOO_MANY_REQUESTS, text, early),
-                    "wrong_tokens",
-                ))
+                let text = "the limit `auth_failures_per_minute` is reached: too many wrong tokens from this address";
+                let response = responses::retry_later(StatusCode::TOO_MANY_REQUESTS, text, early);
+                let response = with_limit(response, SERVE_LIMITS, "auth_failures_per_minute");
+                Box::new(with_reason(response, "wrong_tokens"))
             })?;
         }
         let refuse = |refusal: &AuthError, token: Option<&Arc<str>>| {
@@ -224,20 +232,20 @@ impl RequestChecks<'_> {
             let response = responses::unauthorized(refusal, auth.oauth(), profile, &metadata);
             Box::new(with_token(response, token))
         };
-        let caller = caller.map_err(|refusal| match &refusal {
+        let principal = principal.map_err(|refusal| match &refusal {
             AuthError::Unauthenticated { token, .. } => refuse(&refusal, token.as_ref()),
             _ => refuse(&refusal, None),
         })?;
-        match caller.check_profile(self.profile) {
-            Ok(()) => Ok(caller),
-            Err(refusal) => Err(refuse(&refusal, Some(&caller.name))),
+        match principal.check_profile(self.profile) {
+            Ok(()) => Ok(principal),
+            Err(refusal) => Err(refuse(&refusal, Some(&principal.name))),
         }
     }
 
     /// The profile of the endpoint, and the URL of its resource metadata.
     fn resource(&self, settings: &ServeSettings) -> (Option<&str>, String) {
         let profile = self.profile.filter(|profile| is_plain_name(profile));
-        (profile, route::metadata_url(&base_url(settings, self.host), profile))
+        (profile, metadata_url(&base_url(settings, self.host), profile))
     }
 
     /// The response when the credential is no longer valid. The settings that made it invalid say how to get another.
@@ -259,19 +267,13 @@ impl RequestChecks<'_> {
     /// Returns the client, if it is within its request rate.
     fn check_client(&self, principal: &Principal) -> Result<Arc<ClientState>, RefusalResponse> {
         let limits = &self.settings.serve.limits;
-        let client = self.state.clients.get_or_insert(&principal.name, limits).ok_or_else(|| {
-            let text = "the limit on clients is reached; to allow more, write in the policy: [serve.limits] clients = …";
-            Box::new(responses::retry_later(StatusCode::SERVICE_UNAVAILABLE, text, responses::RETRY_SOON))
-        })?;
+        let client = self.state.clients.get_or_insert(&principal.name, limits);
+        let (unavailable, soon) = (StatusCode::SERVICE_UNAVAILABLE, responses::RETRY_SOON);
+        let client = client.ok_or_else(|| responses::limit_reached(unavailable, "clients", soon))?;
         // Servers that share state serve the rate together.
         let limit = self.state.server.pipeline.share_of(limits.requests_per_second);
         client.check_rate(limit).map_err(|early| {
-            let text =
-                "too many requests per second; to allow more, write in the policy: [serve.limits] requests_per_second = …";
-            Box::new(with_reason(
-                responses::retry_later(StatusCode::TOO_MANY_REQUESTS, text, early),
-                "requests_per_second",
-            ))
+            responses::limit_reached(StatusCode::TOO_MANY_REQUESTS, "requests_per_second", early)
         })?;
         Ok(client)
     }
@@ -305,6 +307,14 @@ impl RequestChecks<'_> {
                 validity.expired().await;
             }
         }
+    }
+}
+
+/// The URL of the resource metadata for the endpoint of a profile.
+fn metadata_url(base: &str, profile: Option<&str>) -> String {
+    match profile {
+        Some(profile) => format!("{base}{METADATA_PATH}/mcp/{profile}"),
+        None => format!("{base}{METADATA_PATH}/mcp"),
     }
 }
 

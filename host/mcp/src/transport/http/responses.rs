@@ -15,7 +15,7 @@ use serde_json::json;
 use toolbay_policy::serve::OAuthPolicy;
 
 use super::clients::QuotaExceeded;
-use super::refusals::with_reason;
+use super::refusals::{with_limit, with_reason};
 use crate::auth::{self, AuthError, TokenProblem};
 use crate::protocol::incoming::{InvalidKind, InvalidMessage};
 use crate::protocol::{message, mirror};
@@ -28,6 +28,8 @@ const CORS_EXPOSED_HEADERS: &str = "mcp-session-id, www-authenticate, retry-afte
 /// How long a browser may cache a preflight response, in seconds.
 const CORS_MAX_AGE: &str = "600";
 
+/// The table of the policy with the limits of clients.
+pub(super) const SERVE_LIMITS: &str = "[serve.limits]";
 /// `Retry-After` for conditions that end soon.
 pub(super) const RETRY_SOON: Duration = Duration::from_secs(1);
 
@@ -93,10 +95,15 @@ pub(super) fn retry_later(status: StatusCode, message: impl Into<String>, after:
 
 /// The response when a quota is exceeded.
 pub(super) fn quota_exceeded(full: QuotaExceeded) -> Response<Body> {
-    let QuotaExceeded { key, per_client: own } = full;
-    let text = format!("the limit is reached; to allow more, write in the policy: [serve.limits] {key} = …");
-    let status = if own { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::SERVICE_UNAVAILABLE };
-    with_reason(retry_later(status, text, RETRY_SOON), key)
+    let QuotaExceeded { key, per_client } = full;
+    let status = if per_client { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::SERVICE_UNAVAILABLE };
+    limit_reached(status, key, RETRY_SOON)
+}
+
+/// The response when a limit of `[serve.limits]` is reached.
+pub(super) fn limit_reached(status: StatusCode, key: &'static str, after: Duration) -> Response<Body> {
+    let response = retry_later(status, format!("the limit `{key}` is reached"), after);
+    with_limit(response, SERVE_LIMITS, key)
 }
 
 /// The response of a server that cannot run calls. A balancer chooses another one: nothing was begun.

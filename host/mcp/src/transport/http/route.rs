@@ -4,53 +4,15 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::http::header::{ALLOW, ORIGIN};
-use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use axum::http::header::ALLOW;
+use axum::http::{HeaderValue, Method, Request, Response, StatusCode};
 use percent_encoding::percent_decode_str;
-use toolbay_policy::serve::ServePolicy;
 
 use super::HttpState;
-use super::connections::{HttpConnection, client_network};
 use super::refusals::{RequestSummary, with_reason};
-use super::{forwarded, headers, request_checks, responses};
-
-/// Path prefix of protected resource metadata (RFC 9728); the path of the resource follows.
-const METADATA_PATH: &str = "/.well-known/oauth-protected-resource";
-
-/// The origin of a request.
-#[derive(Debug, Clone)]
-pub(super) struct RequestSource {
-    /// The peer address of the connection.
-    peer: IpAddr,
-    /// Name of the peer with anonymous access.
-    anonymous: Arc<str>,
-    pub(super) connection: Arc<HttpConnection>,
-}
-
-impl RequestSource {
-    /// The source of requests on a connection from `peer`.
-    pub(super) fn new(peer: IpAddr, connection: &Arc<HttpConnection>) -> Self {
-        let (peer, connection) = (peer.to_canonical(), Arc::clone(connection));
-        Self { peer, anonymous: anonymous_name(peer), connection }
-    }
-
-    /// The client address of a request: the peer address, or the one that a trusted proxy reports.
-    pub(super) fn client_address(&self, headers: &HeaderMap, serve: &ServePolicy) -> IpAddr {
-        if serve.trusted_proxies.is_empty() {
-            return self.peer;
-        }
-        forwarded::client_address(self.peer, headers, &serve.trusted_proxies)
-    }
-
-    /// Name of a client at this address with anonymous access.
-    pub(super) fn anonymous(&self, client: IpAddr) -> Arc<str> {
-        if client == self.peer { Arc::clone(&self.anonymous) } else { anonymous_name(client) }
-    }
-}
-
-fn anonymous_name(address: IpAddr) -> Arc<str> {
-    format!("anonymous:{}", client_network(address)).into()
-}
+use super::request_checks::{self, METADATA_PATH, is_preflight};
+use super::request_source::RequestSource;
+use super::{headers, responses};
 
 /// The target of a path.
 #[derive(Debug, PartialEq, Eq)]
@@ -128,11 +90,6 @@ async fn respond(state: &Arc<HttpState>, mut request: Request<Body>) -> Response
     }
 }
 
-/// Whether a browser asks if a page may send a request.
-pub(super) fn is_preflight<B>(request: &Request<B>) -> bool {
-    *request.method() == Method::OPTIONS && request.headers().contains_key(ORIGIN)
-}
-
 fn method_not_allowed() -> Response<Body> {
     let mut response = responses::problem(StatusCode::METHOD_NOT_ALLOWED, "GET or HEAD");
     response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET,HEAD"));
@@ -167,14 +124,6 @@ fn readiness(state: &HttpState) -> Response<Body> {
 
 fn metadata(state: &HttpState, profile: Option<&str>, request: &Request<Body>) -> Response<Body> {
     request_checks::resource_metadata(state, profile, request.method(), request.uri(), request.headers())
-}
-
-/// The URL of the resource metadata for the endpoint of a profile.
-pub(super) fn metadata_url(base: &str, profile: Option<&str>) -> String {
-    match profile {
-        Some(profile) => format!("{base}{METADATA_PATH}/mcp/{profile}"),
-        None => format!("{base}{METADATA_PATH}/mcp"),
-    }
 }
 
 #[cfg(test)]

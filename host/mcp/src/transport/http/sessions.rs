@@ -159,8 +159,8 @@ impl Sessions {
     /// many.
     fn end_oldest(&self, client: &Arc<str>) -> bool {
         let mut sessions = self.legacy.lock();
-        let silent = sessions.iter().filter(|(_, entry)| entry.scope.client == *client && entry.is_idle());
-        let oldest = silent.min_by_key(|(_, entry)| entry.last_used).map(|(id, _)| Arc::clone(id));
+        let idle = sessions.iter().filter(|(_, entry)| entry.scope.client == *client && entry.is_idle());
+        let oldest = idle.min_by_key(|(_, entry)| entry.last_used).map(|(id, _)| Arc::clone(id));
         oldest.and_then(|id| sessions.remove(&id)).is_some()
     }
 }

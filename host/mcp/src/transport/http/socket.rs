@@ -55,16 +55,16 @@ impl<S> TimeoutStream<S> {
         loop {
             // An active connection has no deadline. The next read checks again.
             let Some(until) = self.connection.idle_deadline(self.timeouts.idle) else { return Poll::Pending };
-            let silent = self.idle_timer.get_or_insert_with(|| sleep_until(until));
-            if silent.deadline() > until {
-                silent.as_mut().reset(until);
+            let timer = self.idle_timer.get_or_insert_with(|| sleep_until(until));
+            if timer.deadline() > until {
+                timer.as_mut().reset(until);
             }
-            ready!(silent.as_mut().poll(cx));
-            if silent.deadline() >= until {
+            ready!(timer.as_mut().poll(cx));
+            if timer.deadline() >= until {
                 let text = "the client sent no request in time";
                 return Poll::Ready(io::Error::new(io::ErrorKind::TimedOut, text));
             }
-            silent.as_mut().reset(until);
+            timer.as_mut().reset(until);
         }
     }
 

@@ -48,9 +48,9 @@ impl StatelessSessions {
     pub(super) fn get(&self, name: &str, limits: &ServeLimits) -> Option<Arc<Session>> {
         let mut all = self.0.lock();
         match all.get_mut(name) {
-            Some(kept) if kept.is_fresh(limits) => {
-                kept.last_used = Instant::now();
-                Some(Arc::clone(&kept.session))
+            Some(entry) if entry.is_fresh(limits) => {
+                entry.last_used = Instant::now();
+                Some(Arc::clone(&entry.session))
             }
             Some(_) => {
                 all.remove(name);
@@ -61,31 +61,32 @@ impl StatelessSessions {
     }
 
     /// Creates the session with this name, or returns the one that another request created meanwhile.
-    pub(super) fn insert(&self, name: &Arc<str>, client: &ClientState, share: QuotaPermit) -> Arc<Session> {
+    pub(super) fn insert(&self, name: &Arc<str>, client: &ClientState, permit: QuotaPermit) -> Arc<Session> {
         let now = Instant::now();
-        let kept = || StatelessEntry {
+        let entry = || StatelessEntry {
             // Saved outputs are keyed by the name, so that a client can read them after its session has expired.
             session: Arc::new(Session::with_name(name)),
             client: Arc::clone(&client.name),
             created_at: now,
             last_used: now,
-            _permit: share,
+            _permit: permit,
         };
-        Arc::clone(&self.0.lock().entry(Arc::clone(name)).or_insert_with(kept).session)
+        Arc::clone(&self.0.lock().entry(Arc::clone(name)).or_insert_with(entry).session)
     }
 
     /// Drops the least recently used idle session, of one client or of all. Returns `false` if there was none.
     pub(super) fn drop_oldest(&self, of: Option<&str>) -> bool {
         let mut all = self.0.lock();
-        let resting =
-            all.iter().filter(|(_, kept)| of.is_none_or(|client| *kept.client == *client) && kept.is_idle());
-        let oldest = resting.min_by_key(|(_, kept)| kept.last_used).map(|(name, _)| Arc::clone(name));
+        let idle = all
+            .iter()
+            .filter(|(_, entry)| of.is_none_or(|client| *entry.client == *client) && entry.is_idle());
+        let oldest = idle.min_by_key(|(_, entry)| entry.last_used).map(|(name, _)| Arc::clone(name));
         oldest.is_some_and(|name| all.remove(&name).is_some())
     }
 
     /// Drops expired sessions.
     pub(super) fn sweep(&self, limits: &ServeLimits) {
-        self.0.lock().retain(|_, kept| kept.is_fresh(limits));
+        self.0.lock().retain(|_, entry| entry.is_fresh(limits));
     }
 }
 

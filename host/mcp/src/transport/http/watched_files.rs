@@ -63,8 +63,8 @@ impl WatchedFiles {
     }
 
     /// Records the stamps of all files of the wanted and the current policy, before they are read.
-    pub(super) fn record_stamps(&mut self, holds: &ServePolicy) {
-        self.applied = stamps([&self.wanted, holds]);
+    pub(super) fn record_stamps(&mut self, current: &ServePolicy) {
+        self.applied = stamps([&self.wanted, current]);
         self.changing = None;
     }
 
@@ -88,14 +88,14 @@ fn stamps<const N: usize>(policies: [&ServePolicy; N]) -> Vec<(PathBuf, Option<F
 
 impl McpHttpServer {
     /// Reads the files that the policy names whenever they change, and retries after failures. Passes each new result
-    /// to `tell`. Runs forever: poll it together with [`McpHttpServer::run`].
-    pub async fn follow_files(&self, tell: impl Fn(Result<(), String>)) {
+    /// to `report`. Runs forever: poll it together with [`McpHttpServer::run`].
+    pub async fn follow_files(&self, report: impl Fn(Result<(), String>)) {
         loop {
             tokio::time::sleep(CHECK_INTERVAL).await;
             let http = self.clone();
-            let looked = tokio::task::spawn_blocking(move || http.check()).await;
-            if let Ok(Some(result)) = looked {
-                tell(result);
+            let checked = tokio::task::spawn_blocking(move || http.check()).await;
+            if let Ok(Some(result)) = checked {
+                report(result);
             }
         }
     }
@@ -103,8 +103,8 @@ impl McpHttpServer {
     /// Performs one check. Returns the result if the files were read and the result is new.
     fn check(&self) -> Option<Result<(), String>> {
         let mut files = self.state.files.lock();
-        let holds = self.state.settings.load_full();
-        let now = stamps([&files.wanted, &holds.serve]);
+        let current = self.state.settings.load_full();
+        let now = stamps([&files.wanted, &current.serve]);
         let changed = now != files.applied;
         files.checks = files.checks.wrapping_add(1);
         if changed && files.changing.as_ref() != Some(&now) {
