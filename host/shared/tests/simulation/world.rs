@@ -4,9 +4,9 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use crate::protocol::escrow::EscrowRequest;
-use crate::protocol::lease::LeaseRequest;
-use crate::protocol::{Moment, Revision};
+use toolbay_shared::protocol::escrow::EscrowRequest;
+use toolbay_shared::protocol::lease::LeaseRequest;
+use toolbay_shared::protocol::{Moment, Revision};
 
 use super::network::{Body, Event, Fault, Request, TIMEOUT};
 use super::random::Random;

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use toolbay_state::digest::Digest;
 
-use crate::protocol::epoch::{Epoch, EpochLog, EpochStep};
-use crate::protocol::escrow::{Escrow, EscrowRequest, EscrowStep, EscrowTerms};
-use crate::protocol::lease::{Holder, LeaseClaim, LeaseRequest, LeaseStep};
-use crate::protocol::liveness::{Beat, Liveness};
-use crate::protocol::{Moment, Revision, Written};
+use toolbay_shared::protocol::epoch::{Epoch, EpochLog, EpochStep};
+use toolbay_shared::protocol::escrow::{Escrow, EscrowRequest, EscrowStep, EscrowTerms};
+use toolbay_shared::protocol::lease::{Holder, LeaseClaim, LeaseRequest, LeaseStep};
+use toolbay_shared::protocol::liveness::{Beat, Liveness};
+use toolbay_shared::protocol::{Moment, Revision, Written};
 
 use super::network::{Body, Request};
 use super::random::Random;
