@@ -83,7 +83,7 @@ impl AuditStream {
         let message = match self.stream.get_last_raw_message_by_subject(&self.subject).await {
             Ok(message) => message,
             Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => return Ok(None),
-            Err(error) => return Err(ReadError::Unavailable(error.to_string())),
+            Err(error) => return Err(ReadError::unavailable(error)),
         };
         let number = message.headers.get(SEQUENCE).and_then(|number| number.as_str().parse().ok());
         let number = number.ok_or_else(|| {
@@ -96,35 +96,33 @@ impl AuditStream {
     /// Stores lines behind the last one of this replica. If that is another one than `tail` says, nothing is stored.
     pub async fn append(&self, tail: AuditTail, lines: &[String]) -> AppendedLines {
         let mut appended = AppendedLines { count: 0, tail };
-        let Some((first, rest)) = lines.split_first() else { return appended };
-        match self.send_first(tail, first).await {
-            Ok(Revision(position)) => appended.count_stored(position),
-            Err(failure) => {
-                tracing::debug!(%failure, "an audit line was not forwarded");
-                return appended;
-            }
+        if let Err(failure) = self.append_all(lines, &mut appended).await {
+            tracing::debug!(%failure, "an audit line was not forwarded");
         }
-        let mut sent = Vec::with_capacity(rest.len());
+        appended
+    }
+
+    /// Stores lines, and counts them up to the first that is not stored.
+    async fn append_all(&self, lines: &[String], appended: &mut AppendedLines) -> Result<(), PublishFailure> {
+        let Some((first, rest)) = lines.split_first() else { return Ok(()) };
+        let Revision(position) = self.send_first(appended.tail, first).await?;
+        appended.count_stored(position);
+        let (mut sent, mut result) = (Vec::with_capacity(rest.len()), Ok(()));
         for (number, line) in (appended.tail.number + 1..).zip(rest) {
             let (subject, headers) = (self.subject.clone(), self.headers(number));
             match self.context.publish_with_headers(subject, headers, line.clone().into()).await {
                 Ok(acknowledged) => sent.push(acknowledged),
                 Err(error) => {
-                    tracing::debug!(%error, "an audit line was not forwarded");
+                    result = Err(PublishFailure::from(&error));
                     break;
                 }
             }
         }
         for acknowledged in sent {
-            match acknowledged.await {
-                Ok(stored) => appended.count_stored(stored.sequence),
-                Err(error) => {
-                    tracing::debug!(%error, "an audit line was not forwarded");
-                    break;
-                }
-            }
+            let stored = acknowledged.await.map_err(|error| PublishFailure::from(&error))?;
+            appended.count_stored(stored.sequence);
         }
-        appended
+        result
     }
 
     async fn send_first(&self, tail: AuditTail, line: &str) -> Result<Revision, PublishFailure> {
@@ -189,17 +187,16 @@ pub async fn read_forwarded(
     connection: &Connection,
     mut take: impl FnMut(ForwardedLine) -> io::Result<()>,
 ) -> Result<(), AuditReadError> {
-    let unavailable = |error: &dyn std::error::Error| ReadError::Unavailable(error.to_string());
     let (stream, _, subject) = connection.audit().await?;
     if stream.cached_info().state.messages == 0 {
         return Ok(());
     }
     let consumer = stream.create_consumer(OrderedConfig::default()).await;
-    let messages = consumer.map_err(|error| unavailable(&error))?.messages().await;
-    let mut messages = messages.map_err(|error| unavailable(&error))?;
+    let messages = consumer.map_err(ReadError::unavailable)?.messages().await;
+    let mut messages = messages.map_err(ReadError::unavailable)?;
     while let Some(message) = messages.next().await {
-        let message = message.map_err(|error| unavailable(&error))?;
-        let pending = message.info().map_err(|error| ReadError::Unavailable(error.to_string()))?.pending;
+        let message = message.map_err(ReadError::unavailable)?;
+        let pending = message.info().map_err(ReadError::unavailable)?.pending;
         let number = message.headers.as_ref().and_then(|headers| headers.get(SEQUENCE));
         let server =
             message.subject.strip_prefix(&subject).and_then(|rest| decode(rest.trim_start_matches('.')));

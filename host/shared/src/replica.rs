@@ -76,7 +76,7 @@ impl Replica {
         let (calls, results) =
             (connection.records(Bucket::Calls).await?, connection.objects(Bucket::Results).await?);
         let contact = Contact::start(epochs, connection.connections(), &settings, observer);
-        let ledger = NatsLedger::start(ledger, contact.replica_count());
+        let ledger = NatsLedger::start(ledger, contact.roster());
         let leases = NatsLeases::new(leases, &settings);
         let approvals = NatsApprovals::new(calls.clone(), settings.approval_life);
         let keys = NatsCallKeys::new(calls.clone(), contact.clock(), contact.roster());

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_nats::jetstream::kv::{Entry, Watch};
@@ -68,7 +68,6 @@ struct ContactState {
     refusal: Mutex<Option<LostContact>>,
     is_refusing: AtomicBool,
     losses: AtomicU64,
-    replicas: Arc<AtomicUsize>,
     clock: StoreClock,
     roster: Roster,
     status: Mutex<SharedStatus>,
@@ -96,7 +95,7 @@ impl Heartbeat for ContactState {
     }
 
     fn hosts(&self) -> usize {
-        self.replicas.load(Ordering::Relaxed)
+        self.roster.len()
     }
 
     fn status(&self) -> SharedStatus {
@@ -120,7 +119,6 @@ impl Contact {
             refusal: Mutex::new(None),
             is_refusing: false.into(),
             losses: AtomicU64::new(0),
-            replicas: Arc::new(AtomicUsize::new(1)),
             clock: StoreClock::default(),
             roster: Roster::new(&settings.name, &incarnation),
             status: Mutex::default(),
@@ -154,11 +152,6 @@ impl Contact {
 
     pub(super) fn heartbeat(&self) -> Arc<dyn Heartbeat> {
         Arc::clone(&self.state) as _
-    }
-
-    /// The number of replicas that are alive.
-    pub(super) fn replica_count(&self) -> Arc<AtomicUsize> {
-        Arc::clone(&self.state.replicas)
     }
 
     /// The clock of the store.
@@ -463,7 +456,6 @@ impl Follower {
             .map(|(name, beat)| ((name.to_owned(), beat.epoch), (name.to_owned(), beat.incarnation.clone())))
             .unzip();
         self.state.roster.set_peers(incarnations);
-        self.state.replicas.store(others.len() + 1, Ordering::Relaxed);
         *self.state.status.lock() =
             SharedStatus { name: self.name.clone(), epoch: self.applied, others, ..SharedStatus::default() };
         // Those who wait look again.

@@ -157,9 +157,7 @@ impl Replica {
             if !self.wants_lease && !self.pending.lease && self.may_act(now) {
                 self.nonce += 1;
                 let ended = std::mem::replace(&mut self.lease, claim(self.name, self.nonce));
-                if let Some(request) = ended.release() {
-                    deeds.requests.push(Body::Lease(request));
-                }
+                deeds.requests.extend(ended.release().map(Body::Release));
                 return;
             }
         }
@@ -242,7 +240,7 @@ impl Replica {
                 }
             }
             // Its claim is gone.
-            (Body::Lease(LeaseRequest::Remove(_)), _) => {}
+            (Body::Release(_), _) => {}
             (Body::Lease(_), reply) => self.lease_reply(sent, now, reply),
             (Body::Escrow(request), reply) => self.ledger_reply(sent, now, request, reply),
         }

@@ -286,9 +286,7 @@ impl World {
             Body::Lease(LeaseRequest::Write(expected)) => {
                 self.write(Key::Queue, expected, Value::Holder(at, request.nonce))
             }
-            Body::Lease(LeaseRequest::Remove(expected)) => {
-                Reply::Written(self.store.remove(Key::Queue, expected))
-            }
+            Body::Release(expected) => Reply::Written(self.store.remove(Key::Queue, expected)),
             Body::Escrow(EscrowRequest::Read) => self.record(Key::Account),
             Body::Escrow(EscrowRequest::Write { lent, revision, .. }) => {
                 self.write(Key::Account, revision, Value::Lent(lent))
