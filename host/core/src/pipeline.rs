@@ -152,8 +152,8 @@ impl Pipeline {
     /// This replica's share of an amount that all replicas have together, rounded up.
     #[must_use]
     pub fn share_of(&self, amount: u32) -> u32 {
-        let hosts = self.parts.shared.as_ref().map_or(1, |shared| shared.heartbeat.hosts());
-        amount.div_ceil(u32::try_from(hosts).unwrap_or(u32::MAX).max(1))
+        let replicas = self.parts.shared.as_ref().map_or(1, |shared| shared.heartbeat.replica_count());
+        amount.div_ceil(u32::try_from(replicas).unwrap_or(u32::MAX).max(1))
     }
 
     /// Whether this replica is in contact with the others that share its state. A host on its own always is.

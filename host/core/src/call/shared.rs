@@ -41,7 +41,7 @@ pub trait Heartbeat: Send + Sync + fmt::Debug {
     fn losses(&self) -> u64;
 
     /// The number of replicas that are alive, as this one sees them: itself at least. Fast, as [`Heartbeat::check`].
-    fn hosts(&self) -> usize;
+    fn replica_count(&self) -> usize;
 
     /// What this replica knows about itself and the others. The leases and budgets are those of other ports.
     fn status(&self) -> SharedStatus;
@@ -180,9 +180,9 @@ pub struct FoundTask {
     /// Whether the state is final.
     pub has_ended: bool,
     /// The replica that runs it.
-    pub host: String,
+    pub replica: String,
     /// Whether that replica is alive. If it is not and the task has not ended, what became of the call is not known.
-    pub host_is_alive: bool,
+    pub replica_is_alive: bool,
     /// Its revision in the store.
     pub revision: u64,
 }
@@ -262,7 +262,7 @@ impl CallRights {
         }
         match self.leases.iter().all(|lease| lease.is_held()) {
             true => Ok(()),
-            false => Err("another host may have the lease of its serial queue by now".to_owned()),
+            false => Err("another server may have the lease of its serial queue by now".to_owned()),
         }
     }
 }

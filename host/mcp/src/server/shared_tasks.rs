@@ -96,7 +96,7 @@ impl Server {
         message: TaskMessage,
     ) -> Result<(), ErrorData> {
         let (store, task) = self.find_shared_task(owner, id).await?;
-        if task.has_ended || !task.host_is_alive {
+        if task.has_ended || !task.replica_is_alive {
             return Ok(());
         }
         store.send(&task, message).await.map_err(|error| unavailable(&error))
@@ -110,7 +110,7 @@ impl Server {
         let store = self.shared_tasks(owner).ok_or_else(unknown_task)?;
         let find = async || store.get(&owner.session_id, id).await.map_err(|error| unavailable(&error));
         let found = find().await?.ok_or_else(unknown_task)?;
-        if found.has_ended || found.host_is_alive {
+        if found.has_ended || found.replica_is_alive {
             return Ok((store, found));
         }
         // A state that a client has seen stays, also if that replica was frozen and wakes up.
@@ -171,8 +171,8 @@ mod tests {
             id: "t".to_owned(),
             state: state.to_owned(),
             has_ended: false,
-            host: "a".to_owned(),
-            host_is_alive: false,
+            replica: "a".to_owned(),
+            replica_is_alive: false,
             revision: 0,
         };
         for state in ["[]", "{", ""] {
@@ -190,14 +190,14 @@ mod tests {
     #[tokio::test]
     async fn a_task_that_failed_for_its_client_stays_failed_when_its_server_wakes_up() {
         let own = MemoryTaskStore::new("a");
-        let other = own.for_host("b");
+        let other = own.for_replica("b");
         let table = TaskTable::default();
         let task = table.create(&"s".into(), CancellationToken::new(), Duration::from_secs(60)).unwrap();
         task.hold_end();
         own.put(task.to_record()).await.unwrap();
         own.die();
         let found = other.get("s", task.id()).await.unwrap().unwrap();
-        assert!(!found.host_is_alive && record(&found)["status"] == "working");
+        assert!(!found.replica_is_alive && record(&found)["status"] == "working");
         other.end(&found, failed_state(&found).unwrap()).await.unwrap();
 
         table.finish(&task, Ok(RawValue::from_string("{}".to_owned()).unwrap()));

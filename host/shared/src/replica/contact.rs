@@ -94,7 +94,7 @@ impl Heartbeat for ContactState {
         self.losses.load(Ordering::Acquire)
     }
 
-    fn hosts(&self) -> usize {
+    fn replica_count(&self) -> usize {
         self.roster.len()
     }
 

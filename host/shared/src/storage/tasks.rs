@@ -186,14 +186,14 @@ impl NatsTaskStore {
             id: id.to_owned(),
             state,
             has_ended: task.has_ended,
-            host_is_alive: self.roster.is_alive(&task.process),
-            host: task.process.replica,
+            replica_is_alive: self.roster.is_alive(&task.process),
+            replica: task.process.replica,
             revision,
         }))
     }
 
     async fn add_message(&self, task: &FoundTask, message: TaskMessage) -> Result<(), TaskStoreError> {
-        let key = format!("{MESSAGE}{}.{}", encode(&task.host), encode(&task.id));
+        let key = format!("{MESSAGE}{}.{}", encode(&task.replica), encode(&task.id));
         for _ in 0..MAX_ATTEMPTS {
             let found = self.records.read::<TaskMessage>(&key).await.map_err(|error| unavailable(&error))?;
             let (mut waiting, revision) =

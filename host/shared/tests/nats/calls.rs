@@ -139,7 +139,7 @@ async fn a_task_is_read_and_reached_from_every_replica() {
     until("they see each other", || !one.status().others.is_empty() && !two.status().others.is_empty()).await;
     a.put(task("working".to_owned(), false)).await.unwrap();
     let found = b.get("team", "0af3").await.unwrap().unwrap();
-    assert_eq!((found.state.as_str(), found.has_ended, found.host_is_alive), ("working", false, true));
+    assert_eq!((found.state.as_str(), found.has_ended, found.replica_is_alive), ("working", false, true));
     assert_eq!(b.get("other", "0af3").await.unwrap(), None);
     assert_eq!(b.get("team", "0af4.>").await.unwrap(), None);
     let responses = |key: &str| TaskMessage { responses: [(key.to_owned(), json!(1))].into(), cancel: false };
@@ -157,7 +157,7 @@ async fn a_task_is_read_and_reached_from_every_replica() {
     a.put(task(large.clone(), true)).await.unwrap();
     crash(one, &two).await;
     let found = b.get("team", "0af3").await.unwrap().unwrap();
-    assert!(found.state == large && found.has_ended && !found.host_is_alive);
+    assert!(found.state == large && found.has_ended && !found.replica_is_alive);
     assert_eq!(b.put(task("late".to_owned(), true)).await.unwrap(), TaskWrite::EndedBefore);
     b.end(&found, "failed".to_owned()).await.unwrap();
 }

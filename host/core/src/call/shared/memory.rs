@@ -1,4 +1,4 @@
-//! Approvals and tasks in memory, for hosts of one process and for tests.
+//! Approvals and tasks in memory, for replicas of one process and for tests.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ const MAX_APPROVALS: usize = 10_000;
 /// Most tasks in memory.
 const MAX_TASKS: usize = 10_000;
 
-/// The approvals of the hosts of one process. Clones share them.
+/// The approvals of the replicas of one process. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryApprovals(Arc<Mutex<HashSet<(String, Digest)>>>);
 
@@ -34,10 +34,10 @@ impl Approvals for MemoryApprovals {
     }
 }
 
-/// The tasks of the hosts of one process, for one of them.
+/// The tasks of the replicas of one process, for one of them.
 #[derive(Debug)]
 pub struct MemoryTaskStore {
-    host: String,
+    replica: String,
     table: Arc<TaskTable>,
 }
 
@@ -46,33 +46,33 @@ struct TaskTable {
     tasks: Mutex<HashMap<String, StoredTask>>,
     messages: Mutex<VecDeque<(String, String, TaskMessage)>>,
     arrival: Notify,
-    /// The hosts that the others take for dead.
+    /// The replicas that the others take for dead.
     dead: Mutex<HashSet<String>>,
 }
 
 #[derive(Debug)]
 struct StoredTask {
     record: TaskRecord,
-    host: String,
+    replica: String,
     expires: Instant,
 }
 
 impl MemoryTaskStore {
-    /// An empty store, for a host with this name.
+    /// An empty store, for a replica with this name.
     #[must_use]
-    pub fn new(host: &str) -> Self {
-        Self { host: host.to_owned(), table: Arc::default() }
+    pub fn new(replica: &str) -> Self {
+        Self { replica: replica.to_owned(), table: Arc::default() }
     }
 
     /// The same store, for another replica.
     #[must_use]
-    pub fn for_host(&self, host: &str) -> Self {
-        Self { host: host.to_owned(), table: Arc::clone(&self.table) }
+    pub fn for_replica(&self, replica: &str) -> Self {
+        Self { replica: replica.to_owned(), table: Arc::clone(&self.table) }
     }
 
     /// Lets the other replicas take this one for dead.
     pub fn die(&self) {
-        self.table.dead.lock().insert(self.host.clone());
+        self.table.dead.lock().insert(self.replica.clone());
     }
 }
 
@@ -87,8 +87,8 @@ impl TaskStore for MemoryTaskStore {
         let is_full = tasks.len() >= MAX_TASKS && !tasks.contains_key(&record.id);
         if !is_full {
             let expires = Instant::now() + record.life;
-            let host = self.host.clone();
-            tasks.insert(record.id.clone(), StoredTask { record, host, expires });
+            let replica = self.replica.clone();
+            tasks.insert(record.id.clone(), StoredTask { record, replica, expires });
         }
         let full = || TaskStoreError(format!("more than {MAX_TASKS} tasks"));
         Box::pin(std::future::ready(if is_full { Err(full()) } else { Ok(TaskWrite::Stored) }))
@@ -113,8 +113,8 @@ impl TaskStore for MemoryTaskStore {
             id: id.to_owned(),
             state: task.record.state.clone(),
             has_ended: task.record.has_ended,
-            host: task.host.clone(),
-            host_is_alive: !self.table.dead.lock().contains(&task.host),
+            replica: task.replica.clone(),
+            replica_is_alive: !self.table.dead.lock().contains(&task.replica),
             revision: 0,
         });
         Box::pin(std::future::ready(Ok(found)))
@@ -125,7 +125,7 @@ impl TaskStore for MemoryTaskStore {
         task: &'a FoundTask,
         message: TaskMessage,
     ) -> BoxFuture<'a, Result<(), TaskStoreError>> {
-        self.table.messages.lock().push_back((task.host.clone(), task.id.clone(), message));
+        self.table.messages.lock().push_back((task.replica.clone(), task.id.clone(), message));
         self.table.arrival.notify_waiters();
         Box::pin(std::future::ready(Ok(())))
     }
@@ -136,7 +136,7 @@ impl TaskStore for MemoryTaskStore {
                 let arrival = self.table.arrival.notified();
                 {
                     let mut messages = self.table.messages.lock();
-                    let own = messages.iter().position(|(host, ..)| *host == self.host);
+                    let own = messages.iter().position(|(replica, ..)| *replica == self.replica);
                     if let Some((_, id, message)) = own.and_then(|at| messages.remove(at)) {
                         return (id, message);
                     }
