@@ -1,7 +1,7 @@
 //! The audit of all replicas in one stream: each line with the name of its replica and its number there.
 //!
-//! A server writes its audit to its own file first and forwards the lines later. The numbers of a name have no gaps: a
-//! reader sees whether a line is missing. Lines of different servers are in the order of the stream, which is no order of
+//! A replica writes its audit to its own file first and forwards the lines later. The numbers of a name have no gaps: a
+//! reader sees whether a line is missing. Lines of different replicas are in the order of the stream, which is no order of
 //! their times.
 //!
 //! NATS stores one message for each id, so a line that was sent twice is stored once. The id has a random part for each
@@ -25,18 +25,18 @@ use crate::protocol::Revision;
 /// The header with the number of a line.
 const SEQUENCE: &str = "Toolbay-Sequence";
 
-/// The stream of audit lines, for one server. Clones share the connection.
+/// The stream of audit lines, for one replica. Clones share the connection.
 #[derive(Debug, Clone)]
 pub struct AuditStream {
     stream: Stream,
     context: Context,
     subject: String,
-    server: String,
+    replica: String,
     /// Random for each process.
     nonce: String,
 }
 
-/// The end of the lines of a server: behind it the next one is stored.
+/// The end of the lines of a replica: behind it the next one is stored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AuditTail {
     /// The number of the last line; zero if there is none.
@@ -45,7 +45,7 @@ pub struct AuditTail {
     pub position: u64,
 }
 
-/// The last line of a server that is stored.
+/// The last line of a replica that is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LastLine {
     /// The end of the lines.
@@ -68,11 +68,11 @@ impl AuditStream {
     ///
     /// # Errors
     /// There is none, or NATS refuses it.
-    pub async fn open(connection: &Connection, server: &str) -> Result<Self, ConnectionError> {
+    pub async fn open(connection: &Connection, replica: &str) -> Result<Self, ConnectionError> {
         let (stream, context, subject) = connection.audit().await?;
-        let server = encode(server);
-        let subject = format!("{subject}.{server}");
-        Ok(Self { stream, context, subject, server, nonce: random_name() })
+        let replica = encode(replica);
+        let subject = format!("{subject}.{replica}");
+        Ok(Self { stream, context, subject, replica, nonce: random_name() })
     }
 
     /// The last line of this replica that is stored; `None` if there is none.
@@ -133,7 +133,7 @@ impl AuditStream {
 
     fn headers(&self, number: u64) -> HeaderMap {
         let mut headers = HeaderMap::new();
-        headers.insert(header::NATS_MESSAGE_ID, format!("{}:{}:{number}", self.server, self.nonce));
+        headers.insert(header::NATS_MESSAGE_ID, format!("{}:{}:{number}", self.replica, self.nonce));
         headers.insert(SEQUENCE, number.to_string());
         headers
     }
@@ -154,11 +154,11 @@ impl AuditTail {
     }
 }
 
-/// A line that a server forwarded.
+/// A line that a replica forwarded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForwardedLine {
-    /// The name of the server.
-    pub server: String,
+    /// The name of the replica.
+    pub replica: String,
     /// The number of the line there, from 1.
     pub sequence: u64,
     /// The line, without a line break.
@@ -198,13 +198,13 @@ pub async fn read_forwarded(
         let message = message.map_err(ReadError::unavailable)?;
         let pending = message.info().map_err(ReadError::unavailable)?.pending;
         let number = message.headers.as_ref().and_then(|headers| headers.get(SEQUENCE));
-        let server =
+        let replica =
             message.subject.strip_prefix(&subject).and_then(|rest| decode(rest.trim_start_matches('.')));
-        if let (Some(server), Some(number)) = (server, number)
+        if let (Some(replica), Some(number)) = (replica, number)
             && let Ok(sequence) = number.as_str().parse()
         {
             let line = String::from_utf8_lossy(&message.payload).into_owned();
-            take(ForwardedLine { server, sequence, line })?;
+            take(ForwardedLine { replica, sequence, line })?;
         }
         if pending == 0 {
             break;

@@ -187,7 +187,7 @@ pub(super) fn audit_stream(prefix: &str) -> String {
     format!("{prefix}_audit")
 }
 
-/// The start of the subjects of audit lines; the name of the server follows.
+/// The start of the subjects of audit lines; the name of the replica follows.
 pub(super) fn audit_subject(prefix: &str) -> String {
     format!("{prefix}.audit")
 }
