@@ -67,7 +67,7 @@ impl AuditStream {
     /// Opens the stream for the lines of this replica.
     ///
     /// # Errors
-    /// There is none, or NATS refuses it.
+    /// The stream does not exist, or NATS refuses it.
     pub async fn open(connection: &Connection, replica: &str) -> Result<Self, ConnectionError> {
         let (stream, context, subject) = connection.audit().await?;
         let replica = encode(replica);

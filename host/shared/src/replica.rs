@@ -38,7 +38,7 @@ pub enum StatusError {
 pub struct ReplicaSettings {
     /// The name of the replica. No two that run have the same.
     pub name: String,
-    /// How old the news of a replica may be before it refuses calls.
+    /// How long a replica accepts calls without contact with the store.
     pub stale_after: Duration,
     /// How long a call waits for the lease of a serial queue.
     pub queue_timeout: Duration,

@@ -35,12 +35,12 @@ const RETRY: Duration = Duration::from_secs(5);
 /// How often calls without contact are looked for. Each host call of a guest looks, too.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Learns what the contact brings.
+/// Applies what the shared state says.
 pub trait ContactObserver: Send + Sync + fmt::Debug {
     /// The highest epoch on this replica's disk.
     fn persisted_epoch(&self) -> Option<Epoch>;
 
-    /// Persists an epoch, and then applies it. Until it has ended, no later news counts. `superseded` is cancelled when there is
+    /// Persists an epoch, and then applies it. Until it has ended, later entries do not count. `superseded` is cancelled when there is
     /// a newer epoch: what has not begun to apply is not worth any more time. An error is tried again while there is none.
     fn apply(&self, epoch: Epoch, superseded: CancellationToken) -> BoxFuture<'_, Result<(), String>>;
 
@@ -383,7 +383,7 @@ impl Follower {
         }
     }
 
-    /// Applies an epoch beside the watch, so that beats and later news do not wait for a transfer.
+    /// Applies an epoch beside the watch, so that beats and later entries do not wait for a transfer.
     fn begin_applying(&mut self, epoch: Epoch) {
         let (superseded, observer) = (CancellationToken::new(), Arc::clone(&self.observer));
         let (wanted, cancelled) = (epoch.clone(), superseded.clone());
