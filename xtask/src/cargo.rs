@@ -12,7 +12,7 @@ const OF_THIS_PACKAGE: [&str; 2] = ["CARGO_MANIFEST_", "CARGO_PKG_"];
 
 /// A cargo command in the workspace.
 pub(crate) fn cargo(workspace: &Path) -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut command = Command::new(wasm::cargo_path());
     for (key, _) in std::env::vars_os() {
         // Cargo sets these for this program. Build scripts that read them (`ring`'s does) would run again, with everything
         // that depends on them, after every build outside this program.

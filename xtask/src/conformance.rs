@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
 use crate::cargo;
+use crate::folder::read_text;
 use crate::foreign::NodeRuntime;
 use crate::programs::{RunningProgram, announced};
 
@@ -107,7 +108,7 @@ fn run_server(workspace: &Path) -> Result<()> {
 /// The scenarios that a revision requires of a `client` or a `server`.
 fn required(node: &NodeRuntime, revision: &str, side: &str) -> Result<Vec<String>> {
     let file = node.file(&format!("{REQUIREMENTS}/{revision}.yaml"));
-    let list = std::fs::read_to_string(&file).with_context(|| format!("cannot read `{}`", file.display()))?;
+    let list = read_text(&file)?;
     let names = items(&list, side);
     ensure!(!names.is_empty(), "`{}` requires nothing of a {side}", file.display());
     Ok(names)

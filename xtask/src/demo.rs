@@ -8,6 +8,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 
 use crate::cargo;
+use crate::folder::emptied;
 
 const POLICY: &str = r#"# What the demo's operator allows. What is not granted here is denied.
 version = 1
@@ -148,9 +149,7 @@ fn build(workspace: &Path) -> Result<()> {
 }
 
 fn lay_out(folder: &Path) -> Result<()> {
-    if folder.exists() {
-        fs::remove_dir_all(folder).with_context(|| format!("cannot remove `{}`", folder.display()))?;
-    }
+    emptied(folder)?;
     fs::create_dir_all(folder.join("workspace/out"))?;
     let large = vec![b'x'; 8 << 20];
     let files: [(&str, &[u8]); 5] = [

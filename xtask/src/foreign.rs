@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::folder::{emptied, read_text};
 use crate::programs::printed;
 
 /// The Python package that contains Node. It exists for most machines.
@@ -19,10 +20,7 @@ const RETRIES: &str = "-oAcquire::Retries=5";
 
 /// Returns the Python of a virtual environment with the packages of the folder's `requirements.txt`.
 pub(crate) fn python_with(venv: &Path, folder: &Path) -> Result<PathBuf> {
-    let requirements = folder.join("requirements.txt");
-    let wanted = std::fs::read_to_string(&requirements)
-        .with_context(|| format!("cannot read `{}`", requirements.display()))?;
-    environment(venv, &wanted)
+    environment(venv, &read_text(&folder.join("requirements.txt"))?)
 }
 
 /// Returns the Python of a virtual environment with these requirements, and creates it if needed.
@@ -75,20 +73,24 @@ fn lock(folder: &Path) -> Result<File> {
 
 /// Unpacks a package of the Debian distribution into a folder, without installing it.
 fn debian_package(folder: &Path, name: &str) -> Result<()> {
-    if folder.exists() {
-        std::fs::remove_dir_all(folder)?;
-    }
-    std::fs::create_dir_all(folder)?;
+    emptied(folder)?;
     let download = || shell(Command::new("apt-get").args(["download", RETRIES, name]).current_dir(folder));
-    // The package lists may be old or missing.
-    let updated = || shell(Command::new("apt-get").arg("update")).and_then(|()| download());
-    download()
-        .or_else(|_| updated())
+    with_package_lists(download)
         .with_context(|| format!("the package `{name}` is neither installed nor available"))?;
+    unpack_download(folder)
+}
+
+/// Unpacks the package that `apt-get` downloaded into a folder.
+pub(crate) fn unpack_download(folder: &Path) -> Result<()> {
     let is_package = |path: &PathBuf| path.extension().is_some_and(|end| end == "deb");
-    let files = std::fs::read_dir(folder)?.filter_map(|entry| Some(entry.ok()?.path()));
-    let package = files.into_iter().find(is_package).context("no package was downloaded")?;
+    let mut files = std::fs::read_dir(folder)?.filter_map(|entry| Some(entry.ok()?.path()));
+    let package = files.find(is_package).context("no package was downloaded")?;
     shell(Command::new("dpkg").arg("-x").arg(package).arg(folder))
+}
+
+/// Uses `apt-get`, and again after an update: the package lists may be old or missing.
+fn with_package_lists(apt: impl Fn() -> Result<()>) -> Result<()> {
+    apt().or_else(|_| shell(Command::new("apt-get").arg("update")).and_then(|()| apt()))
 }
 
 /// Installs a program of the Debian distribution with everything that it needs, unless it is there. It needs root, and the
@@ -103,10 +105,7 @@ pub(crate) fn debian_program(name: &str) -> Result<()> {
         let mut apt = Command::new("apt-get");
         shell(apt.arg("install").args(options).arg(name).env("DEBIAN_FRONTEND", "noninteractive"))
     };
-    // The package lists may be old or missing.
-    install()
-        .or_else(|_| shell(Command::new("apt-get").arg("update")).and_then(|()| install()))
-        .with_context(|| format!("install the package `{name}`; this needs root"))
+    with_package_lists(install).with_context(|| format!("install the package `{name}`; this needs root"))
 }
 
 /// The folder with an unpacked package of Debian.

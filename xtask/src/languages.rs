@@ -13,6 +13,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 
 use crate::cargo;
+use crate::folder::{emptied, read_tutorial};
 use crate::foreign::{NodeRuntime, python_with, shell};
 
 /// A sample plugin: its sources and its name.
@@ -194,10 +195,8 @@ impl Toolchains {
         let sources = self.node.folder().join("contract");
         self.unless_built(&built, &sources, language, || {
             let project = self.folder.join("projects").join(name);
-            if project.exists() {
-                fs::remove_dir_all(&project)?;
-            }
-            fs::create_dir_all(project.join("vendor"))?;
+            emptied(&project)?;
+            fs::create_dir(project.join("vendor"))?;
             for file in [source, "offers.json", "pixel.png"].iter().chain(files) {
                 fs::copy(sources.join(file), project.join(file))?;
             }
@@ -244,11 +243,9 @@ impl Toolchains {
             ("c", "c", Language::C),
         ];
         for (page, fence, language) in PAGES {
-            let file = self.workspace.join("docs/tutorials").join(page).with_extension("md");
-            let text =
-                fs::read_to_string(&file).with_context(|| format!("cannot read `{}`", file.display()))?;
+            let text = read_tutorial(&self.workspace, page)?;
             let blocks = blocks(&text, fence);
-            ensure!(!blocks.is_empty(), "`{}` shows no code", file.display());
+            ensure!(!blocks.is_empty(), "the tutorial `{page}` shows no code");
             for (number, block) in blocks.iter().enumerate() {
                 let source = self.node.folder().join(format!("page_{page}_{number}")).with_extension(fence);
                 fs::write(&source, block)?;
@@ -274,10 +271,7 @@ impl Toolchains {
     /// in JavaScript and C.
     fn try_new(&self) -> Result<()> {
         let folder = self.folder.join(NEW);
-        if folder.exists() {
-            fs::remove_dir_all(&folder)?;
-        }
-        fs::create_dir_all(&folder)?;
+        emptied(&folder)?;
         fs::write(folder.join("toolbay.toml"), "version = 1\n")?;
         for (lang, named) in [("ts", "greets-ts"), ("python", "greets-python")] {
             self.toolbay(&folder, &["new", named, "--lang", lang])?;
@@ -400,9 +394,7 @@ fn files(folder: &Path, ending: &str) -> Result<Vec<PathBuf>> {
 
 /// Copies a folder over another.
 fn replace(from: &Path, to: &Path) -> Result<()> {
-    if to.exists() {
-        fs::remove_dir_all(to)?;
-    }
+    emptied(to)?;
     let mut all = Vec::new();
     collect(from, &mut all)?;
     for file in all {

@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
+use crate::folder::{emptied, read_tutorial};
 use crate::foreign::NodeRuntime;
 use crate::{cargo, languages};
 
@@ -60,8 +61,7 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     let (_, node) = languages::toolchains(workspace)?;
     let mut failed = Vec::new();
     for page in PAGES {
-        let file = workspace.join("docs/tutorials").join(page).with_extension("md");
-        let text = fs::read_to_string(&file).with_context(|| format!("cannot read `{}`", file.display()))?;
+        let text = read_tutorial(workspace, page)?;
         let (start, steps) = (Instant::now(), steps(&text));
         let typed = type_page(workspace, page, &steps, &node);
         let seconds = start.elapsed().as_secs_f32();
@@ -80,9 +80,7 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
 /// Types the page about registries, with the address of a running one.
 pub(crate) fn type_registry_page(workspace: &Path, node: &NodeRuntime, address: &str) -> Result<usize> {
     const PAGE: &str = "registry";
-    let file = workspace.join("docs/tutorials").join(PAGE).with_extension("md");
-    let text = fs::read_to_string(&file).with_context(|| format!("cannot read `{}`", file.display()))?;
-    let text = text.replace("localhost:5000", address);
+    let text = read_tutorial(workspace, PAGE)?.replace("localhost:5000", address);
     type_page(workspace, PAGE, &steps(&text), node)
 }
 
@@ -91,10 +89,8 @@ fn type_page(workspace: &Path, page: &str, steps: &[PageStep<'_>], node: &NodeRu
     let target = wasm::target_dir(workspace);
     // Paths of authors may have spaces and letters of all languages.
     let home = target.join("tutorials/größe 1").join(page);
-    if home.exists() {
-        fs::remove_dir_all(&home)?;
-    }
-    fs::create_dir_all(home.join("bin"))?;
+    emptied(&home)?;
+    fs::create_dir(home.join("bin"))?;
     shims(&home.join("bin"), workspace, node)?;
     let script = home.join("bin/typed.sh");
     fs::write(&script, shell_script(steps))?;

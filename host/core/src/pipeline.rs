@@ -152,7 +152,7 @@ impl Pipeline {
     /// This replica's share of an amount that all replicas have together, rounded up.
     #[must_use]
     pub fn share_of(&self, amount: u32) -> u32 {
-        let replicas = self.parts.shared.as_ref().map_or(1, |shared| shared.heartbeat.replicas());
+        let replicas = self.parts.shared.as_ref().map_or(1, |shared| shared.heartbeat.replica_count());
         amount.div_ceil(u32::try_from(replicas).unwrap_or(u32::MAX).max(1))
     }
 

@@ -1,7 +1,7 @@
 //! The audit of all replicas in one stream: each line with the name of its replica and its number there.
 //!
-//! A server writes its audit to its own file first and forwards the lines later. The numbers of a name have no gaps: a
-//! reader sees whether a line is missing. Lines of different servers are in the order of the stream, which is no order of
+//! A replica writes its audit to its own file first and forwards the lines later. The numbers of a name have no gaps: a
+//! reader sees whether a line is missing. Lines of different replicas are in the order of the stream, which is no order of
 //! their times.
 //!
 //! NATS stores one message for each id, so a line that was sent twice is stored once. The id has a random part for each
@@ -25,18 +25,18 @@ use crate::protocol::Revision;
 /// The header with the number of a line.
 const SEQUENCE: &str = "Toolbay-Sequence";
 
-/// The stream of audit lines, for one server. Clones share the connection.
+/// The stream of audit lines, for one replica. Clones share the connection.
 #[derive(Debug, Clone)]
 pub struct AuditStream {
     stream: Stream,
     context: Context,
     subject: String,
-    server: String,
+    replica: String,
     /// Random for each process.
     nonce: String,
 }
 
-/// The end of the lines of a server: behind it the next one is stored.
+/// The end of the lines of a replica: behind it the next one is stored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AuditTail {
     /// The number of the last line; zero if there is none.
@@ -45,7 +45,7 @@ pub struct AuditTail {
     pub position: u64,
 }
 
-/// The last line of a server that is stored.
+/// The last line of a replica that is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LastLine {
     /// The end of the lines.
@@ -67,12 +67,12 @@ impl AuditStream {
     /// Opens the stream for the lines of this replica.
     ///
     /// # Errors
-    /// There is none, or NATS refuses it.
-    pub async fn open(connection: &Connection, server: &str) -> Result<Self, ConnectionError> {
+    /// The stream does not exist, or NATS refuses it.
+    pub async fn open(connection: &Connection, replica: &str) -> Result<Self, ConnectionError> {
         let (stream, context, subject) = connection.audit().await?;
-        let server = encode(server);
-        let subject = format!("{subject}.{server}");
-        Ok(Self { stream, context, subject, server, nonce: random_name() })
+        let replica = encode(replica);
+        let subject = format!("{subject}.{replica}");
+        Ok(Self { stream, context, subject, replica, nonce: random_name() })
     }
 
     /// The last line of this replica that is stored; `None` if there is none.
@@ -83,7 +83,7 @@ impl AuditStream {
         let message = match self.stream.get_last_raw_message_by_subject(&self.subject).await {
             Ok(message) => message,
             Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => return Ok(None),
-            Err(error) => return Err(ReadError::Unavailable(error.to_string())),
+            Err(error) => return Err(ReadError::unavailable(error)),
         };
         let number = message.headers.get(SEQUENCE).and_then(|number| number.as_str().parse().ok());
         let number = number.ok_or_else(|| {
@@ -96,35 +96,33 @@ impl AuditStream {
     /// Stores lines behind the last one of this replica. If that is another one than `tail` says, nothing is stored.
     pub async fn append(&self, tail: AuditTail, lines: &[String]) -> AppendedLines {
         let mut appended = AppendedLines { count: 0, tail };
-        let Some((first, rest)) = lines.split_first() else { return appended };
-        match self.send_first(tail, first).await {
-            Ok(Revision(position)) => appended.count_stored(position),
-            Err(failure) => {
-                tracing::debug!(%failure, "an audit line was not forwarded");
-                return appended;
-            }
+        if let Err(failure) = self.append_all(lines, &mut appended).await {
+            tracing::debug!(%failure, "an audit line was not forwarded");
         }
-        let mut sent = Vec::with_capacity(rest.len());
+        appended
+    }
+
+    /// Stores lines, and counts them up to the first that is not stored.
+    async fn append_all(&self, lines: &[String], appended: &mut AppendedLines) -> Result<(), PublishFailure> {
+        let Some((first, rest)) = lines.split_first() else { return Ok(()) };
+        let Revision(position) = self.send_first(appended.tail, first).await?;
+        appended.count_stored(position);
+        let (mut sent, mut result) = (Vec::with_capacity(rest.len()), Ok(()));
         for (number, line) in (appended.tail.number + 1..).zip(rest) {
             let (subject, headers) = (self.subject.clone(), self.headers(number));
             match self.context.publish_with_headers(subject, headers, line.clone().into()).await {
                 Ok(acknowledged) => sent.push(acknowledged),
                 Err(error) => {
-                    tracing::debug!(%error, "an audit line was not forwarded");
+                    result = Err(PublishFailure::from(&error));
                     break;
                 }
             }
         }
         for acknowledged in sent {
-            match acknowledged.await {
-                Ok(stored) => appended.count_stored(stored.sequence),
-                Err(error) => {
-                    tracing::debug!(%error, "an audit line was not forwarded");
-                    break;
-                }
-            }
+            let stored = acknowledged.await.map_err(|error| PublishFailure::from(&error))?;
+            appended.count_stored(stored.sequence);
         }
-        appended
+        result
     }
 
     async fn send_first(&self, tail: AuditTail, line: &str) -> Result<Revision, PublishFailure> {
@@ -135,7 +133,7 @@ impl AuditStream {
 
     fn headers(&self, number: u64) -> HeaderMap {
         let mut headers = HeaderMap::new();
-        headers.insert(header::NATS_MESSAGE_ID, format!("{}:{}:{number}", self.server, self.nonce));
+        headers.insert(header::NATS_MESSAGE_ID, format!("{}:{}:{number}", self.replica, self.nonce));
         headers.insert(SEQUENCE, number.to_string());
         headers
     }
@@ -156,11 +154,11 @@ impl AuditTail {
     }
 }
 
-/// A line that a server forwarded.
+/// A line that a replica forwarded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForwardedLine {
-    /// The name of the server.
-    pub server: String,
+    /// The name of the replica.
+    pub replica: String,
     /// The number of the line there, from 1.
     pub sequence: u64,
     /// The line, without a line break.
@@ -189,25 +187,24 @@ pub async fn read_forwarded(
     connection: &Connection,
     mut take: impl FnMut(ForwardedLine) -> io::Result<()>,
 ) -> Result<(), AuditReadError> {
-    let unavailable = |error: &dyn std::error::Error| ReadError::Unavailable(error.to_string());
     let (stream, _, subject) = connection.audit().await?;
     if stream.cached_info().state.messages == 0 {
         return Ok(());
     }
     let consumer = stream.create_consumer(OrderedConfig::default()).await;
-    let messages = consumer.map_err(|error| unavailable(&error))?.messages().await;
-    let mut messages = messages.map_err(|error| unavailable(&error))?;
+    let messages = consumer.map_err(ReadError::unavailable)?.messages().await;
+    let mut messages = messages.map_err(ReadError::unavailable)?;
     while let Some(message) = messages.next().await {
-        let message = message.map_err(|error| unavailable(&error))?;
-        let pending = message.info().map_err(|error| ReadError::Unavailable(error.to_string()))?.pending;
+        let message = message.map_err(ReadError::unavailable)?;
+        let pending = message.info().map_err(ReadError::unavailable)?.pending;
         let number = message.headers.as_ref().and_then(|headers| headers.get(SEQUENCE));
-        let server =
+        let replica =
             message.subject.strip_prefix(&subject).and_then(|rest| decode(rest.trim_start_matches('.')));
-        if let (Some(server), Some(number)) = (server, number)
+        if let (Some(replica), Some(number)) = (replica, number)
             && let Ok(sequence) = number.as_str().parse()
         {
             let line = String::from_utf8_lossy(&message.payload).into_owned();
-            take(ForwardedLine { server, sequence, line })?;
+            take(ForwardedLine { replica, sequence, line })?;
         }
         if pending == 0 {
             break;

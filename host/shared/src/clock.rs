@@ -1,5 +1,5 @@
 //! The clock of the protocol, and that of the store. The first one continues while the machine sleeps, so that a replica that
-//! wakes up knows that its news is old.
+//! wakes up knows how long it has heard nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -39,7 +39,7 @@ impl StoreClock {
     /// An entry that is seen now was written at this time of the store, in milliseconds since 1970.
     pub(crate) fn seen(&self, written: i64) {
         let ahead = written.saturating_sub(own_millis());
-        // Late news must not set it back.
+        // An entry that is seen late must not set it back.
         self.0.fetch_max(ahead, Ordering::Relaxed);
     }
 

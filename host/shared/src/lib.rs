@@ -1,6 +1,6 @@
 //! State that replicas share, so that any of them can answer any client.
 //!
-//! [`protocol`] decides: state machines without I/O and without a clock, which a simulation tests. The other modules
+//! [`protocol`] decides: state machines without I/O and without a clock, which the test `simulation` runs. The other modules
 //! carry out what it decides, over NATS JetStream.
 
 pub mod audit;
@@ -11,6 +11,4 @@ pub mod protocol;
 pub mod publication;
 pub mod replica;
 mod roster;
-#[cfg(test)]
-mod simulation;
 pub mod storage;

@@ -1,7 +1,7 @@
 //! The coordination of replicas, as state machines without I/O and without a clock.
 //!
 //! Each machine takes an event with its time, on the monotonic clock of its replica, and returns a request to the store.
-//! The module `simulation` runs replicas of them against a store that loses replies, gets requests late or twice, and stops
+//! The test `simulation` runs replicas of them against a store that loses replies, gets requests late or twice, and stops
 //! for seconds, while replicas die, freeze and lose their network, on clocks that disagree.
 //!
 //! | machine | promise |

@@ -38,7 +38,7 @@ pub enum StatusError {
 pub struct ReplicaSettings {
     /// The name of the replica. No two that run have the same.
     pub name: String,
-    /// How old the news of a replica may be before it refuses calls.
+    /// How long a replica accepts calls without contact with the store.
     pub stale_after: Duration,
     /// How long a call waits for the lease of a serial queue.
     pub queue_timeout: Duration,
@@ -76,7 +76,7 @@ impl Replica {
         let (calls, results) =
             (connection.records(Bucket::Calls).await?, connection.objects(Bucket::Results).await?);
         let contact = Contact::start(epochs, connection.connections(), &settings, observer);
-        let ledger = NatsLedger::start(ledger, contact.replica_count());
+        let ledger = NatsLedger::start(ledger, contact.roster());
         let leases = NatsLeases::new(leases, &settings);
         let approvals = NatsApprovals::new(calls.clone(), settings.approval_life);
         let keys = NatsCallKeys::new(calls.clone(), contact.clock(), contact.roster());

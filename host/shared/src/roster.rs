@@ -13,7 +13,7 @@ pub(crate) struct ProcessId {
     pub(crate) incarnation: String,
 }
 
-/// The processes that are alive, as one of them sees it. While it has no news, the others stay alive. Clones share it.
+/// The processes that are alive, as one of them sees it. While it has no contact with the store, the others stay alive. Clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct Roster {
     own: Arc<ProcessId>,

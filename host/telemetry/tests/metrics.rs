@@ -67,7 +67,7 @@ impl Heartbeat for Allowing {
         0
     }
 
-    fn replicas(&self) -> usize {
+    fn replica_count(&self) -> usize {
         2
     }
 

@@ -10,7 +10,7 @@ use wasm::Component;
 use super::compile::{Architecture, NATIVE};
 use super::tree::Tree;
 use super::{Release, sbom};
-use crate::folder::emptied;
+use crate::folder::{emptied, read_text};
 use crate::programs::printed;
 
 /// Each shell with the place of its completions.
@@ -50,10 +50,7 @@ impl Contents {
             components.file(&format!("{}.wasm", plugin.name), fs::read(&plugin.file)?);
         }
         let read = |(architecture, file): (Architecture, PathBuf)| Ok((architecture, fs::read(file)?));
-        let deploy = |name: &str| -> Result<String> {
-            let file = release.workspace.join("docs/deploy").join(name);
-            fs::read_to_string(&file).with_context(|| format!("cannot read `{}`", file.display()))
-        };
+        let deploy = |name: &str| read_text(&release.workspace.join("docs/deploy").join(name));
         Ok(Self {
             programs: programs.into_iter().map(read).collect::<Result<_>>()?,
             plugins: components,

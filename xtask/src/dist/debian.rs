@@ -1,13 +1,12 @@
 //! The Debian package. It installs the program, the plugins, a user and the units, and starts nothing: the policy comes first.
 
-use std::fs;
-
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
 use super::Release;
 use super::compile::Architecture;
 use super::contents::Contents;
 use super::tree::Tree;
+use crate::folder::read_text;
 
 /// What changes in the units: the package has its own folders and a user with a name, to whom files can belong.
 const UNIT_CHANGES: [(&str, &str); 5] = [
@@ -61,8 +60,7 @@ fn data(release: &Release, architecture: Architecture, contents: &Contents) -> R
         let changed = UNIT_CHANGES.iter().fold(unit.clone(), |unit, (from, to)| unit.replace(from, to));
         tree.file(&format!("usr/lib/systemd/system/{name}"), changed);
     }
-    let users = release.workspace.join("docs/deploy/toolbay.sysusers");
-    let users = fs::read(&users).with_context(|| format!("cannot read `{}`", users.display()))?;
+    let users = read_text(&release.workspace.join("docs/deploy/toolbay.sysusers"))?;
     tree.file("usr/lib/sysusers.d/toolbay.conf", users);
     tree.file("usr/share/doc/toolbay/copyright", COPYRIGHT);
     tree.file("etc/toolbay/toolbay.toml", contents.policy());

@@ -12,16 +12,16 @@ use toolbay_shared::nats::Connection;
 use super::shared::connection_error;
 use crate::output::host_failure;
 
-/// Writes the forwarded lines into a new file, each with the name of its server and its number there.
+/// Writes the forwarded lines into a new file, each with the name of its replica and its number there.
 pub(crate) async fn download(connection: &Connection, file: &Path) -> Result<()> {
     let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
     let opened = opened.with_context(|| format!("`{}`", file.display())).map_err(host_failure)?;
     let mut lines = BufWriter::new(opened);
     let read = read_forwarded(connection, |forwarded| {
-        let server = serde_json::to_string(&forwarded.server)?;
+        let replica = serde_json::to_string(&forwarded.replica)?;
         match forwarded.line.trim_end().strip_suffix('}') {
             Some(start) => {
-                writeln!(lines, "{start},\"server\":{server},\"sequence\":{}}}", forwarded.sequence)
+                writeln!(lines, "{start},\"server\":{replica},\"sequence\":{}}}", forwarded.sequence)
             }
             // It is no JSON object, so the reader counts it as broken.
             None => writeln!(lines, "{}", forwarded.line.trim_end()),

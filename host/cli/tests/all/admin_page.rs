@@ -4,13 +4,12 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::fixture::admin::{AdminFixture, Answer};
-use crate::fixture::{HANGS, HostFolder, wait_until};
+use crate::fixture::{HANGS, HostFolder, server_section, wait_until};
 
 /// How often a page is looked at.
 const LOOK: Duration = Duration::from_millis(50);
@@ -92,15 +91,6 @@ fn post_with(admin: &AdminFixture, path: &str, headers: &str, form: &str) -> Ans
         &format!("POST {path}"),
         &format!("host: {host}\r\n{headers}{kind}\r\ncontent-length: {length}\r\n"),
         form,
-    )
-}
-
-fn section(name: &str, mode: &str) -> String {
-    let folder =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/mcp-servers").canonicalize().unwrap();
-    format!(
-        "[mcp.{name}]\ncommand = [\"/usr/bin/python3\", \"-I\", \"{0}/server.py\", \"{mode}\", \"{name}\"]\nfs_read = [\"{0}\"]\nsandbox = \"best-effort\"\n",
-        folder.display()
     )
 }
 
@@ -425,7 +415,7 @@ fn tools_are_switched_and_tried() {
 
 #[test]
 fn hostile_tools_stay_text() {
-    let folder = AdminFixture::folder("", &section("evil", "markup"));
+    let folder = AdminFixture::folder("", &server_section("evil", "markup"));
     let mut admin = AdminFixture::start(folder);
     let cookie = Browser::sign_in(&admin, "test").cookie;
     let browser = Browser { admin: &admin, cookie: cookie.clone() };
@@ -456,7 +446,7 @@ fn hostile_tools_stay_text() {
 
 #[test]
 fn many_tools_are_paged_and_searched() {
-    let folder = AdminFixture::folder("", &(section("a", "many") + &section("b", "many")));
+    let folder = AdminFixture::folder("", &(server_section("a", "many") + &server_section("b", "many")));
     let admin = AdminFixture::start(folder);
     let browser = Browser::sign_in(&admin, "test");
     wait_until("ten thousand tools", || {

@@ -6,36 +6,25 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::fixture::isolated;
+use crate::fixture::{HostFolder, status_and_output};
 
-const POLICY: &str = "version = 1\n\
+const POLICY: &str = "\
     [[rule]]\ntool = \"*__long\"\naction = \"deny\"\n\
     [[rule]]\ntool = \"*__echo\"\naction = \"ask\"\nreason = \"an echo\"\n\
     [session]\nmax_identical_calls = 2\n";
 
-struct ApprovalFixture(tempfile::TempDir);
+struct ApprovalFixture(HostFolder);
 
 impl ApprovalFixture {
     fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("toolbay.toml"), POLICY).unwrap();
-        std::fs::create_dir(dir.path().join("plugins")).unwrap();
-        std::fs::copy(guest_artifacts::API_ECHO, dir.path().join("plugins/e.wasm")).unwrap();
-        Self(dir)
+        Self(HostFolder::new(POLICY).with_plugin("e", guest_artifacts::API_ECHO))
     }
 
     /// Runs `program` in the folder of the test with `toolbay` on its path.
     fn command(&self, program: &str) -> Command {
         let bin = Path::new(env!("CARGO_BIN_EXE_toolbay")).parent().unwrap();
-        let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
-        let mut command = isolated(Command::new(program), self.0.path());
-        command
-            .current_dir(self.0.path())
-            .env("PATH", path)
-            .env("HOME", self.0.path())
-            .env("TOOLBAY_STATE", self.0.path().join("state"))
-            .env("TOOLBAY_PLUGINS", self.0.path().join("plugins"))
-            .env("TOOLBAY_CONFIG", self.0.path().join("toolbay.toml"));
+        let mut command = self.0.prepare(Command::new(program));
+        command.env("PATH", format!("{}:{}", bin.display(), std::env::var("PATH").unwrap()));
         command
     }
 
@@ -83,11 +72,6 @@ impl ApprovalFixture {
         assert_eq!(answers.len(), 0, "not every question came: {screen}");
         screen
     }
-}
-
-fn status_and_output(output: &Output) -> (Option<i32>, String, String) {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
 #[test]
@@ -158,7 +142,7 @@ fn the_terminal_asks_for_approval_when_stdin_carries_the_arguments() {
     assert!(screen.trim_end().ends_with("{\"a\":1}"), "{screen}");
     let screen = cli.at_a_terminal("echo '{\"a\":1}' | toolbay call e__echo - > out.txt", &["what?", "yes"]);
     assert!(screen.contains("y, n or a: "), "{screen}");
-    assert_eq!(std::fs::read_to_string(cli.0.path().join("out.txt")).unwrap(), "{\"a\":1}\n");
+    assert_eq!(std::fs::read_to_string(cli.0.path("work/out.txt")).unwrap(), "{\"a\":1}\n");
     let screen = cli.at_a_terminal("toolbay call e__echo", &["n"]);
     assert!(screen.contains("the answer was no"), "{screen}");
     let batch = "printf '{\"tool\":\"e__echo\",\"args\":{\"n\":1}}\\n{\"tool\":\"e__echo\",\"args\":{\"n\":2}}\\n' > b; toolbay batch b";

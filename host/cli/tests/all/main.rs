@@ -33,6 +33,7 @@ mod memory;
 mod mounts;
 mod networks;
 mod offline;
+mod older_version;
 mod openapi;
 mod outbound;
 mod parties;

@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::fixture::toolbay;
+use crate::fixture::{status_and_output, toolbay};
 
 struct OpenApiFixture(tempfile::TempDir);
 
@@ -37,8 +37,7 @@ impl OpenApiFixture {
             .stdin(Stdio::null())
             .output()
             .unwrap();
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        (output.status.code(), text(&output.stdout), text(&output.stderr))
+        status_and_output(&output)
     }
 
     fn good(&self, args: &[&str]) -> String {

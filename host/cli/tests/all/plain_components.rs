@@ -4,10 +4,9 @@ use std::process::Output;
 
 use serde_json::{Value, json};
 
-use crate::fixture::toolbay;
+use crate::fixture::HostFolder;
 
-const POLICY: &str = "version = 1
-workspace = \"work\"
+const POLICY: &str = "workspace = \"work\"
 [plugins.shapes.grant]
 fs_read = [\"$workspace\"]
 [plugins.shapes.tools.divide]
@@ -24,32 +23,18 @@ run.args = [\"print\", \"--\", \"{words}\"]
 needs = []
 ";
 
-struct PlainComponentFixture(tempfile::TempDir);
+struct PlainComponentFixture(HostFolder);
 
 impl PlainComponentFixture {
     fn new() -> Self {
-        let desk = Self(tempfile::tempdir().unwrap());
-        let at = |name: &str| desk.0.path().join(name);
-        for folder in ["work", "plugins"] {
-            std::fs::create_dir(at(folder)).unwrap();
-        }
-        std::fs::write(at("toolbay.toml"), POLICY).unwrap();
-        std::fs::copy(guest_artifacts::FOREIGN_SHAPES, at("plugins/shapes.wasm")).unwrap();
-        std::fs::copy(guest_artifacts::PROGRAM_TOOL, at("plugins/speaker.wasm")).unwrap();
-        std::fs::write(at("plugins/speaker.plugin.toml"), BESIDE).unwrap();
-        desk
+        let folder = HostFolder::new(POLICY).with_plugin("shapes", guest_artifacts::FOREIGN_SHAPES);
+        let folder = folder.with_plugin("speaker", guest_artifacts::PROGRAM_TOOL);
+        std::fs::write(folder.path("plugins/speaker.plugin.toml"), BESIDE).unwrap();
+        Self(folder)
     }
 
     fn run(&self, args: &[&str]) -> Output {
-        let mut command = toolbay(self.0.path());
-        command.args(args).current_dir(self.0.path());
-        command
-            .env("TOOLBAY_PLUGINS", "plugins")
-            .env("TOOLBAY_CONFIG", "toolbay.toml")
-            .env("TOOLBAY_STATE", self.0.path().join("state"))
-            .stdin(std::process::Stdio::null())
-            .output()
-            .unwrap()
+        self.0.command(args).current_dir(self.0.path("")).output().unwrap()
     }
 
     fn says(&self, args: &[&str]) -> String {
@@ -104,7 +89,7 @@ fn check_lists_each_function_that_is_not_a_tool() {
             (core instance $core (instantiate $module)) (type $stream (stream u8)) {} {dropped})",
         function("double", "u32")
     );
-    std::fs::write(desk.0.path().join("plugins/many.wasm"), wat::parse_str(component).unwrap()).unwrap();
+    std::fs::write(desk.0.path("plugins/many.wasm"), wat::parse_str(component).unwrap()).unwrap();
     let checked = desk.says(&["check", "many"]);
     for n in 0..25 {
         let line = format!(
@@ -114,7 +99,7 @@ fn check_lists_each_function_that_is_not_a_tool() {
     }
     // A start shows five of the 21 warnings. The last one counts those beyond 20 functions.
     for other in ["shapes.wasm", "speaker.wasm", "speaker.plugin.toml"] {
-        std::fs::remove_file(desk.0.path().join("plugins").join(other)).unwrap();
+        std::fs::remove_file(desk.0.path("plugins").join(other)).unwrap();
     }
     let warnings = String::from_utf8(desk.run(&["list"]).stderr).unwrap();
     assert!(warnings.contains("16 more warnings about plugins"), "{warnings}");
@@ -123,12 +108,12 @@ fn check_lists_each_function_that_is_not_a_tool() {
 #[test]
 fn an_invalid_manifest_is_reported_with_its_file() {
     let desk = PlainComponentFixture::new();
-    std::fs::write(desk.0.path().join("plugins/speaker.plugin.toml"), "version = 1\n[tools.say]\nrum = {}\n")
+    std::fs::write(desk.0.path("plugins/speaker.plugin.toml"), "version = 1\n[tools.say]\nrum = {}\n")
         .unwrap();
     let output = desk.run(&["check", "plugins/speaker.wasm"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(!output.status.success() && text.contains("plugin.toml") && text.contains("`rum`"), "{text}");
-    std::fs::remove_file(desk.0.path().join("plugins/speaker.plugin.toml")).unwrap();
+    std::fs::remove_file(desk.0.path("plugins/speaker.plugin.toml")).unwrap();
     let output = desk.run(&["check", "plugins/speaker.wasm"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("it is a program: add a file"), "{text}");
@@ -139,7 +124,7 @@ fn refused_and_ungrantable_capabilities_are_reported() {
     let desk = PlainComponentFixture::new();
     let needs = |needs: &str| {
         let beside = BESIDE.replace("needs = []", &format!("needs = [{needs}]"));
-        std::fs::write(desk.0.path().join("plugins/speaker.plugin.toml"), beside).unwrap();
+        std::fs::write(desk.0.path("plugins/speaker.plugin.toml"), beside).unwrap();
     };
     needs(r#"{ kind = "fs-read", target = "**", optional = true, reason = "Quotes files." }"#);
     let shown = desk.says(&["inspect", "speaker"]);

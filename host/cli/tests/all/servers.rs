@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::fixture::{CommandRun, HANGS, HostFolder, ServerProcess, wait_until};
+use crate::fixture::{CommandRun, HANGS, HostFolder, ServerProcess, server_section, wait_until};
 
 /// A folder that is also the user's home and the current directory.
 struct Home(HostFolder);
@@ -55,16 +55,6 @@ impl Home {
     }
 }
 
-/// The section of a server of `tests/mcp-servers`.
-fn section(name: &str, mode: &str) -> String {
-    let folder =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/mcp-servers").canonicalize().unwrap();
-    format!(
-        "[mcp.{name}]\ncommand = [\"/usr/bin/python3\", \"-I\", \"{0}/server.py\", \"{mode}\", \"{name}\"]\nfs_read = [\"{0}\"]\nsandbox = \"best-effort\"\n",
-        folder.display()
-    )
-}
-
 /// Whether a process has `mark` among its arguments.
 fn runs(mark: &str) -> bool {
     let has = |entry: fs::DirEntry| {
@@ -78,7 +68,7 @@ fn runs(mark: &str) -> bool {
 
 #[test]
 fn a_server_is_listed_called_and_checked() {
-    let home = Home::new(&[section("s", "good"), section("bad", "exit")].concat());
+    let home = Home::new(&[server_section("s", "good"), server_section("bad", "exit")].concat());
     let list = home.good(&["list"]);
     assert!(list.contains("mcp__s__echo\tDoes echo."), "{list}");
     let called = home.run(&["call", "mcp__s__echo", r#"{"text": "hello"}"#]);
@@ -165,7 +155,7 @@ fn a_server_is_added_to_the_policy_and_removed() {
 
 #[test]
 fn child_processes_of_a_server_end_with_a_killed_host() {
-    let home = Home::new(&section("93001", "stubborn"));
+    let home = Home::new(&server_section("93001", "stubborn"));
     let mut server = home.serve();
     server.initialize();
     wait_until("it starts", || runs("93001"));
@@ -211,7 +201,7 @@ fn programs_of_a_plugin_end_with_a_host_that_is_killed_or_aborts() {
 fn the_first_list_of_a_client_has_the_tools_of_other_servers() {
     let home = Home::new("");
     let gate = home.path("gate");
-    let text = section("s", "good").replace("\"s\"]", &format!("\"s\", {gate:?}]"));
+    let text = server_section("s", "good").replace("\"s\"]", &format!("\"s\", {gate:?}]"));
     fs::write(home.path("toolbay.toml"), format!("version = 1\nworkspace = \"work\"\n{text}")).unwrap();
     for is_known in [false, true] {
         // The server starts slowly: first faster than a list waits, then only when a tool is called.
@@ -242,7 +232,7 @@ fn the_first_list_of_a_client_has_the_tools_of_other_servers() {
 #[test]
 fn a_source_with_more_tools_than_most_clients_accept_is_reported_once() {
     const TOO_MANY: &str = "more than the 128 that most clients accept";
-    let home = Home::new(&[section("s", "large"), section("few", "good")].concat());
+    let home = Home::new(&[server_section("s", "large"), server_section("few", "good")].concat());
     let operation = json!({"get": {"summary": "Gets one."}});
     let paths: serde_json::Map<_, _> = (0..129).map(|n| (format!("/{n}"), operation.clone())).collect();
     let servers = json!([{"url": "https://api.example"}]);

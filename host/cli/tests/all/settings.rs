@@ -3,26 +3,13 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::fixture::toolbay;
+use crate::fixture::{HostFolder, toolbay};
 
 /// Runs a command under a policy. Returns whether it succeeded, and its output.
 fn run(policy: &str, args: &[&str]) -> (bool, String) {
-    let dir = tempfile::tempdir().unwrap();
-    std::fs::write(dir.path().join("toolbay.toml"), format!("version = 1\nworkspace = \".\"\n{policy}"))
-        .unwrap();
-    let plugins = dir.path().join("plugins");
-    std::fs::create_dir(&plugins).unwrap();
-    std::fs::copy(guest_artifacts::PLUGIN_KANBAN, plugins.join("kanban.wasm")).unwrap();
-    let output = toolbay(dir.path())
-        .args(args)
-        .current_dir(dir.path())
-        .env("TOOLBAY_PLUGINS", &plugins)
-        .env("TOOLBAY_CONFIG", "toolbay.toml")
-        .env("TOOLBAY_STATE", dir.path().join("state"))
-        .output()
-        .unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    (output.status.success(), String::from_utf8(said).unwrap())
+    let folder = HostFolder::new(&format!("workspace = \".\"\n{policy}"));
+    let run = folder.with_plugin("kanban", guest_artifacts::PLUGIN_KANBAN).run(args);
+    (run.0.status.success(), run.out() + &run.err())
 }
 
 #[test]

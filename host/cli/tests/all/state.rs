@@ -1,42 +1,33 @@
 //! State and attachments on the command line.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::fixture::toolbay;
+use crate::fixture::{HostFolder, status_and_output};
 
-const POLICY: &str = "version = 1\nworkspace = \".\"\n[plugins.cap_kv.grant]\nkv = [\"plugin\", \"tool\", \"session\"]\n[plugins.cap_attachments.grant]\nattachments = [\"read\", \"create\"]\n";
+const POLICY: &str = "workspace = \".\"\n[plugins.cap_kv.grant]\nkv = [\"plugin\", \"tool\", \"session\"]\n[plugins.cap_attachments.grant]\nattachments = [\"read\", \"create\"]\n";
 
-struct StateFixture(tempfile::TempDir);
+struct StateFixture(HostFolder);
 
 impl StateFixture {
     fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("toolbay.toml"), POLICY).unwrap();
-        std::fs::create_dir(dir.path().join("plugins")).unwrap();
-        for guest in [guest_artifacts::CAP_KV, guest_artifacts::CAP_ATTACHMENTS] {
-            let name = Path::new(guest).file_name().unwrap();
-            std::fs::copy(guest, dir.path().join("plugins").join(name)).unwrap();
-        }
-        Self(dir)
+        let folder = HostFolder::new(POLICY).with_plugin("cap_kv", guest_artifacts::CAP_KV);
+        Self(folder.with_plugin("cap_attachments", guest_artifacts::CAP_ATTACHMENTS))
     }
 
-    fn path(&self) -> &Path {
-        self.0.path()
+    fn path(&self) -> PathBuf {
+        self.0.path("")
     }
 
+    /// A command with the default state directory of a user, in the folder.
     fn command(&self, args: &[&str]) -> Command {
-        let mut command = toolbay(self.path());
+        let mut command = self.0.command(args);
         command
-            .args(args)
-            .current_dir(self.path())
-            .env("HOME", self.path())
-            .env("XDG_STATE_HOME", self.path().join("state"))
-            .env("TOOLBAY_PLUGINS", self.path().join("plugins"))
-            .env("TOOLBAY_CONFIG", self.path().join("toolbay.toml"))
-            .stdin(Stdio::null());
+            .env_remove("TOOLBAY_STATE")
+            .env("XDG_STATE_HOME", self.0.path("state"))
+            .current_dir(self.path());
         command
     }
 
@@ -55,11 +46,6 @@ impl StateFixture {
         all.extend(more);
         self.json(&all)["structured"].clone()
     }
-}
-
-fn status_and_output(output: &Output) -> (Option<i32>, String, String) {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
 #[test]

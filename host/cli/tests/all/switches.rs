@@ -1,38 +1,20 @@
 //! `status`, `enable` and `disable` on the command line.
 
-use std::process::{Output, Stdio};
-
 use serde_json::Value;
 
-use crate::fixture::toolbay;
+use crate::fixture::{HostFolder, status_and_output};
 
-struct SwitchFixture(tempfile::TempDir);
+struct SwitchFixture(HostFolder);
 
 impl SwitchFixture {
     fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let policy = "version = 1\n[plugins.files.grant]\nfs_read = [\"$workspace\"]\n[profile.p]\n";
-        std::fs::write(dir.path().join("toolbay.toml"), policy).unwrap();
-        std::fs::create_dir(dir.path().join("plugins")).unwrap();
-        for (name, guest) in [("files", guest_artifacts::PLUGIN_FILES), ("echo", guest_artifacts::API_ECHO)] {
-            std::fs::copy(guest, dir.path().join("plugins").join(format!("{name}.wasm"))).unwrap();
-        }
-        Self(dir)
+        let folder = HostFolder::new("[plugins.files.grant]\nfs_read = [\"$workspace\"]\n[profile.p]\n");
+        let folder = folder.with_plugin("files", guest_artifacts::PLUGIN_FILES);
+        Self(folder.with_plugin("echo", guest_artifacts::API_ECHO))
     }
 
     fn run(&self, args: &[&str]) -> (Option<i32>, String, String) {
-        let output: Output = toolbay(self.0.path())
-            .args(args)
-            .current_dir(self.0.path())
-            .env("HOME", self.0.path())
-            .env("TOOLBAY_STATE", self.0.path().join("state"))
-            .env("TOOLBAY_PLUGINS", self.0.path().join("plugins"))
-            .env("TOOLBAY_CONFIG", self.0.path().join("toolbay.toml"))
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        (output.status.code(), text(&output.stdout), text(&output.stderr))
+        status_and_output(&self.0.run(args).0)
     }
 
     /// The status of one tool.
@@ -72,7 +54,7 @@ fn status_shows_the_host_and_each_tool() {
     assert!(value("tools").ends_with("0 disabled") && value("plugins").ends_with("0 failed"), "{out}");
     let worker = value("sandbox");
     assert!(["landlock+seccomp", "seccomp", "landlock", "no sandbox"].contains(&worker), "{worker}");
-    assert!(!cli.0.path().join("state").exists(), "looking makes nothing");
+    assert!(!cli.0.path("state").exists(), "looking makes nothing");
 }
 
 #[test]
@@ -133,7 +115,7 @@ fn an_unknown_name_is_an_error_and_changes_nothing() {
     }
     assert_eq!(cli.off("echo__echo"), None, "all of it, or nothing");
     assert_eq!(cli.run(&["disable", "echo__echo"]).0, Some(0));
-    std::fs::write(cli.0.path().join("state/switches.json"), "{").unwrap();
+    std::fs::write(cli.0.path("state/switches.json"), "{").unwrap();
     let (code, _, err) = cli.run(&["list"]);
     assert!(code == Some(2) && err.contains("switches.json"), "a broken file switches nothing on: {err}");
 }
@@ -141,7 +123,7 @@ fn an_unknown_name_is_an_error_and_changes_nothing() {
 #[test]
 fn a_plugin_is_disabled_also_with_an_invalid_policy() {
     let cli = SwitchFixture::new();
-    let policy = cli.0.path().join("toolbay.toml");
+    let policy = cli.0.path("toolbay.toml");
     let valid = std::fs::read_to_string(&policy).unwrap();
     for invalid in [&b"version = 1\n[plugins.files\n"[..], b"version = 1\nnope = 1\n", b"\xff"] {
         std::fs::write(&policy, invalid).unwrap();

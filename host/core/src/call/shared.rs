@@ -41,7 +41,7 @@ pub trait Heartbeat: Send + Sync + fmt::Debug {
     fn losses(&self) -> u64;
 
     /// The number of replicas that are alive, as this one sees them: itself at least. Fast, as [`Heartbeat::check`].
-    fn replicas(&self) -> usize;
+    fn replica_count(&self) -> usize;
 
     /// What this replica knows about itself and the others. The leases and budgets are those of other ports.
     fn status(&self) -> SharedStatus;

@@ -52,7 +52,7 @@ impl Heartbeat for Scripted {
         self.losses.load(Ordering::Relaxed)
     }
 
-    fn replicas(&self) -> usize {
+    fn replica_count(&self) -> usize {
         3
     }
 

@@ -1,9 +1,7 @@
 //! `cargo test` and `cargo nextest`.
 
 use super::compiler;
-use super::noise::{ClassifiedLines, LineAction};
-
-const WHAT: &str = "passing tests and progress";
+use super::noise::{ClassifiedLines, LineAction, PASSING_TESTS};
 
 /// Drops passing tests. A failed build is reduced like a build.
 pub(super) fn test(text: &str, most: usize) -> Option<String> {
@@ -23,17 +21,17 @@ pub(super) fn test(text: &str, most: usize) -> Option<String> {
             failures = true;
         }
         let next = lines.get(index + 1).copied().unwrap_or_default();
-        let fate = if failures {
-            trace.fate(line, next)
+        let action = if failures {
+            trace.action(line, next)
         } else if line.starts_with("test result: ok. ") {
             seen += 1;
-            total.fate(seen)
+            total.action(seen)
         } else {
             outside(line, passing_suites.get(index) == Some(&true))
         };
-        (*line, fate)
+        (*line, action)
     });
-    Some(ClassifiedLines::of(sorted.collect()).show(WHAT, most))
+    Some(ClassifiedLines::of(sorted.collect()).show(PASSING_TESTS, most))
 }
 
 fn outside(line: &str, passing_suite: bool) -> LineAction {
@@ -99,7 +97,7 @@ impl PassedSuites {
     }
 
     /// A single result is unchanged. The last of several stands for all.
-    fn fate(&self, seen: usize) -> LineAction {
+    fn action(&self, seen: usize) -> LineAction {
         match self.suites {
             1 => LineAction::Keep,
             all if seen < all => LineAction::Drop,
@@ -120,7 +118,7 @@ struct StackTrace {
 
 impl StackTrace {
     /// The action for a line among the failures, given the next line.
-    fn fate(&mut self, line: &str, next: &str) -> LineAction {
+    fn action(&mut self, line: &str, next: &str) -> LineAction {
         if std::mem::take(&mut self.skip) {
             return LineAction::Drop;
         }

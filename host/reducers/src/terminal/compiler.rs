@@ -56,18 +56,18 @@ pub(super) fn cargo(text: &str, most: usize) -> Option<String> {
     if !known {
         return None;
     }
-    let fate = |line: &str| match line {
+    let action = |line: &str| match line {
         line if is_progress(line) => LineAction::Drop,
         line if is_finding(line) => LineAction::Begin,
         _ => LineAction::Keep,
     };
-    let shown = ClassifiedLines::new(text, fate).show("progress", usize::MAX);
+    let shown = ClassifiedLines::new(text, action).show("progress", usize::MAX);
     if chars(&shown) <= most {
         return Some(shown);
     }
     // If the text is still too long, warnings are shortened to message and location, and errors stay complete.
     let (mut warning, mut located) = (false, false);
-    let fate = |line: &str| {
+    let action = |line: &str| {
         if is_finding(line) {
             (warning, located) = (line.starts_with("warning"), false);
             return LineAction::Begin;
@@ -75,7 +75,7 @@ pub(super) fn cargo(text: &str, most: usize) -> Option<String> {
         let place = line.trim_start().starts_with("--> ") && !std::mem::replace(&mut located, true);
         if is_progress(line) || warning && !place { LineAction::Drop } else { LineAction::Keep }
     };
-    Some(ClassifiedLines::new(text, fate).show("progress, and details of warnings", most))
+    Some(ClassifiedLines::new(text, action).show("progress, and details of warnings", most))
 }
 
 /// Keeps the errors of `tsc`; if there are too many, the first ones of each file.

@@ -5,11 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
-use super::noise::{ClassifiedLines, LineAction};
+use super::noise::{ClassifiedLines, LineAction, PASSING_TESTS};
 use crate::cut::count;
 use crate::shape::begins;
-
-const WHAT: &str = "passing tests and progress";
 
 /// Drops passing tests; `None` if the text is not output of `go test`.
 pub(super) fn test(text: &str, most: usize) -> Option<String> {
@@ -29,7 +27,7 @@ pub(super) fn test(text: &str, most: usize) -> Option<String> {
     }
     let packages = text.lines().filter(|line| line.starts_with("ok  \t")).count();
     let (mut current, mut seen) = (None, 0);
-    let fate = |line| {
+    let action = |line| {
         if let Some((verb, name)) = step(line) {
             current = (verb != "PAUSE").then_some(name);
             return if passed.contains(name) || verb != "RUN" { LineAction::Drop } else { LineAction::Keep };
@@ -53,7 +51,7 @@ pub(super) fn test(text: &str, most: usize) -> Option<String> {
         // The output of a test ends at the next line of `go test`.
         if current.is_some_and(|name| passed.contains(name)) { LineAction::Drop } else { LineAction::Keep }
     };
-    Some(ClassifiedLines::new(&text, fate).show(WHAT, most))
+    Some(ClassifiedLines::new(&text, action).show(PASSING_TESTS, most))
 }
 
 /// `=== RUN   TestA/b`.

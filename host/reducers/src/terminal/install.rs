@@ -8,7 +8,6 @@ use crate::shape::{begins, digits};
 const PROGRESS: &[&str] = &[
     // pip
     "Building wheel",
-    "Building wheels",
     "Collecting ",
     "Created wheel",
     "Downloading ",

@@ -1,9 +1,7 @@
 //! `vitest`, `jest`, `mocha`, `node --test` and other TAP producers.
 
-use super::noise::{ClassifiedLines, LineAction};
+use super::noise::{ClassifiedLines, LineAction, PASSING_TESTS};
 use crate::shape::{begins, digits, indent};
-
-const WHAT: &str = "passing tests and progress";
 
 /// After these lines, only failures and the summary follow.
 const FAILURES: [&str; 5] =
@@ -15,9 +13,9 @@ pub(super) fn test(text: &str, most: usize) -> Option<String> {
         return None;
     }
     let mut reader = SuiteReader::default();
-    let mut lines: Vec<(&str, LineAction)> = text.lines().map(|line| (line, reader.fate(line))).collect();
+    let mut lines: Vec<(&str, LineAction)> = text.lines().map(|line| (line, reader.action(line))).collect();
     drop_empty_headings(&mut lines);
-    Some(ClassifiedLines::of(lines).show(WHAT, most))
+    Some(ClassifiedLines::of(lines).show(PASSING_TESTS, most))
 }
 
 fn is_summary(line: &str) -> bool {
@@ -45,11 +43,11 @@ struct SuiteReader {
 }
 
 impl SuiteReader {
-    fn fate(&mut self, line: &str) -> LineAction {
+    fn action(&mut self, line: &str) -> LineAction {
         let trimmed = line.trim_start();
         self.failures |= begins(trimmed, &FAILURES) || is_failing_count(trimmed);
-        if let Some(fate) = self.note(line) {
-            return fate;
+        if let Some(action) = self.note(line) {
+            return action;
         }
         if begins(line, &["PASS ", "FAIL "]) {
             self.bullet = false;
@@ -120,7 +118,7 @@ fn drop_empty_headings(lines: &mut [(&str, LineAction)]) {
             parent.has_kept |= !is_empty;
         }
     };
-    for (index, (line, fate)) in lines.iter().enumerate() {
+    for (index, (line, action)) in lines.iter().enumerate() {
         if line.trim().is_empty() {
             continue;
         }
@@ -128,7 +126,7 @@ fn drop_empty_headings(lines: &mut [(&str, LineAction)]) {
         while above.last().is_some_and(|heading| heading.indent >= indent) {
             close(&mut above);
         }
-        match fate {
+        match action {
             LineAction::Drop => above.iter_mut().rev().take(1).for_each(|heading| heading.has_pass = true),
             // The command that npm prints is not a heading.
             _ => {
@@ -140,8 +138,8 @@ fn drop_empty_headings(lines: &mut [(&str, LineAction)]) {
         close(&mut above);
     }
     for index in empty {
-        if let Some((_, fate)) = lines.get_mut(index) {
-            *fate = LineAction::Drop;
+        if let Some((_, action)) = lines.get_mut(index) {
+            *action = LineAction::Drop;
         }
     }
 }

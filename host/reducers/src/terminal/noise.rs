@@ -5,6 +5,9 @@
 
 use crate::cut::{chars, clip, count, ends};
 
+/// What test runners drop.
+pub(super) const PASSING_TESTS: &str = "passing tests and progress";
+
 /// How many of the last non-blank lines are never dropped.
 const LAST: usize = 3;
 
@@ -32,14 +35,14 @@ pub(super) struct ClassifiedLines<'a> {
 
 impl<'a> ClassifiedLines<'a> {
     /// Classifies each line.
-    pub(super) fn new(text: &'a str, mut fate: impl FnMut(&'a str) -> LineAction) -> Self {
-        Self::of(text.lines().map(|line| (line, fate(line))).collect())
+    pub(super) fn new(text: &'a str, mut action: impl FnMut(&'a str) -> LineAction) -> Self {
+        Self::of(text.lines().map(|line| (line, action(line))).collect())
     }
 
     pub(super) fn of(mut lines: Vec<(&'a str, LineAction)>) -> Self {
-        for (_, fate) in lines.iter_mut().rev().filter(|(line, _)| !line.trim().is_empty()).take(LAST) {
-            if *fate == LineAction::Drop {
-                *fate = LineAction::Keep;
+        for (_, action) in lines.iter_mut().rev().filter(|(line, _)| !line.trim().is_empty()).take(LAST) {
+            if *action == LineAction::Drop {
+                *action = LineAction::Keep;
             }
         }
         Self { lines }
@@ -51,7 +54,7 @@ impl<'a> ClassifiedLines<'a> {
         let dropped = self
             .lines
             .iter()
-            .filter(|(line, fate)| *fate == LineAction::Drop && !line.trim().is_empty())
+            .filter(|(line, action)| *action == LineAction::Drop && !line.trim().is_empty())
             .count();
         let mut head = String::new();
         if dropped > 0 {
@@ -70,13 +73,13 @@ impl<'a> ClassifiedLines<'a> {
     fn blocks(&self) -> Vec<String> {
         let mut blocks = vec![String::new()];
         let mut blank = true;
-        for (line, fate) in &self.lines {
-            let line = match fate {
+        for (line, action) in &self.lines {
+            let line = match action {
                 LineAction::Drop => continue,
                 LineAction::Replace(line) => line,
                 LineAction::Keep | LineAction::Begin => *line,
             };
-            if *fate == LineAction::Begin {
+            if *action == LineAction::Begin {
                 blocks.push(String::new());
             }
             if let Some(block) = blocks.last_mut().filter(|_| !(blank && line.trim().is_empty())) {
@@ -124,7 +127,7 @@ fn squeeze(blocks: &[String], most: usize) -> String {
 mod tests {
     use super::*;
 
-    fn fate(line: &str) -> LineAction {
+    fn action(line: &str) -> LineAction {
         match line.chars().next() {
             Some('-') => LineAction::Drop,
             Some('!') => LineAction::Begin,
@@ -136,7 +139,7 @@ mod tests {
     fn known_noise_goes_and_everything_else_stays() {
         let text = "-\n-a\nunknown\n\n\n-b\n\n! failed\nwhy\n1\n2\n3\n";
         assert_eq!(
-            ClassifiedLines::new(text, fate).show("passes", 1000),
+            ClassifiedLines::new(text, action).show("passes", 1000),
             "[3 lines left out: passes]\nunknown\n\n! failed\nwhy\n1\n2\n3\n"
         );
     }
@@ -144,7 +147,7 @@ mod tests {
     #[test]
     fn the_last_lines_stay_whatever_they_are() {
         assert_eq!(
-            ClassifiedLines::new("-1\n-2\n\n-3\n-4\n\n", fate).show("x", 1000),
+            ClassifiedLines::new("-1\n-2\n\n-3\n-4\n\n", action).show("x", 1000),
             "[1 line left out: x]\n-2\n\n-3\n-4\n"
         );
     }
@@ -156,14 +159,14 @@ mod tests {
             format!("! failure {n}\n{body}")
         };
         let text = format!("{}{}{}summary\n", block(1, 400), block(2, 3), block(3, 400));
-        let shown = ClassifiedLines::new(&text, fate).show("x", 2000);
+        let shown = ClassifiedLines::new(&text, action).show("x", 2000);
         for kept in ["! failure 1\n", "1 line 399\n", &block(2, 3), "! failure 3\n", "3 line 399\nsummary\n"]
         {
             assert!(shown.contains(kept), "{kept} is not in\n{shown}");
         }
         assert!(chars(&shown) <= 2000);
         let many: String = (0..100).map(|n| block(n, 50)).collect();
-        let shown = ClassifiedLines::new(&many, fate).show("x", 4000);
+        let shown = ClassifiedLines::new(&many, action).show("x", 4000);
         assert!((0..100).all(|n| shown.contains(&format!("! failure {n}\n"))), "{shown}");
     }
 }

@@ -1,9 +1,7 @@
 //! `pytest` and `unittest`.
 
-use super::noise::{ClassifiedLines, LineAction};
+use super::noise::{ClassifiedLines, LineAction, PASSING_TESTS};
 use crate::shape::{begins, digits};
-
-const WHAT: &str = "passing tests and progress";
 
 /// Header lines with environment details only.
 const HEADER: [&str; 7] = [
@@ -22,7 +20,7 @@ pub(super) fn pytest(text: &str, most: usize) -> Option<String> {
         return None;
     }
     let mut section = "test session starts";
-    let fate = |line| {
+    let action = |line| {
         if let Some(title) = title(line) {
             section = title;
             let dropped = title == "test session starts" || title == "PASSES";
@@ -35,7 +33,7 @@ pub(super) fn pytest(text: &str, most: usize) -> Option<String> {
             _ => LineAction::Keep,
         }
     };
-    Some(ClassifiedLines::new(text, fate).show(WHAT, most))
+    Some(ClassifiedLines::new(text, action).show(PASSING_TESTS, most))
 }
 
 /// `=== FAILURES ===`.
@@ -104,7 +102,7 @@ pub(super) fn unittest(text: &str, most: usize) -> Option<String> {
         return None;
     }
     let mut failures = false;
-    let fate = |line: &str| {
+    let action = |line: &str| {
         failures |= line.len() > 20 && line.chars().all(|c| c == '=');
         let outcome = line.rsplit_once(" ... ").map_or("", |(_, outcome)| outcome);
         let passes = outcome == "ok" || begins(outcome, &["skipped ", "expected failure"]);
@@ -115,7 +113,7 @@ pub(super) fn unittest(text: &str, most: usize) -> Option<String> {
             _ => LineAction::Keep,
         }
     };
-    Some(ClassifiedLines::new(text, fate).show(WHAT, most))
+    Some(ClassifiedLines::new(text, action).show(PASSING_TESTS, most))
 }
 
 #[cfg(test)]

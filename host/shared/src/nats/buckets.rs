@@ -16,7 +16,7 @@ pub enum Bucket {
     Leases,
     /// The bundles of epochs and the components of plugins, as objects that their digests name.
     Files,
-    /// What servers know about each other's calls: tasks, idempotency keys, approvals, and which files tools created.
+    /// What replicas know about each other's calls: tasks, idempotency keys, approvals, and which files tools created.
     Calls,
     /// The files that tools created and the large states of tasks, as objects.
     Results,

@@ -95,7 +95,7 @@ impl Connection {
     /// Connects and checks the server.
     ///
     /// # Errors
-    /// No server answers within five seconds, it refuses the credentials, or it lacks something.
+    /// No server answers within five seconds, or the server refuses the credentials or lacks something.
     pub async fn open(
         address: SharedAddress,
         credentials: &Credentials,
@@ -220,7 +220,7 @@ impl Connection {
     /// Opens an existing bucket of records.
     ///
     /// # Errors
-    /// There is none, or the server refuses it.
+    /// The bucket does not exist, or the server refuses it.
     pub async fn records(&self, bucket: Bucket) -> Result<Records, ConnectionError> {
         self.open_records(&bucket.name(self.address.prefix())).await
     }
@@ -228,7 +228,7 @@ impl Connection {
     /// Opens an existing bucket of objects.
     ///
     /// # Errors
-    /// There is none, or the server refuses it.
+    /// The bucket does not exist, or the server refuses it.
     pub async fn objects(&self, bucket: Bucket) -> Result<Objects, ConnectionError> {
         self.open_objects(&bucket.name(self.address.prefix())).await
     }
@@ -236,7 +236,7 @@ impl Connection {
     /// Opens the entries of a plugin.
     ///
     /// # Errors
-    /// There are none, or the server refuses it.
+    /// The plugin has no stream, or the server refuses it.
     pub async fn entries(&self, plugin: &PluginId) -> Result<Entries, ConnectionError> {
         let bucket = entries_bucket(self.address.prefix(), plugin);
         let stream = self.stream(&format!("KV_{bucket}")).await?;
@@ -246,7 +246,7 @@ impl Connection {
     /// Opens the saved outputs: the lists, and the texts.
     ///
     /// # Errors
-    /// There are none, or the server refuses it.
+    /// The buckets do not exist, or the server refuses it.
     pub async fn outputs(&self) -> Result<(Records, Objects), ConnectionError> {
         let bucket = outputs_bucket(self.address.prefix());
         Ok((self.open_records(&bucket).await?, self.open_objects(&bucket).await?))

@@ -41,7 +41,7 @@ impl Objects {
         match self.store.info(name).await {
             Ok(info) => Ok(!info.deleted),
             Err(error) if error.kind() == InfoErrorKind::NotFound => Ok(false),
-            Err(error) => Err(ReadError::Unavailable(error.to_string())),
+            Err(error) => Err(ReadError::unavailable(error)),
         }
     }
 
@@ -53,7 +53,7 @@ impl Objects {
         let mut object = match self.store.get(name).await {
             Ok(object) => object,
             Err(error) if error.kind() == GetErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(ReadError::Unavailable(error.to_string())),
+            Err(error) => return Err(ReadError::unavailable(error)),
         };
         let size = object.info().size;
         if size > most {
@@ -65,7 +65,7 @@ impl Objects {
                 match tokio::time::timeout(STALL, object.read_buf(&mut bytes)).await {
                     Ok(Ok(0)) => return Ok(()),
                     Ok(Ok(_)) => {}
-                    Ok(Err(error)) => return Err(ReadError::Unavailable(error.to_string())),
+                    Ok(Err(error)) => return Err(ReadError::unavailable(error)),
                     Err(_) => {
                         return Err(ReadError::Unavailable(format!("the transfer of `{name}` stopped")));
                     }
@@ -96,7 +96,7 @@ impl Objects {
                     Err(error) if error.kind() == PutErrorKind::PublishChunks && begun < WRITES => {
                         tokio::time::sleep(WRITE_PAUSE).await;
                     }
-                    Err(error) => return Err(ReadError::Unavailable(error.to_string())),
+                    Err(error) => return Err(ReadError::unavailable(error)),
                 }
             }
         };

@@ -30,12 +30,11 @@ impl Permissions {
         let mut publish = vec!["$JS.API.INFO".to_owned()];
         for plugin in plugins {
             let bucket = entries_bucket(prefix, plugin);
-            let request = |request: &str| format!("$JS.API.STREAM.{request}.KV_{bucket}");
-            publish.push(request("INFO"));
+            let stream = format!("KV_{bucket}");
             match is_operator {
-                true => publish.extend(["CREATE", "UPDATE"].map(request)),
+                true => publish.extend(requests(&stream, &["STREAM.INFO", "STREAM.CREATE", "STREAM.UPDATE"])),
                 false => {
-                    publish.extend(["MSG.GET", "PURGE"].map(request));
+                    publish.extend(requests(&stream, &["STREAM.INFO", "STREAM.MSG.GET", "STREAM.PURGE"]));
                     publish.push(format!("$KV.{bucket}.>"));
                 }
             }
@@ -44,15 +43,11 @@ impl Permissions {
         publish.extend(of_audit(prefix, is_operator));
         for bucket in Bucket::ALL {
             let stream = bucket.stream_name(prefix);
-            let mut api = vec!["STREAM.INFO", "STREAM.MSG.GET", "CONSUMER.CREATE"];
+            publish.extend(requests(&stream, &["STREAM.INFO", "STREAM.MSG.GET", "CONSUMER.CREATE"]));
             if is_operator {
-                api.extend(["STREAM.CREATE", "STREAM.PURGE"]);
+                publish.extend(requests(&stream, &["STREAM.CREATE", "STREAM.PURGE"]));
             }
-            publish.extend(api.into_iter().map(|request| format!("$JS.API.{request}.{stream}")));
-            for request in ["CONSUMER.CREATE", "CONSUMER.INFO", "CONSUMER.DELETE"] {
-                publish.push(format!("$JS.API.{request}.{stream}.>"));
-            }
-            publish.push(format!("$JS.FC.{stream}.>"));
+            publish.extend(of_consumers(&stream));
             publish.extend(writes(bucket, prefix, is_operator));
         }
         Self { publish }
@@ -65,20 +60,31 @@ impl Permissions {
     }
 }
 
+/// The subjects of requests about a stream.
+fn requests(stream: &str, names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| format!("$JS.API.{name}.{stream}")).collect()
+}
+
+/// What reading a stream in order needs.
+fn of_consumers(stream: &str) -> Vec<String> {
+    let names = ["CONSUMER.CREATE", "CONSUMER.INFO", "CONSUMER.DELETE"];
+    let mut subjects = requests(&format!("{stream}.>"), &names);
+    subjects.push(format!("$JS.FC.{stream}.>"));
+    subjects
+}
+
 /// What the audit needs. A server can add lines, and nobody can remove them.
 fn of_audit(prefix: &str, is_operator: bool) -> Vec<String> {
-    let request = |request: &str| format!("$JS.API.{request}.{}", audit_stream(prefix));
+    let stream = audit_stream(prefix);
     if !is_operator {
-        return vec![
-            request("STREAM.INFO"),
-            request("STREAM.MSG.GET"),
-            format!("{}.*", audit_subject(prefix)),
-        ];
+        let mut subjects = requests(&stream, &["STREAM.INFO", "STREAM.MSG.GET"]);
+        subjects.push(format!("{}.*", audit_subject(prefix)));
+        return subjects;
     }
-    let mut subjects =
-        ["STREAM.INFO", "STREAM.CREATE", "STREAM.UPDATE", "CONSUMER.CREATE"].map(request).to_vec();
-    let consumers = ["CONSUMER.CREATE", "CONSUMER.INFO", "CONSUMER.DELETE", "CONSUMER.MSG.NEXT"];
-    subjects.extend(consumers.map(|name| format!("{}.>", request(name))));
+    let names = ["STREAM.INFO", "STREAM.CREATE", "STREAM.UPDATE", "CONSUMER.CREATE"];
+    let mut subjects = requests(&stream, &names);
+    let names = ["CONSUMER.CREATE", "CONSUMER.INFO", "CONSUMER.DELETE", "CONSUMER.MSG.NEXT"];
+    subjects.extend(requests(&format!("{stream}.>"), &names));
     subjects
 }
 
@@ -87,15 +93,12 @@ fn of_outputs(prefix: &str, is_operator: bool) -> Vec<String> {
     let bucket = outputs_bucket(prefix);
     let mut subjects = Vec::new();
     for stream in [format!("KV_{bucket}"), format!("OBJ_{bucket}")] {
-        let request = |request: &str| format!("$JS.API.{request}.{stream}");
-        subjects.push(request("STREAM.INFO"));
         match is_operator {
-            true => subjects.extend(["STREAM.CREATE", "STREAM.UPDATE"].map(request)),
+            true => subjects.extend(requests(&stream, &["STREAM.INFO", "STREAM.CREATE", "STREAM.UPDATE"])),
             false => {
-                subjects.extend(["STREAM.MSG.GET", "STREAM.PURGE", "CONSUMER.CREATE"].map(request));
-                let consumers = ["CONSUMER.CREATE", "CONSUMER.INFO", "CONSUMER.DELETE"];
-                subjects.extend(consumers.map(|name| format!("{}.>", request(name))));
-                subjects.push(format!("$JS.FC.{stream}.>"));
+                let names = ["STREAM.INFO", "STREAM.MSG.GET", "STREAM.PURGE", "CONSUMER.CREATE"];
+                subjects.extend(requests(&stream, &names));
+                subjects.extend(of_consumers(&stream));
             }
         }
     }

@@ -58,6 +58,12 @@ pub enum ReadError {
     },
 }
 
+impl ReadError {
+    pub(crate) fn unavailable(error: impl std::fmt::Display) -> Self {
+        Self::Unavailable(error.to_string())
+    }
+}
+
 impl Records {
     pub(super) fn new(store: Store, context: Context) -> Self {
         Self { store, context }
@@ -74,7 +80,7 @@ impl Records {
     /// # Errors
     /// See [`ReadError`].
     pub async fn read<T: DeserializeOwned>(&self, key: &str) -> Read<T> {
-        let entry = self.store.entry(key).await.map_err(|error| ReadError::Unavailable(error.to_string()))?;
+        let entry = self.store.entry(key).await.map_err(ReadError::unavailable)?;
         entry.as_ref().map_or(Ok(None), |entry| self.parse(entry))
     }
 
@@ -178,9 +184,8 @@ impl Records {
     /// # Errors
     /// The store does not answer.
     pub async fn keys(&self, prefix: &str) -> Result<Vec<String>, ReadError> {
-        let unavailable = |error: &dyn std::fmt::Display| ReadError::Unavailable(error.to_string());
-        let keys = self.store.keys().await.map_err(|error| unavailable(&error))?;
-        let keys: Vec<String> = keys.try_collect().await.map_err(|error| unavailable(&error))?;
+        let keys = self.store.keys().await.map_err(ReadError::unavailable)?;
+        let keys: Vec<String> = keys.try_collect().await.map_err(ReadError::unavailable)?;
         Ok(keys.into_iter().filter(|key| key.starts_with(prefix)).collect())
     }
 
@@ -198,7 +203,7 @@ impl Records {
     /// The store does not answer.
     pub async fn watch_below(&self, tokens: &str) -> Result<Watch, ReadError> {
         let watching = self.store.watch_many_with_history([format!("{tokens}>")]).await;
-        watching.map_err(|error| ReadError::Unavailable(error.to_string()))
+        watching.map_err(ReadError::unavailable)
     }
 }
 

@@ -134,11 +134,16 @@ impl OutputLimits {
             ..stream(format!("KV_{bucket}"), vec![format!("$KV.{bucket}.>")])
         };
         let texts = Config {
-            max_bytes: i64::try_from(self.bytes).unwrap_or(i64::MAX).max(1),
+            max_bytes: as_limit(self.bytes),
             ..stream(format!("OBJ_{bucket}"), vec![format!("$O.{bucket}.C.>"), format!("$O.{bucket}.M.>")])
         };
         [lists, texts]
     }
+}
+
+/// An amount as NATS takes it, which reads zero as no limit.
+fn as_limit(amount: u64) -> i64 {
+    i64::try_from(amount).unwrap_or(i64::MAX).max(1)
 }
 
 /// The bucket of the saved outputs.
@@ -165,7 +170,7 @@ impl AuditLimits {
             subjects: vec![format!("{}.*", audit_subject(prefix))],
             name: audit_stream(prefix),
             description: Some("Toolbay: the audit of all servers".to_owned()),
-            max_bytes: i64::try_from(self.bytes).unwrap_or(i64::MAX).max(1),
+            max_bytes: as_limit(self.bytes),
             max_age: self.age.unwrap_or_default(),
             duplicate_window: self.age.map_or(DUPLICATES, |age| age.min(DUPLICATES)),
             storage: StorageType::File,
@@ -182,7 +187,7 @@ pub(super) fn audit_stream(prefix: &str) -> String {
     format!("{prefix}_audit")
 }
 
-/// The start of the subjects of audit lines; the name of the server follows.
+/// The start of the subjects of audit lines; the name of the replica follows.
 pub(super) fn audit_subject(prefix: &str) -> String {
     format!("{prefix}.audit")
 }
@@ -207,7 +212,6 @@ impl EntriesLimits {
     /// The stream of a plugin's entries. It is a key-value bucket for the tools of NATS.
     pub(super) fn stream(self, prefix: &str, plugin: &PluginId, durability: Durability) -> Config {
         let bucket = entries_bucket(prefix, plugin);
-        let as_limit = |amount: u64| i64::try_from(amount).unwrap_or(i64::MAX).max(1);
         let bytes = self.bytes.saturating_add(self.keys.saturating_mul(ENTRY_BYTES));
         Config {
             subjects: vec![format!("$KV.{bucket}.>")],

@@ -64,13 +64,6 @@ impl EpochLog {
     pub fn highest(&self) -> Option<&Epoch> {
         self.highest.as_ref()
     }
-
-    /// The epoch that publishes a bundle. It replaces the epoch of the store by compare-and-set.
-    #[must_use]
-    pub fn next(&self, digest: Digest) -> Epoch {
-        let number = self.highest.as_ref().map_or(1, |highest| highest.number.saturating_add(1));
-        Epoch { number, digest }
-    }
 }
 
 #[cfg(test)]
@@ -99,7 +92,5 @@ mod tests {
         ] {
             assert_eq!(log.judge(found.as_ref()), step, "{found:?}");
         }
-        assert_eq!(log.next(epoch(1, 'c').digest), epoch(8, 'c'));
-        assert_eq!(EpochLog::default().next(epoch(1, 'c').digest), epoch(1, 'c'));
     }
 }

@@ -59,8 +59,6 @@ pub enum LeaseRequest {
     Read,
     /// Write the own name, if the record has this revision (`None`: if there is no record).
     Write(Option<Revision>),
-    /// Remove the record, if it has this revision.
-    Remove(Revision),
 }
 
 /// What a replica that waits for a lease does next.
@@ -175,25 +173,27 @@ impl LeaseClaim {
     /// Until when the replica may act.
     #[must_use]
     pub fn held_until(&self) -> Option<Moment> {
-        match self.state {
-            ClaimState::Held { sent, .. } | ClaimState::Unsure { sent } => Some(sent + self.ttl),
-            ClaimState::Unknown | ClaimState::Free | ClaimState::Foreign { .. } => None,
-        }
+        self.last_sent().map(|sent| sent + self.ttl)
     }
 
     /// The time of the next renewal.
     #[must_use]
     pub fn next_renewal(&self) -> Option<Moment> {
+        self.last_sent().map(|sent| sent + self.ttl / RENEWALS)
+    }
+
+    /// When the last write of a lease that is held was sent.
+    fn last_sent(&self) -> Option<Moment> {
         match self.state {
-            ClaimState::Held { sent, .. } | ClaimState::Unsure { sent } => Some(sent + self.ttl / RENEWALS),
+            ClaimState::Held { sent, .. } | ClaimState::Unsure { sent } => Some(sent),
             ClaimState::Unknown | ClaimState::Free | ClaimState::Foreign { .. } => None,
         }
     }
 
-    /// Gives the lease up. The request tells the others at once; without it, they wait.
-    pub fn release(self) -> Option<LeaseRequest> {
+    /// Gives the lease up. Removing the record, if it has this revision, tells the others at once; without that, they wait.
+    pub fn release(self) -> Option<Revision> {
         match self.state {
-            ClaimState::Held { revision, .. } => Some(LeaseRequest::Remove(revision)),
+            ClaimState::Held { revision, .. } => Some(revision),
             _ => None,
         }
     }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_nats::jetstream::kv::{Entry, Watch};
@@ -35,12 +35,12 @@ const RETRY: Duration = Duration::from_secs(5);
 /// How often calls without contact are looked for. Each host call of a guest looks, too.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Learns what the contact brings.
+/// Applies what the shared state says.
 pub trait ContactObserver: Send + Sync + fmt::Debug {
     /// The highest epoch on this replica's disk.
     fn persisted_epoch(&self) -> Option<Epoch>;
 
-    /// Persists an epoch, and then applies it. Until it has ended, no later news counts. `superseded` is cancelled when there is
+    /// Persists an epoch, and then applies it. Until it has ended, later entries do not count. `superseded` is cancelled when there is
     /// a newer epoch: what has not begun to apply is not worth any more time. An error is tried again while there is none.
     fn apply(&self, epoch: Epoch, superseded: CancellationToken) -> BoxFuture<'_, Result<(), String>>;
 
@@ -68,7 +68,6 @@ struct ContactState {
     refusal: Mutex<Option<LostContact>>,
     is_refusing: AtomicBool,
     losses: AtomicU64,
-    replicas: Arc<AtomicUsize>,
     clock: StoreClock,
     roster: Roster,
     status: Mutex<SharedStatus>,
@@ -95,8 +94,8 @@ impl Heartbeat for ContactState {
         self.losses.load(Ordering::Acquire)
     }
 
-    fn replicas(&self) -> usize {
-        self.replicas.load(Ordering::Relaxed)
+    fn replica_count(&self) -> usize {
+        self.roster.len()
     }
 
     fn status(&self) -> SharedStatus {
@@ -120,7 +119,6 @@ impl Contact {
             refusal: Mutex::new(None),
             is_refusing: false.into(),
             losses: AtomicU64::new(0),
-            replicas: Arc::new(AtomicUsize::new(1)),
             clock: StoreClock::default(),
             roster: Roster::new(&settings.name, &incarnation),
             status: Mutex::default(),
@@ -154,11 +152,6 @@ impl Contact {
 
     pub(super) fn heartbeat(&self) -> Arc<dyn Heartbeat> {
         Arc::clone(&self.state) as _
-    }
-
-    /// The number of replicas that are alive.
-    pub(super) fn replica_count(&self) -> Arc<AtomicUsize> {
-        Arc::clone(&self.state.replicas)
     }
 
     /// The clock of the store.
@@ -390,7 +383,7 @@ impl Follower {
         }
     }
 
-    /// Applies an epoch beside the watch, so that beats and later news do not wait for a transfer.
+    /// Applies an epoch beside the watch, so that beats and later entries do not wait for a transfer.
     fn begin_applying(&mut self, epoch: Epoch) {
         let (superseded, observer) = (CancellationToken::new(), Arc::clone(&self.observer));
         let (wanted, cancelled) = (epoch.clone(), superseded.clone());
@@ -463,7 +456,6 @@ impl Follower {
             .map(|(name, beat)| ((name.to_owned(), beat.epoch), (name.to_owned(), beat.incarnation.clone())))
             .unzip();
         self.state.roster.set_peers(incarnations);
-        self.state.replicas.store(others.len() + 1, Ordering::Relaxed);
         *self.state.status.lock() =
             SharedStatus { name: self.name.clone(), epoch: self.applied, others, ..SharedStatus::default() };
         // Those who wait look again.

@@ -126,7 +126,6 @@ async fn send(records: &Records, key: &str, claim: &mut LeaseClaim, request: Lea
             }
             tokio::time::sleep(LOOK / 4).await;
         }
-        LeaseRequest::Remove(revision) => records.remove(key, revision).await,
     }
 }
 
@@ -157,7 +156,7 @@ impl HeldLease {
         let renewed = |before: u64| (before != 0).then_some(until);
         if self.until.fetch_update(Ordering::AcqRel, Ordering::Acquire, renewed).is_ok() {
             *self.claim.lock() = Some(claim);
-        } else if let Some(LeaseRequest::Remove(revision)) = claim.release() {
+        } else if let Some(revision) = claim.release() {
             // It was released meanwhile.
             self.records.remove(&self.key, revision).await;
         }
@@ -184,14 +183,10 @@ impl Lease for HeldLease {
 
     fn release(&self) {
         self.until.store(0, Ordering::Release);
-        let Some(request) = self.claim.lock().take().and_then(LeaseClaim::release) else { return };
+        let Some(revision) = self.claim.lock().take().and_then(LeaseClaim::release) else { return };
         let (records, key) = (self.records.clone(), self.key.clone());
         // Ends after one request. Without it, the next holder waits for the end of the lease.
-        tokio::spawn(async move {
-            if let LeaseRequest::Remove(revision) = request {
-                records.remove(&key, revision).await;
-            }
-        });
+        tokio::spawn(async move { records.remove(&key, revision).await });
     }
 }
 
@@ -217,6 +212,7 @@ impl Leases for NatsLeases {
             }
         })
     }
+
     fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
     }

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -16,6 +15,7 @@ use crate::clock::now;
 use crate::nats::{Bucket, Connection, Records, decode, encode};
 use crate::protocol::Written;
 use crate::protocol::escrow::{Escrow, EscrowRequest, EscrowStep, EscrowTerms};
+use crate::roster::Roster;
 
 /// How long a chunk may be spent. Accounts stay in the store for a day after each write.
 const CHUNK_LIFE: Duration = Duration::from_secs(60);
@@ -119,7 +119,7 @@ pub(super) struct NatsLedger {
 #[derive(Debug)]
 struct Accounts {
     records: Records,
-    replicas: Arc<AtomicUsize>,
+    roster: Roster,
     calls: Mutex<OpenAccounts>,
     micros: Mutex<OpenAccounts>,
 }
@@ -127,9 +127,9 @@ struct Accounts {
 type OpenAccounts = HashMap<Arc<str>, SharedEscrow>;
 
 impl NatsLedger {
-    /// A ledger that shares budgets among this number of replicas.
-    pub(super) fn start(records: Records, replicas: Arc<AtomicUsize>) -> Arc<Self> {
-        let accounts = Accounts { records, replicas, calls: Mutex::default(), micros: Mutex::default() };
+    /// A ledger that shares budgets among the replicas of this roster.
+    pub(super) fn start(records: Records, roster: Roster) -> Arc<Self> {
+        let accounts = Accounts { records, roster, calls: Mutex::default(), micros: Mutex::default() };
         let accounts = Arc::new(accounts);
         let settled = Arc::clone(&accounts);
         // Owned by the ledger, and ends with it.
@@ -171,7 +171,7 @@ impl Accounts {
             Unit::Call => CALLS,
             Unit::Micro => MICROS,
         };
-        let replicas = self.replicas.load(Ordering::Relaxed) as u64;
+        let replicas = self.roster.len() as u64;
         EscrowTerms { cap, replicas, most: most.max(cap / CAP_SHARE), life: CHUNK_LIFE }
     }
 

@@ -1,4 +1,4 @@
-//! Standing approvals that servers share: one record for each, which expires.
+//! Standing approvals that replicas share: one record for each, which expires.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The files of sessions that servers share.
+//! The files of sessions that replicas share.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Idempotency keys that servers share: one record for each key, which the server that runs the call has claimed.
+//! Idempotency keys that replicas share: one record for each key, which the replica that runs the call has claimed.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::roster::{ProcessId, Roster};
 
 /// The start of the record keys.
 const KEY: &str = "key.";
-/// Most attempts to claim a key. Each conflict means that another server wrote it.
+/// Most attempts to claim a key. Each conflict means that another replica wrote it.
 const MAX_ATTEMPTS: u32 = 20;
 /// Most bytes of the ended keys of all replicas: half of the bucket. Each replica forgets those whose calls it ran.
 const MAX_ENDED_BYTES: usize = 128 << 20;

@@ -1,4 +1,4 @@
-//! What servers keep for each session: data as objects, and one record that lists the items of the session.
+//! What replicas keep for each session: data as objects, and one record that lists the items of the session.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::clock::StoreClock;
 use crate::nats::{Objects, ReadError, Records};
 use crate::protocol::{Revision, Written};
 
-/// Most attempts to change the list of a session. Each conflict means that another server changed it.
+/// Most attempts to change the list of a session. Each conflict means that another replica changed it.
 const MAX_ATTEMPTS: u32 = 50;
 
 /// The items of all sessions. `T` describes an item.

@@ -1,5 +1,5 @@
 //! Key-value storage of plugins that all replicas share. Each operation is one request to the leader of the plugin's stream;
-//! those that depend on the value are repeated until no other server wrote meanwhile. Within a server, they wait for each
+//! those that depend on the value are repeated until no other replica wrote meanwhile. Within a replica, they wait for each
 //! other, so that only replicas compete for a key, and not all calls of all replicas.
 
 use std::collections::HashMap;
@@ -15,8 +15,8 @@ use toolbay_policy::name::PluginId;
 use crate::clock::StoreClock;
 use crate::nats::{Condition, Connection, ConnectionError, Entries, EntryError, StoredEntry, decode, encode};
 
-/// Most attempts of an operation that depends on the value. Each conflict means that another server wrote it. Even twenty
-/// servers that write without end let one of them lose so often once in 10²² operations; the deadline of the call is nearer.
+/// Most attempts of an operation that depends on the value. Each conflict means that another replica wrote it. Even twenty
+/// replicas that write without end let one of them lose so often once in 10²² operations; the deadline of the call is nearer.
 const MAX_ATTEMPTS: u32 = 1000;
 /// Most queues before those that nobody uses are removed.
 const MAX_IDLE_QUEUES: usize = 256;

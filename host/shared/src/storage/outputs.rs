@@ -1,4 +1,4 @@
-//! The saved outputs that servers share.
+//! The saved outputs that replicas share.
 
 use std::sync::Arc;
 

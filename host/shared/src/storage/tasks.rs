@@ -1,4 +1,4 @@
-//! Tasks that servers share: a record for each task, which the server that runs it writes, and messages to that server.
+//! Tasks that replicas share: a record for each task, which the replica that runs it writes, and messages to that replica.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -24,7 +24,7 @@ const MESSAGE: &str = "message.";
 const MAX_INLINE: usize = 64 << 10;
 /// Largest state, in bytes: results of tasks have a limit of their own.
 const MAX_STATE: usize = 64 << 20;
-/// Most attempts to send a message. Each conflict means that another server sent one.
+/// Most attempts to send a message. Each conflict means that another replica sent one.
 const MAX_ATTEMPTS: u32 = 20;
 /// Most messages that wait for the tasks of this replica.
 const MAX_MESSAGES: usize = 256;
@@ -147,7 +147,7 @@ impl NatsTaskStore {
         Ok((None, Some(name)))
     }
 
-    /// Writes the final state of a task of a dead server, unless the task changed since it was read.
+    /// Writes the final state of a task of a dead replica, unless the task changed since it was read.
     async fn write_end(&self, task: &FoundTask, state: String) -> Result<(), TaskStoreError> {
         let key = record_key(&task.id);
         let found = self.records.read::<StoredTask>(&key).await.map_err(|error| unavailable(&error))?;

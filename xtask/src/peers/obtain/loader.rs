@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::foreign::shell;
+use crate::foreign::{shell, unpack_download};
 use crate::programs::printed;
 
 /// The Debian release with a recent enough C library.
@@ -64,10 +64,7 @@ fn unpacked(folder: &Path) -> Result<PathBuf> {
     };
     apt(&["update"])?;
     apt(&["download", PACKAGE])?;
-    let files = std::fs::read_dir(folder)?.filter_map(|entry| Some(entry.ok()?.path()));
-    let mut packages = files.filter(|path| path.extension().is_some_and(|end| end == "deb"));
-    let package = packages.next().context("no package was downloaded")?;
-    shell(Command::new("dpkg").arg("-x").arg(package).arg(folder))?;
+    unpack_download(folder)?;
     Ok(library)
 }
 

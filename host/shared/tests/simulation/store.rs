@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::protocol::{Revision, Written};
+use toolbay_shared::protocol::{Revision, Written};
 
 /// True time, in milliseconds.
 pub(super) type Millis = u64;

@@ -1,9 +1,9 @@
 //! Requests on their way: some are lost, some are late, some arrive twice. Replies are lost and late, too; of two, the first
 //! counts.
 
-use crate::protocol::Moment;
-use crate::protocol::escrow::EscrowRequest;
-use crate::protocol::lease::LeaseRequest;
+use toolbay_shared::protocol::escrow::EscrowRequest;
+use toolbay_shared::protocol::lease::LeaseRequest;
+use toolbay_shared::protocol::{Moment, Revision};
 
 use super::store::Millis;
 
@@ -15,6 +15,7 @@ pub(super) const TIMEOUT: Millis = 700;
 pub(super) enum Body {
     Beat,
     Lease(LeaseRequest),
+    Release(Revision),
     Escrow(EscrowRequest),
 }
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use toolbay_state::digest::Digest;
 
-use crate::protocol::epoch::{Epoch, EpochLog, EpochStep};
-use crate::protocol::escrow::{Escrow, EscrowRequest, EscrowStep, EscrowTerms};
-use crate::protocol::lease::{Holder, LeaseClaim, LeaseRequest, LeaseStep};
-use crate::protocol::liveness::{Beat, Liveness};
-use crate::protocol::{Moment, Revision, Written};
+use toolbay_shared::protocol::epoch::{Epoch, EpochLog, EpochStep};
+use toolbay_shared::protocol::escrow::{Escrow, EscrowRequest, EscrowStep, EscrowTerms};
+use toolbay_shared::protocol::lease::{Holder, LeaseClaim, LeaseRequest, LeaseStep};
+use toolbay_shared::protocol::liveness::{Beat, Liveness};
+use toolbay_shared::protocol::{Moment, Revision, Written};
 
 use super::network::{Body, Request};
 use super::random::Random;
@@ -157,9 +157,7 @@ impl Replica {
             if !self.wants_lease && !self.pending.lease && self.may_act(now) {
                 self.nonce += 1;
                 let ended = std::mem::replace(&mut self.lease, claim(self.name, self.nonce));
-                if let Some(request) = ended.release() {
-                    deeds.requests.push(Body::Lease(request));
-                }
+                deeds.requests.extend(ended.release().map(Body::Release));
                 return;
             }
         }
@@ -242,7 +240,7 @@ impl Replica {
                 }
             }
             // Its claim is gone.
-            (Body::Lease(LeaseRequest::Remove(_)), _) => {}
+            (Body::Release(_), _) => {}
             (Body::Lease(_), reply) => self.lease_reply(sent, now, reply),
             (Body::Escrow(request), reply) => self.ledger_reply(sent, now, request, reply),
         }

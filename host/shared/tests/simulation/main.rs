@@ -1,8 +1,16 @@
-//! Runs replicas of [`crate::protocol`] against a store and a network that fail, and compares what they do with the truth.
+//! Runs replicas of [`toolbay_shared::protocol`] against a store and a network that fail, and compares what they do with the truth.
 //!
 //! Everything follows from a seed. True time is that of the simulation; each replica has a clock of its own with another
 //! start and another rate. A failure names its seed, which runs alone with `TOOLBAY_SEED=… cargo test -p toolbay-shared
-//! simulation`.
+//! --test simulation`.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a failed fixture is a failed test"
+)]
 
 mod network;
 mod random;

@@ -4,9 +4,9 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use crate::protocol::escrow::EscrowRequest;
-use crate::protocol::lease::LeaseRequest;
-use crate::protocol::{Moment, Revision};
+use toolbay_shared::protocol::escrow::EscrowRequest;
+use toolbay_shared::protocol::lease::LeaseRequest;
+use toolbay_shared::protocol::{Moment, Revision};
 
 use super::network::{Body, Event, Fault, Request, TIMEOUT};
 use super::random::Random;
@@ -286,9 +286,7 @@ impl World {
             Body::Lease(LeaseRequest::Write(expected)) => {
                 self.write(Key::Queue, expected, Value::Holder(at, request.nonce))
             }
-            Body::Lease(LeaseRequest::Remove(expected)) => {
-                Reply::Written(self.store.remove(Key::Queue, expected))
-            }
+            Body::Release(expected) => Reply::Written(self.store.remove(Key::Queue, expected)),
             Body::Escrow(EscrowRequest::Read) => self.record(Key::Account),
             Body::Escrow(EscrowRequest::Write { lent, revision, .. }) => {
                 self.write(Key::Account, revision, Value::Lent(lent))
