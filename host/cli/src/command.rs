@@ -57,7 +57,7 @@ use crate::setup;
 pub(crate) async fn run(mut args: Args, hangup: Option<Signal>) -> Result<CommandStatus> {
     setup::start_log(&args.setup)?;
     // The published files are there as long as the command runs.
-    let _pulled = setup::shared::pull(&mut args.setup, shared::shared_use(&args.command)).await?;
+    let _pulled = setup::pulled::pull(&mut args.setup, shared::shared_use(&args.command)).await?;
     run_command(args, hangup).await
 }
 

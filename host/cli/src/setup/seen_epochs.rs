@@ -13,8 +13,9 @@ use toolbay::read_regular_text;
 use toolbay_shared::nats::SharedAddress;
 use toolbay_shared::publication::EpochGap;
 
+use super::args::SetupArgs;
+use super::paths::state_dir;
 use crate::output::Printer;
-use crate::setup::{self, SetupArgs};
 
 const FILE: &str = "published.json";
 /// Largest file, in bytes: thousands of addresses.
@@ -35,7 +36,7 @@ struct StoredEpochs {
 
 impl SeenEpochs {
     pub(crate) fn new(args: &SetupArgs, address: &SharedAddress) -> Result<Self> {
-        Ok(Self { file: setup::state_dir(args)?.join(FILE), address: address.to_string() })
+        Ok(Self { file: state_dir(args)?.join(FILE), address: address.to_string() })
     }
 
     /// The highest epoch; zero if there is none. A file that cannot be read is as good as none: what the servers have seen

@@ -17,9 +17,11 @@ use toolbay_shared::protocol::epoch::Epoch;
 use toolbay_shared::publication::Publication;
 use toolbay_state::digest::Digest;
 
+use super::args::SetupArgs;
+use super::locked;
+use super::policy_file::PolicyFile;
 use super::shared::publication_error;
 use crate::output::host_failure;
-use crate::setup::{PolicyFile, SetupArgs, locked};
 
 /// The policy of an epoch.
 pub(crate) const POLICY: &str = "policy.toml";
