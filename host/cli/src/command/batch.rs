@@ -59,7 +59,7 @@ pub(crate) async fn run(setup: &SetupArgs, asked: &BatchArgs) -> Result<CommandS
         // stdout has its JSON values.
         return Ok(report_error(setup.printer.after_result(), host_failure(anyhow!(message.clone()))));
     }
-    Ok(if results.iter().all(|r| r.result.is_ok()) { CommandStatus::Success } else { CommandStatus::Failed })
+    Ok(CommandStatus::from_success(results.iter().all(|r| r.result.is_ok())))
 }
 
 /// Parses an array, or one call in each line.

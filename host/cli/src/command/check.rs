@@ -23,8 +23,7 @@ pub(crate) async fn run(args: &SetupArgs, plugins: &[String], strict: bool) -> R
     if args.printer.is_json() {
         output::print_json(&results)?;
     }
-    let is_sound = results.iter().all(|result| result.is_sound(strict));
-    Ok(if is_sound { CommandStatus::Success } else { CommandStatus::Failed })
+    Ok(CommandStatus::from_success(results.iter().all(|result| result.is_sound(strict))))
 }
 
 /// What the checks of one plugin found.

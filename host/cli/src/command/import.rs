@@ -12,47 +12,15 @@ use toolbay_distribution::store::BlobStore;
 
 use crate::args::{AddPluginArgs, ImportArgs};
 use crate::installation::install::{self, InstallRefusal, StoredVersion};
+use crate::installation::status::PluginStatus;
 use crate::installation::trust::TrustDecision;
 use crate::installation::verification;
-use crate::output::{
-    self, Cell, CommandError, CommandStatus, DIM, FAILURE, NAME, Printer, SUCCESS, TextTable, host_failure,
-};
+use crate::output::{self, Cell, CommandError, CommandStatus, Printer, TextTable, host_failure};
 use crate::setup::locked::LockPaths;
 use crate::setup::named_path::path_failure;
 use crate::setup::{self, SetupArgs};
 
-/// What became of a plugin.
-enum ImportStatus {
-    /// The lock has it already.
-    Unchanged,
-    Imported,
-    /// The plugin could be locked; nothing was changed.
-    Available,
-    /// The operator has to agree to its changes.
-    Held(String),
-    Failed(String),
-}
-
-impl ImportStatus {
-    fn word(&self) -> &'static str {
-        match self {
-            Self::Unchanged => "unchanged",
-            Self::Imported => "imported",
-            Self::Available => "available",
-            Self::Held(_) => "held",
-            Self::Failed(_) => "failed",
-        }
-    }
-
-    fn error(&self) -> Option<&str> {
-        match self {
-            Self::Held(error) | Self::Failed(error) => Some(error),
-            Self::Unchanged | Self::Imported | Self::Available => None,
-        }
-    }
-}
-
-type ImportRow = (PluginId, LockedPlugin, ImportStatus);
+type ImportRow = (PluginId, LockedPlugin, PluginStatus);
 
 pub(crate) async fn run(args: &SetupArgs, asked: &ImportArgs) -> Result<CommandStatus> {
     let paths = LockPaths::find(args)?;
@@ -82,8 +50,8 @@ pub(crate) async fn run(args: &SetupArgs, asked: &ImportArgs) -> Result<CommandS
         let status = match lock(args, asked, (policy.clone(), paths.clone()), version).await {
             Ok(status) => status,
             Err(error) => match InstallRefusal::from_error(error)? {
-                InstallRefusal::Held(why) => ImportStatus::Held(why),
-                InstallRefusal::Refused(why) => ImportStatus::Failed(why),
+                InstallRefusal::Held(why) => PluginStatus::Held(why),
+                InstallRefusal::Refused(why) => PluginStatus::Failed(why),
             },
         };
         rows.push((id, plugin, status));
@@ -96,8 +64,7 @@ pub(crate) async fn run(args: &SetupArgs, asked: &ImportArgs) -> Result<CommandS
     } else {
         print(args.printer, &rows)?;
     }
-    let all_good = rows.iter().all(|(.., status)| status.error().is_none());
-    Ok(if all_good { CommandStatus::Success } else { CommandStatus::Failed })
+    Ok(PluginStatus::command_status(rows.iter().map(|(.., status)| status)))
 }
 
 /// An archive that is not accepted: exit code 1. A store that cannot be written: exit code 3.
@@ -116,17 +83,8 @@ fn archive_error(asked: &ImportArgs, error: ArchiveError) -> anyhow::Error {
 fn print(printer: Printer, rows: &[ImportRow]) -> Result<()> {
     let mut table = TextTable::new(["PLUGIN", "STATUS", "SIGNER", "SOURCE"]);
     for (id, plugin, status) in rows {
-        let style = match status {
-            ImportStatus::Unchanged => DIM,
-            ImportStatus::Imported | ImportStatus::Available => SUCCESS,
-            ImportStatus::Held(_) | ImportStatus::Failed(_) => FAILURE,
-        };
-        table.push([
-            Cell::styled(NAME, id.as_str()),
-            Cell::styled(style, status.word()),
-            plugin.signer.to_string().into(),
-            plugin.origin().reference.into(),
-        ]);
+        let details = [Cell::from(plugin.signer.to_string()), plugin.origin().reference.into()];
+        table.push(status.cells(id).into_iter().chain(details));
     }
     table.print()?;
     for (id, _, status) in rows {
@@ -134,9 +92,9 @@ fn print(printer: Printer, rows: &[ImportRow]) -> Result<()> {
     }
     for (id, _, status) in rows {
         let next = match status {
-            ImportStatus::Held(_) => "review and accept the changes with",
-            ImportStatus::Imported => "grant what it asks for with",
-            ImportStatus::Unchanged | ImportStatus::Available | ImportStatus::Failed(_) => continue,
+            PluginStatus::Held(_) => "review and accept the changes with",
+            PluginStatus::Imported => "grant what it asks for with",
+            _ => continue,
         };
         printer.help(&format!("{next} `toolbay grant {id}`"));
     }
@@ -154,7 +112,7 @@ async fn lock(
     asked: &ImportArgs,
     (policy, paths): (Policy, LockPaths),
     StoredVersion { id, mut plugin, store }: StoredVersion,
-) -> Result<ImportStatus> {
+) -> Result<PluginStatus> {
     let reference = plugin.reference().map_err(anyhow::Error::msg)?;
     let decision = TrustDecision::find(&policy, &reference)?;
     match decision {
@@ -167,7 +125,7 @@ async fn lock(
         }
     }
     if paths.read()?.get(&id) == Some(&plugin) {
-        return Ok(ImportStatus::Unchanged);
+        return Ok(PluginStatus::Unchanged);
     }
     if let Some(problem) = verification::check(&policy, &store, &plugin).await? {
         return Err(CommandError::new(problem.word(), problem.message().to_owned()).into());
@@ -182,5 +140,5 @@ async fn lock(
     };
     let version = StoredVersion { id, plugin, store };
     install::lock_version(args, &request, (policy, paths), version).await?;
-    Ok(if asked.dry_run { ImportStatus::Available } else { ImportStatus::Imported })
+    Ok(if asked.dry_run { PluginStatus::Available } else { PluginStatus::Imported })
 }

@@ -145,7 +145,7 @@ async fn check(args: &SetupArgs, name: &str, strict: bool) -> Result<CommandStat
         long_names::report(args.printer, &policy, tools.iter().map(|entry| entry.def.named()));
         large_sources::report_tool_count(args.printer, &format!("mcp.{name}"), tools.len());
     }
-    Ok(if ready && !(strict && warns) { CommandStatus::Success } else { CommandStatus::Failed })
+    Ok(CommandStatus::from_success(ready && !(strict && warns)))
 }
 
 fn print_check(printer: Printer, status: &ServerStatus, tools: &[&Arc<ToolEntry>]) -> std::io::Result<()> {

@@ -49,11 +49,8 @@ async fn list(args: &SetupArgs, refresh: bool) -> Result<CommandStatus> {
     } else {
         print_services(args.printer, &all)?;
     }
-    Ok(if all.iter().any(|info| info.error.is_some() || info.state == DocumentState::Loading) {
-        CommandStatus::Failed
-    } else {
-        CommandStatus::Success
-    })
+    let is_ready = |info: &OpenApiInfo| info.error.is_none() && info.state != DocumentState::Loading;
+    Ok(CommandStatus::from_success(all.iter().all(is_ready)))
 }
 
 fn print_services(printer: Printer, all: &[OpenApiInfo]) -> std::io::Result<()> {
@@ -105,7 +102,7 @@ async fn check(args: &SetupArgs, document: &DocumentArgs, strict: bool) -> Resul
     }
     let warns = !(info.warnings.is_empty() && info.problems.is_empty()) || schema_losses::has_refused(&tools);
     let fails = info.error.is_some() || info.tools.is_empty() || (strict && warns);
-    Ok(if fails { CommandStatus::Failed } else { CommandStatus::Success })
+    Ok(CommandStatus::from_success(!fails))
 }
 
 async fn add(

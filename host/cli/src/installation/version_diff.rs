@@ -128,12 +128,8 @@ impl DiffReport {
 
     /// Success if every caller of the old version can call the new one and the operator has nothing more to grant.
     pub(crate) fn verdict(&self) -> CommandStatus {
-        let more = !self.capabilities_added.is_empty();
-        if self.impact == Impact::Compatible && !more {
-            CommandStatus::Success
-        } else {
-            CommandStatus::Failed
-        }
+        let asks_for_more = !self.capabilities_added.is_empty();
+        CommandStatus::from_success(self.impact == Impact::Compatible && !asks_for_more)
     }
 
     /// Why the operator has to agree to the new version, a sentence each. Descriptions count, because a model reads them.
