@@ -12,7 +12,7 @@ use toolbay_policy::limits::Usage;
 use toolbay_policy::quantity;
 
 use crate::args::BenchArgs;
-use crate::output::{self, Cell, CommandStatus, DIM, Printer, TextTable, format};
+use crate::output::{self, CommandStatus, Printer, TextTable, format};
 use crate::report::call_error;
 use crate::setup::{ReportLevel, SetupArgs, servers, services};
 use machine::{MachineLoad, MachineSample};
@@ -137,7 +137,7 @@ fn show(printer: Printer, asked: &BenchArgs, measured: &BenchResult) -> Result<(
         ("fuel of a call", usage.fuel.map_or_else(|| "not counted".to_owned(), format::grouped)),
         ("memory at most", memory),
     ] {
-        table.push([Cell::styled(DIM, what), value.into()]);
+        table.push_fact(what, value);
     }
     table.print()?;
     Ok(())

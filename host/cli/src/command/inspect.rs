@@ -8,20 +8,17 @@ use toolbay::{Host, PluginInfo, View};
 use toolbay_core::registry::ToolEntry;
 use toolbay_core::tool::prompts_and_resources::{PREFIX, PromptsAndResourcesDocument, Resource};
 use toolbay_core::tool::schema::without_null;
+use toolbay_policy::GrantDecision;
 use toolbay_policy::capability::Capability;
 use toolbay_policy::excerpt::first_sentence;
 use toolbay_policy::hidden_chars::escape_hidden;
 use toolbay_policy::name::ToolName;
-use toolbay_policy::{GrantDecision, GrantKey};
 
 use crate::author::component::ComponentParts;
 use crate::installation;
 use crate::output::{self, Cell, CommandStatus, DIM, FAILURE, HEADING, NAME, SUCCESS, TextTable, format};
 use crate::report::readiness::ToolReadiness;
 use crate::setup::{self, SetupArgs, servers};
-
-/// Spaces before the details of a plugin on a terminal.
-const INDENT: usize = 2;
 
 pub(crate) async fn run(args: &SetupArgs, plugin: &str) -> Result<CommandStatus> {
     let (host, info) = setup::require_plugin(args, setup::policy(args)?, plugin).await?;
@@ -74,10 +71,12 @@ fn show(args: &SetupArgs, host: &Host, info: &PluginInfo, parts: &ComponentParts
     print_head(info)?;
     let mut about = facts(host, info, parts);
     for (key, value) in info.origin.as_deref().into_iter().flat_map(installation::origin_facts) {
-        about.push([Cell::styled(DIM, key), value.into()]);
+        about.push_fact(key, value);
     }
     about.print_section()?;
-    let (mut tools, mut capabilities) = (tool_table(), capability_table());
+    let mut tools = TextTable::section("tool", ["TOOL", "STATUS", "ARGUMENTS", "DESCRIPTION"]);
+    let header = ["CAPABILITY", "DECLARED", "BY", "GRANTED", "REASON"];
+    let mut capabilities = TextTable::section("capability", header);
     let view = servers::view(args, host)?;
     for entry in setup::tools(host, &info.id) {
         let readiness = ToolReadiness::check(host, &view, &entry);
@@ -127,8 +126,8 @@ fn print_head(info: &PluginInfo) -> std::io::Result<()> {
 
 /// The facts about the file and its author.
 fn facts(host: &Host, info: &PluginInfo, parts: &ComponentParts) -> TextTable {
-    let mut table = TextTable::new(["", ""]).with_indent(INDENT);
-    let mut fact = |key: &str, value: String| table.push([Cell::styled(DIM, key), value.into()]);
+    let mut table = TextTable::facts();
+    let mut fact = |key: &str, value: String| table.push_fact(key, value);
     if let Some(about) = &info.about {
         let lines = [
             ("about", &about.description),
@@ -168,10 +167,6 @@ fn facts(host: &Host, info: &PluginInfo, parts: &ComponentParts) -> TextTable {
     table
 }
 
-fn tool_table() -> TextTable {
-    TextTable::new(["TOOL", "STATUS", "ARGUMENTS", "DESCRIPTION"]).with_indent(INDENT).with_tag("tool")
-}
-
 /// The names of the arguments; optional ones in brackets.
 fn arguments(schema: &Value) -> String {
     let required = required_members(schema);
@@ -180,23 +175,13 @@ fn arguments(schema: &Value) -> String {
     shown.collect::<Vec<_>>().join(" ")
 }
 
-fn capability_table() -> TextTable {
-    let header = ["CAPABILITY", "DECLARED", "BY", "GRANTED", "REASON"];
-    TextTable::new(header).with_indent(INDENT).with_tag("capability")
-}
-
 fn capability_row(entry: &ToolEntry, decision: &GrantDecision) -> [Cell; 5] {
     let Capability { kind, target, optional, reason } = &decision.capability;
-    let key = GrantKey::for_kind(kind).map_or_else(|| kind.as_str(), |key| key.name());
-    let (style, granted) = match decision.granted.as_slice() {
-        [] => (FAILURE, "nothing".to_owned()),
-        lines => (SUCCESS, lines.join(", ")),
-    };
     [
-        Cell::styled(NAME, key),
+        Cell::styled(NAME, format::capability_key(kind)),
         format::declared_target(target, *optional).into(),
         entry.def.bare().into(),
-        Cell::styled(style, granted),
+        Cell::granted(&decision.granted),
         reason.as_deref().unwrap_or("no reason given").into(),
     ]
 }
@@ -229,8 +214,7 @@ fn offered(document: &PromptsAndResourcesDocument) -> Value {
 
 /// The prompts, resources and templates.
 fn content_table(info: &PluginInfo) -> TextTable {
-    let header = ["KIND", "NAME", "DESCRIPTION"];
-    let mut table = TextTable::new(header).with_indent(INDENT).with_tag("content");
+    let mut table = TextTable::section("content", ["KIND", "NAME", "DESCRIPTION"]);
     let Some(document) = &info.prompts_and_resources else { return table };
     let mut row = |kind: &str, name: String, about: &str| {
         table.push([Cell::styled(DIM, kind), Cell::styled(NAME, name), about.into()]);
@@ -250,7 +234,7 @@ fn content_table(info: &PluginInfo) -> TextTable {
 
 /// The reducers, each with whether the policy uses it.
 fn reducer_table(host: &Host, info: &PluginInfo) -> TextTable {
-    let mut table = TextTable::new(["REDUCES", "STATUS"]).with_indent(INDENT).with_tag("reducer");
+    let mut table = TextTable::section("reducer", ["REDUCES", "STATUS"]);
     let catalog = host.registry().snapshot();
     for reducer in &info.reducers {
         let mut own = catalog.reducers().filter(|entry| entry.owner.as_ref() == Some(&info.id));
@@ -267,8 +251,7 @@ fn reducer_table(host: &Host, info: &PluginInfo) -> TextTable {
 
 /// The settings of `[plugins.ID.config]`.
 fn settings_table(schema: Option<&Value>) -> TextTable {
-    let header = ["SETTING", "TYPE", "DESCRIPTION"];
-    let mut table = TextTable::new(header).with_indent(INDENT).with_tag("setting");
+    let mut table = TextTable::section("setting", ["SETTING", "TYPE", "DESCRIPTION"]);
     let Some(schema) = schema else { return table };
     let required = required_members(schema);
     for (name, member) in members(schema) {
