@@ -35,7 +35,8 @@ pub(crate) use host::{HostPurpose, ServerHost, apply_stop_order, builder, host, 
 pub(crate) use load::{load, load_host, load_plugin, require_plugin};
 pub(crate) use load_report::ReportLevel;
 pub(crate) use paths::{
-    audit_file, cache_dir, consents, held_updates, operator, plugin_folder, state_dir, stop_order, switches,
+    audit_file, cache_dir, consents, current_dir, held_updates, operator, plugin_folder, state_dir,
+    stop_order, switches,
 };
 pub(crate) use plugins::{load_plugins, profile, record_names, tools};
 pub(crate) use policy_file::{PolicyFile, credential_findings, plugin_names, policy};

@@ -4,7 +4,7 @@ use anyhow::Result;
 use toolbay::{BackupSummary, RedbStore, back_up};
 
 use crate::args::BackupArgs;
-use crate::output::{self, CommandError, CommandStatus, Printer, count_noun, format, host_failure};
+use crate::output::{CommandError, CommandStatus, Printer, count_noun, format, host_failure};
 use crate::setup::{self, SetupArgs, running_servers};
 
 /// `toolbay backup`.
@@ -36,13 +36,10 @@ fn refusal(problem: String) -> anyhow::Error {
 }
 
 fn report(printer: Printer, summary: &BackupSummary, done: &str) -> Result<CommandStatus> {
-    if printer.is_json() {
-        return Ok(output::print_json(summary)?);
-    }
     let files = count_noun(summary.files, "file", "files");
-    printer.note(&format!("{done} {files}, {}", format::size(summary.bytes)));
-    if let Some(old) = &summary.replaced {
+    let status = printer.report(summary, &format!("{done} {files}, {}", format::size(summary.bytes)))?;
+    if let (Some(old), false) = (&summary.replaced, printer.is_json()) {
         printer.note(&format!("the state from before is in `{}`", old.display()));
     }
-    Ok(CommandStatus::Success)
+    Ok(status)
 }

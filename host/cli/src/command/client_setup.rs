@@ -158,8 +158,7 @@ fn back_up(file: &Path, text: &str) -> Result<PathBuf> {
 }
 
 fn client_file(client: ClientKind, asked: &ClientArgs) -> Result<PathBuf> {
-    let working_dir =
-        std::env::current_dir().context("the current directory is gone").map_err(host_failure)?;
+    let working_dir = setup::current_dir()?;
     if let Some(file) = &asked.file {
         return Ok(working_dir.join(file));
     }
@@ -177,8 +176,7 @@ impl ServerCommand {
     /// Uses the plugins, the policy and the profile of this command line, with absolute paths: clients start servers in
     /// another directory.
     fn from_args(args: &SetupArgs) -> Result<Self> {
-        let working_dir =
-            std::env::current_dir().context("the current directory is gone").map_err(host_failure)?;
+        let working_dir = setup::current_dir()?;
         let text = |path: &Path| {
             let path = working_dir.join(path);
             let path = toolbay_policy::capability::path_rule::normalize(&path).unwrap_or(path);

@@ -46,12 +46,9 @@ pub(crate) async fn run(args: &SetupArgs, plugin: &str, out: Option<&Path>) -> R
             .map_err(path_failure)?;
         files.push(file);
     }
-    if args.printer.is_json() {
-        return Ok(output::print_json(&json!({"plugin": id.as_str(), "files": files}))?);
-    }
     let pages = count_noun(files.len(), "page", "pages");
-    args.printer.note(&format!("wrote {pages} to `{}`", folder.display()));
-    Ok(CommandStatus::Success)
+    let text = format!("wrote {pages} to `{}`", folder.display());
+    Ok(args.printer.report(&json!({"plugin": id.as_str(), "files": files}), &text)?)
 }
 
 /// The page of a tool. Writing to a `String` cannot fail.

@@ -107,13 +107,10 @@ fn remove(args: &SetupArgs, name: &str, dry_run: bool) -> Result<CommandStatus> 
     if !dry_run {
         policy_edit::write(path, Some(text), &new)?;
     }
-    if args.printer.is_json() {
-        let report = json!({"server": name, "file": path, "removed": taken, "written": !dry_run});
-        return Ok(output::print_json(&report)?);
-    }
     let done = if dry_run { "would be removed from" } else { "removed from" };
-    args.printer.note(&format!("{} {done} `{}`", taken.join(", "), path.display()));
-    Ok(CommandStatus::Success)
+    let text = format!("{} {done} `{}`", taken.join(", "), path.display());
+    let report = json!({"server": name, "file": path, "removed": taken, "written": !dry_run});
+    Ok(args.printer.report(&report, &text)?)
 }
 
 async fn check(args: &SetupArgs, name: &str, strict: bool) -> Result<CommandStatus> {

@@ -13,7 +13,8 @@ use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
 use crate::args::ServerJsonArgs;
-use crate::output::{self, CommandStatus, host_failure};
+use crate::author::install::replace_atomically;
+use crate::output::{CommandStatus, format, host_failure};
 use crate::setup::named_path::path_failure;
 use crate::setup::{self, HostPurpose, ReportLevel, SetupArgs};
 
@@ -75,11 +76,8 @@ pub(super) async fn make(args: &SetupArgs, out: &Path, name: &str, author: &str)
     let out = out.to_path_buf();
     let written = tokio::task::spawn_blocking(move || parts.write(&out).map(|bytes| (out, bytes))).await;
     let (out, bytes) = written.map_err(|e| host_failure(anyhow!(e)))??;
-    if args.printer.is_json() {
-        return Ok(output::print_json(&json!({"file": out, "bytes": bytes}))?);
-    }
-    args.printer.note(&format!("created `{}`, {}", out.display(), output::format::size(bytes)));
-    Ok(CommandStatus::Success)
+    let text = format!("created `{}`, {}", out.display(), format::size(bytes));
+    Ok(args.printer.report(&json!({"file": out, "bytes": bytes}), &text)?)
 }
 
 fn manifest(args: &SetupArgs, name: &str, author: &str, policy: bool, tools: &[Value]) -> Value {
@@ -135,17 +133,9 @@ struct BundleContents {
 }
 
 impl BundleContents {
+    /// Creates the bundle at once. Returns its size.
     fn write(&self, out: &Path) -> Result<u64> {
-        let mut name = out.as_os_str().to_owned();
-        name.push(format!(".{}.tmp", std::process::id()));
-        let temporary = PathBuf::from(name);
-        let made = self.write_to(&temporary).and_then(|bytes| {
-            std::fs::rename(&temporary, out)?;
-            Ok(bytes)
-        });
-        if made.is_err() {
-            std::fs::remove_file(&temporary).ok();
-        }
+        let made = replace_atomically(out, |part| self.write_to(part));
         made.with_context(|| format!("`{}` cannot be created", out.display())).map_err(path_failure)
     }
 

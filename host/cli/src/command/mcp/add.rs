@@ -12,7 +12,7 @@ use crate::args::AddArgs;
 use crate::output::{self, CommandError, CommandStatus};
 use crate::policy_edit;
 use crate::policy_edit::new_secrets::{NewSecrets, SecretReceiver};
-use crate::setup::{PolicyFile, SetupArgs};
+use crate::setup::{self, PolicyFile, SetupArgs};
 
 pub(super) async fn run(args: &SetupArgs, new: &AddArgs) -> Result<CommandStatus> {
     let file = PolicyFile::find_or_new(args, true)?;
@@ -185,7 +185,7 @@ fn absolute(path: &str) -> Result<String> {
     if path.starts_with('/') || path.starts_with('$') {
         return Ok(path.to_owned());
     }
-    let working_dir = std::env::current_dir().context("the current directory is gone")?;
+    let working_dir = setup::current_dir()?;
     let full = toolbay_policy::capability::path_rule::normalize(&working_dir.join(path))
         .unwrap_or_else(|| working_dir.join(path));
     full.to_str().map(ToOwned::to_owned).ok_or_else(|| anyhow!("`{}` is not UTF-8", full.display()))
