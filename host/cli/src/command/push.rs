@@ -51,10 +51,13 @@ pub(crate) async fn run(args: &SetupArgs, asked: &PushArgs) -> Result<CommandSta
         let client = locked::client(&policy, &reference, RegistryAccess::Push)?;
         let outcome = client.push(&artifact).await.map_err(locked::registry_error)?;
         if let Some(key) = &key {
-            sign(&client, key, &artifact).await?;
+            let own = AcceptedSigners { keys: vec![key.public().clone()], keyless: None };
+            let is_own = |found: &[u8]| signature::verify(found, &artifact.digest, &own).is_ok();
+            let made = signature::sign(key, &artifact.digest).map_err(host_failure)?;
+            add_signature(&client, &artifact, &made, is_own).await?;
         }
-        if let Some(bundle) = bundle {
-            attach(&client, bundle, &artifact).await?;
+        if let Some(bundle) = &bundle {
+            add_signature(&client, &artifact, bundle, |found| found == bundle.as_slice()).await?;
         }
         Some(outcome)
     };
@@ -87,26 +90,19 @@ fn read_bundle(file: &Path) -> Result<Vec<u8>> {
     read_regular(file, MAX_BUNDLE as u64).with_context(|| format!("`{}`", file.display()))
 }
 
-/// Uploads a signature that another program made, unless the registry has it.
-async fn attach(client: &RegistryClient, bundle: Vec<u8>, artifact: &ComponentArtifact) -> Result<()> {
+/// Uploads a signature, unless `is_it` finds it among those in the registry.
+async fn add_signature(
+    client: &RegistryClient,
+    artifact: &ComponentArtifact,
+    bundle: &[u8],
+    is_it: impl Fn(&[u8]) -> bool,
+) -> Result<()> {
     let found = client.signatures(&artifact.digest).await.map_err(locked::registry_error)?;
-    if found.found.iter().any(|one| one.bytes == bundle) {
+    if found.found.iter().any(|one| is_it(&one.bytes)) {
         return Ok(());
     }
     let manifest = (&artifact.digest, artifact.manifest.len());
-    client.push_signature(manifest, &bundle).await.map_err(locked::registry_error)
-}
-
-/// Signs an uploaded component, unless the registry has a signature by this key.
-async fn sign(client: &RegistryClient, key: &PrivateKey, artifact: &ComponentArtifact) -> Result<()> {
-    let found = client.signatures(&artifact.digest).await.map_err(locked::registry_error)?;
-    let own = AcceptedSigners { keys: vec![key.public().clone()], keyless: None };
-    if found.found.iter().any(|one| signature::verify(&one.bytes, &artifact.digest, &own).is_ok()) {
-        return Ok(());
-    }
-    let bundle = signature::sign(key, &artifact.digest).map_err(host_failure)?;
-    let manifest = (&artifact.digest, artifact.manifest.len());
-    client.push_signature(manifest, &bundle).await.map_err(locked::registry_error)
+    client.push_signature(manifest, bundle).await.map_err(locked::registry_error)
 }
 
 /// What the artifact says about the component: what its own metadata say.
