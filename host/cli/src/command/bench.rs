@@ -97,18 +97,9 @@ impl BenchRun<'_> {
     }
 }
 
-impl BenchResult {
-    /// The time within which a percentage of the calls ended.
-    fn percentile(&self, percent: usize) -> Duration {
-        let at = (self.times.len() * percent).div_ceil(100).saturating_sub(1);
-        self.times.get(at).copied().unwrap_or_default()
-    }
-}
-
 fn show(printer: Printer, asked: &BenchArgs, measured: &BenchResult) -> Result<()> {
-    let us = |time: Duration| (time.as_secs_f64() * 1e7).round() / 10.0;
-    let (p50, p99, most) =
-        (us(measured.percentile(50)), us(measured.percentile(99)), us(measured.percentile(100)));
+    let percentile = |percent| format::percentile(&measured.times, percent);
+    let us = |percent| (percentile(percent).as_secs_f64() * 1e7).round() / 10.0;
     let (batch, usage) = (measured.batch.round(), &measured.usage);
     let conditions = measured.conditions;
     let fault = conditions.and_then(MachineLoad::disturbance);
@@ -117,7 +108,7 @@ fn show(printer: Printer, asked: &BenchArgs, measured: &BenchResult) -> Result<(
     }
     if printer.is_json() {
         let all = json!({
-            "tool": asked.tool, "calls": asked.calls, "p50_us": p50, "p99_us": p99, "most_us": most,
+            "tool": asked.tool, "calls": asked.calls, "p50_us": us(50), "p99_us": us(99), "most_us": us(100),
             "batch_per_s": batch, "usage": usage, "load": conditions.map(|seen| seen.load),
             "stolen_percent": conditions.map(|seen| seen.stolen_percent),
             "comparable": conditions.is_some() && fault.is_none(),
@@ -126,7 +117,7 @@ fn show(printer: Printer, asked: &BenchArgs, measured: &BenchResult) -> Result<(
         return Ok(());
     }
     let memory = quantity::show_bytes(usage.peak_memory_bytes);
-    let time = |percent| format::time(measured.percentile(percent));
+    let time = |percent| format::time(percentile(percent));
     let mut table = TextTable::new(["", ""]);
     for (what, value) in [
         ("median", time(50)),

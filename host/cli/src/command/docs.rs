@@ -88,7 +88,8 @@ fn settings_page(plugin: &str, schema: &Value) -> String {
     page
 }
 
-fn members(schema: &Value) -> Option<&serde_json::Map<String, Value>> {
+/// The members of an object's schema; `None`: it names none.
+pub(super) fn members(schema: &Value) -> Option<&serde_json::Map<String, Value>> {
     schema.get("properties").and_then(Value::as_object).filter(|all| !all.is_empty())
 }
 
@@ -102,10 +103,15 @@ fn arguments(page: &mut String, schema: &Value) {
     }
 }
 
+/// The names of the members that an object must have.
+pub(super) fn required_members(schema: &Value) -> Vec<&str> {
+    let required = schema.get("required").and_then(Value::as_array);
+    required.into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
 /// Adds a row for each member of an object.
 fn table(page: &mut String, schema: &Value, properties: &serde_json::Map<String, Value>) {
-    let required = schema.get("required").and_then(Value::as_array);
-    let required: Vec<_> = required.into_iter().flatten().filter_map(Value::as_str).collect();
+    let required = required_members(schema);
     page.push_str("\n| name | type | | |\n|---|---|---|---|\n");
     for (name, schema) in properties {
         let need = match schema.get("default") {
@@ -121,7 +127,7 @@ fn table(page: &mut String, schema: &Value, properties: &serde_json::Map<String,
 }
 
 /// The type of a value, in a few words.
-fn kind(schema: &Value) -> String {
+pub(super) fn kind(schema: &Value) -> String {
     let of = |value: &Value| value.as_str().map(line).unwrap_or_default();
     let other = without_null(schema);
     if !std::ptr::eq(other, schema) {

@@ -14,6 +14,7 @@ use toolbay_policy::excerpt::first_sentence;
 use toolbay_policy::hidden_chars::escape_hidden;
 use toolbay_policy::name::ToolName;
 
+use super::docs::{kind, members, required_members};
 use crate::author::component::ComponentParts;
 use crate::installation;
 use crate::output::{self, Cell, CommandStatus, DIM, FAILURE, HEADING, NAME, SUCCESS, TextTable, format};
@@ -171,6 +172,8 @@ fn facts(host: &Host, info: &PluginInfo, parts: &ComponentParts) -> TextTable {
 fn arguments(schema: &Value) -> String {
     let required = required_members(schema);
     let shown = members(schema)
+        .into_iter()
+        .flatten()
         .map(|(name, _)| if required.contains(&name.as_str()) { name.clone() } else { format!("[{name}]") });
     shown.collect::<Vec<_>>().join(" ")
 }
@@ -254,26 +257,13 @@ fn settings_table(schema: Option<&Value>) -> TextTable {
     let mut table = TextTable::section("setting", ["SETTING", "TYPE", "DESCRIPTION"]);
     let Some(schema) = schema else { return table };
     let required = required_members(schema);
-    for (name, member) in members(schema) {
-        let kind = without_null(member).get("type").map_or_else(
-            || "any".to_owned(),
-            |kind| kind.as_str().map_or_else(|| kind.to_string(), ToOwned::to_owned),
-        );
+    for (name, member) in members(schema).into_iter().flatten() {
+        let kind = kind(without_null(member));
         let optional = if required.contains(&name.as_str()) { "" } else { ", optional" };
         let about = member.get("description").and_then(Value::as_str).unwrap_or_default();
         table.push([Cell::styled(NAME, name), format!("{kind}{optional}").into(), about.into()]);
     }
     table
-}
-
-/// The members of an object's schema.
-fn members(schema: &Value) -> impl Iterator<Item = (&String, &Value)> {
-    schema.get("properties").and_then(Value::as_object).into_iter().flatten()
-}
-
-fn required_members(schema: &Value) -> Vec<&str> {
-    let required = schema.get("required").and_then(Value::as_array);
-    required.into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
 /// What became of each capability that a tool asks for.

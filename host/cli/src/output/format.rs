@@ -65,6 +65,12 @@ fn two_digits(value: f64) -> f64 {
     }
 }
 
+/// The value that a percentage of sorted values does not exceed.
+pub(crate) fn percentile<T: Copy + Default>(sorted: &[T], percent: usize) -> T {
+    let at = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
+    sorted.get(at).copied().unwrap_or_default()
+}
+
 /// A path relative to the current directory, or with `~` for the user's home directory.
 pub(crate) fn path(path: &Path) -> String {
     let working_dir = std::env::current_dir().ok();
