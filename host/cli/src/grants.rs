@@ -17,6 +17,7 @@ use toolbay_policy::hidden_chars::escape_hidden;
 use toolbay_policy::name::ToolName;
 
 use crate::output::{self, Cell, DIM, FAILURE, HEADING, NAME, SUCCESS, TextTable, format};
+use crate::policy_edit;
 use crate::setup::{self, PolicyFile, SetupArgs};
 use held::HeldVersion;
 pub(crate) use offer::command_for_hint;
@@ -130,11 +131,8 @@ impl<'a> GrantPreview<'a> {
     fn print_lines(&self, file: &PolicyFile) -> std::io::Result<()> {
         let mut out = output::stdout();
         if !self.edit.proposals.is_empty() {
-            let path = file.file.as_deref().map_or_else(|| "the policy".to_owned(), format::path);
-            writeln!(out, "\nThese lines will be added to {path}:")?;
-            for line in policy_lines(&self.edit.proposals) {
-                writeln!(out, "  {SUCCESS}{}{SUCCESS:#}", escape_hidden(&line))?;
-            }
+            writeln!(out)?;
+            policy_edit::print_lines("added to", SUCCESS, file, &policy_lines(&self.edit.proposals))?;
         }
         if !self.edit.impossible.is_empty() {
             writeln!(out, "\nThese lines cannot be added:")?;

@@ -5,7 +5,6 @@ mod plan;
 use std::io::Write;
 use std::sync::Arc;
 
-use anstyle::Style;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use toolbay::{DocumentState, OpenApiInfo};
@@ -132,7 +131,7 @@ async fn add(
     if !args.printer.is_json() {
         large_sources::report_tool_count(args.printer, &format!("openapi.{name}"), info.tools.len());
         writeln!(output::stdout())?;
-        print_lines("added to", SUCCESS, &file, &policy_lines(&section))?;
+        policy_edit::print_lines("added to", SUCCESS, &file, &policy_lines(&section))?;
     }
     if let Some(status) = decision.decline(args.printer, "Write this into the policy?")? {
         return finish(args.printer, &report(false), status);
@@ -151,17 +150,6 @@ fn finish(printer: Printer, report: &Value, status: CommandStatus) -> Result<Com
     Ok(status)
 }
 
-/// Shows the lines that a decision adds or removes.
-fn print_lines(what: &str, style: Style, file: &PolicyFile, lines: &[&str]) -> std::io::Result<()> {
-    let mut out = output::stdout();
-    let path = file.file.as_deref().map_or_else(|| "the policy".to_owned(), format::path);
-    writeln!(out, "These lines will be {what} {path}:")?;
-    for line in lines {
-        writeln!(out, "  {style}{}{style:#}", escape_hidden(line))?;
-    }
-    out.flush()
-}
-
 fn remove(args: &SetupArgs, name: &str, decision: &DecisionArgs) -> Result<CommandStatus> {
     let file = PolicyFile::find(args)?;
     let text = file.text.clone().unwrap_or_default();
@@ -176,7 +164,7 @@ fn remove(args: &SetupArgs, name: &str, decision: &DecisionArgs) -> Result<Comma
     let lines = policy_lines(&taken);
     let report = |removed: bool| json!({"name": name, "lines": lines, "removed": removed});
     if !args.printer.is_json() {
-        print_lines("removed from", FAILURE, &file, &lines)?;
+        policy_edit::print_lines("removed from", FAILURE, &file, &lines)?;
     }
     if let Some(status) = decision.decline(args.printer, "Remove this from the policy?")? {
         return finish(args.printer, &report(false), status);
