@@ -1,7 +1,6 @@
 //! `toolbay kv`: the key-value storage of plugins, for operators.
 
 use std::io::Write;
-use std::path::Path;
 
 use anyhow::{Result, anyhow};
 use serde_json::{Value, json};
@@ -9,7 +8,6 @@ use toolbay::{EntryInfo, PluginId, RedbStore};
 use toolbay_core::session::kv::{Bucket, KvStore};
 use toolbay_policy::capability::kv::KvScope;
 use toolbay_policy::hidden_chars::escape_hidden;
-use toolbay_policy::rule::GrantRule;
 
 use crate::args::{EntryArgs, KvCommand};
 use crate::output::{
@@ -26,14 +24,14 @@ pub(crate) async fn run(args: &SetupArgs, command: KvCommand) -> Result<CommandS
         RedbStore::in_memory()
     };
     if let Some(plugin) = command.plugin() {
-        require_known(args, &store, &id(plugin)?).await?;
+        require_known(args, &store, plugin).await?;
     }
     match command {
-        KvCommand::List { plugin, limit } => list(printer, &store, &id(&plugin)?, limit).await,
+        KvCommand::List { plugin, limit } => list(printer, &store, &plugin, limit).await,
         KvCommand::Get(entry) => get(printer, &store, &entry).await,
         KvCommand::Remove(entry) => remove(printer, &store, &entry).await,
         KvCommand::Clear { plugin } => {
-            let removed = store.clear(&id(&plugin)?).await.map_err(host_failure)?;
+            let removed = store.clear(&plugin).await.map_err(host_failure)?;
             let text = format!("removed {}", count_entries(removed));
             Ok(printer.report(&json!({ "removed": removed }), &text)?)
         }
@@ -62,21 +60,13 @@ fn count_entries(count: u64) -> String {
     count_noun(usize::try_from(count).unwrap_or(usize::MAX), "entry", "entries")
 }
 
-fn id(plugin: &str) -> Result<PluginId> {
-    Ok(PluginId::new(plugin)?)
-}
-
 fn bucket(entry: &EntryArgs) -> Result<Bucket> {
-    let wrong = |problem: String| anyhow!(problem);
-    let scope = KvScope::parse(&entry.scope, Path::new("/")).map_err(wrong)?;
-    let owner = entry.owner.as_str();
-    Bucket::new(id(&entry.plugin)?, scope, owner).map_err(|_| {
-        wrong(match scope {
-            KvScope::Plugin => "the scope `plugin` has no owner; omit `--owner`".to_owned(),
-            KvScope::Tool | KvScope::Session | KvScope::Agent => {
-                format!("name the owner with `--owner ID`, as `toolbay kv list {}` shows it", entry.plugin)
-            }
-        })
+    let EntryArgs { plugin, scope, owner, .. } = entry;
+    Bucket::new(plugin.clone(), *scope, owner.as_str()).map_err(|_| match scope {
+        KvScope::Plugin => anyhow!("the scope `plugin` has no owner; omit `--owner`"),
+        KvScope::Tool | KvScope::Session | KvScope::Agent => {
+            anyhow!("name the owner with `--owner ID`, as `toolbay kv list {plugin}` shows it")
+        }
     })
 }
 

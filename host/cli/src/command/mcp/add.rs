@@ -119,11 +119,8 @@ fn by_command(new: &AddArgs, secrets: &mut NewSecrets) -> Result<Table> {
     }
     if !new.env_secret.is_empty() {
         let mut variables = InlineTable::new();
-        for text in &new.env_secret {
-            let (variable, of) = text
-                .split_once('=')
-                .ok_or_else(|| anyhow!("--env-secret `{}`: write `NAME=SECRET`", one_line(text, 100)))?;
-            variables.insert(variable, secrets.reference(variable, of, None).into());
+        for (variable, of) in &new.env_secret {
+            variables.insert(variable.as_str(), secrets.reference(variable, of, None).into());
         }
         section.insert("env_secrets", Item::Value(variables.into()));
     }
@@ -147,10 +144,7 @@ fn by_url(new: &AddArgs, url: &str, secrets: &mut NewSecrets) -> Result<Table> {
     }
     if !new.header.is_empty() {
         let mut headers = InlineTable::new();
-        for text in &new.header {
-            let (name, value) = text
-                .split_once(':')
-                .ok_or_else(|| anyhow!("--header `{}`: write `NAME: VALUE`", one_line(text, 100)))?;
+        for (name, value) in &new.header {
             headers.insert(name.trim(), value.trim().into());
         }
         section.insert("headers", Item::Value(headers.into()));
