@@ -11,7 +11,6 @@ use toolbay_core::approval::Decision;
 use toolbay_core::audit::AuditRecord;
 use toolbay_core::tool::ToolSource;
 
-use super::calls::plugin_of;
 use super::layout::{PageFrame, duration, fact, facts, path_part, plain, size, time};
 use crate::gate::AdminGate;
 use crate::history::FinishedCall;
@@ -47,7 +46,7 @@ fn about(call: &FinishedCall) -> Vec<(&'static str, Markup)> {
     let record = &call.record;
     let text = |value: &Option<String>| value.as_deref().map(fact);
     let tool = html! { a href={ "/tools/" (path_part(&record.tool)) } { (plain(&record.tool)) } };
-    let plugin = plugin_of(call).map(|id| html! { a href={ "/plugins/" (path_part(id)) } { (plain(id)) } });
+    let plugin = call.plugin().map(|id| html! { a href={ "/plugins/" (path_part(id)) } { (plain(id)) } });
     let rows = [
         ("Tool", Some(tool)),
         ("Plugin", plugin),
