@@ -234,6 +234,16 @@ pub(super) fn size(bytes: u64) -> String {
     toolbay_policy::quantity::show_bytes(bytes)
 }
 
+/// A table that scrolls on a narrow screen.
+pub(super) fn table(label: &str, columns: &[&str], rows: &Markup) -> Markup {
+    html! {
+        div.scroll tabindex="0" role="region" aria-label=(label) { table {
+            thead { tr { @for column in columns { th scope="col" { (column) } } } }
+            tbody { (rows) }
+        } }
+    }
+}
+
 /// Keys with their values.
 pub(super) fn facts(rows: &[(&str, Markup)]) -> Markup {
     html! { dl { @for (key, value) in rows { div { dt { (key) } dd { (value) } } } } }

@@ -11,7 +11,7 @@ use toolbay_core::call::shared::SharedStatus;
 use toolbay_core::pipeline::running::RunningCall;
 
 use super::chart::sparkline;
-use super::layout::{PageFrame, ReasonForm, duration, plain, redirect};
+use super::layout::{PageFrame, ReasonForm, duration, plain, redirect, table};
 use crate::api::blocking;
 use crate::control::ServerControl;
 use crate::gate::AdminGate;
@@ -53,15 +53,12 @@ fn servers(shared: &SharedStatus) -> Markup {
             @if let Some(reason) = &shared.refusing {
                 p.alarm role="alert" { strong { "Calls are refused: " } (plain(reason)) }
             }
-            div.scroll tabindex="0" role="region" aria-label="Servers" { table {
-                thead { tr { th scope="col" { "Server" } th scope="col" { "Epoch" } } }
-                tbody {
-                    tr { th scope="row" { (plain(&shared.name)) " (this one)" } td.number { (epoch) } }
-                    @for (name, epoch) in &shared.others {
-                        tr { th scope="row" { (plain(name)) } td.number { (epoch) } }
-                    }
+            (table("Servers", &["Server", "Epoch"], &html! {
+                tr { th scope="row" { (plain(&shared.name)) " (this one)" } td.number { (epoch) } }
+                @for (name, epoch) in &shared.others {
+                    tr { th scope="row" { (plain(name)) } td.number { (epoch) } }
                 }
-            } }
+            }))
             p.quiet { "This server has " (shared.queues) " serial queues and takes part in " (shared.budgets) " shared budgets." }
         }
     }
