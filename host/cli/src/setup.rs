@@ -32,7 +32,7 @@ use crate::output::{self, LogFormat, host_failure, stderr};
 pub(crate) use args::SetupArgs;
 pub(crate) use audit::{audit_for_decision, audit_under};
 pub(crate) use host::{HostPurpose, ServerHost, apply_stop_order, builder, host, host_for, server_host};
-pub(crate) use load::{load, load_host, load_plugin, require_plugin};
+pub(crate) use load::{load, load_file, load_host, load_plugin, require_plugin};
 pub(crate) use load_report::ReportLevel;
 pub(crate) use paths::{
     audit_file, cache_dir, consents, current_dir, held_updates, operator, plugin_folder, state_dir,

@@ -19,7 +19,7 @@ use crate::installation::trust::{self, TrustDecision};
 use crate::installation::version_diff::{DiffReport, PluginVersion};
 use crate::output::{CommandError, Printer, host_failure};
 use crate::setup::locked::{self, LockPaths};
-use crate::setup::{self, HostPurpose, SetupArgs};
+use crate::setup::{self, SetupArgs};
 
 /// The code of an error: the version waits for `grant`.
 const HELD: &str = "held";
@@ -169,11 +169,8 @@ pub(crate) async fn load(
     (id, reference): (&PluginId, &str),
     file: &Path,
 ) -> Result<(Host, PluginInfo)> {
-    let host = setup::host_for(args, policy, HostPurpose::Inspect)?;
-    let loaded = host.load_file(id.clone(), file).await;
-    loaded.map_err(|error| CommandError::new("not_loadable", format!("`{reference}` {error}")))?;
-    let info = host.plugin(id.as_str()).context("the plugin was loaded and is gone")?;
-    Ok((host, info))
+    let loaded = setup::load_file(args, policy, id, file).await?;
+    Ok(loaded.map_err(|problem| CommandError::new("not_loadable", format!("`{reference}` {problem}")))?)
 }
 
 /// Refuses a version that is not signed where the locked one is.
@@ -278,14 +275,13 @@ async fn locked_version(
     id: &PluginId,
     (locked, paths): (&LockedPlugin, &LockPaths),
 ) -> Result<PluginVersion> {
-    let host = setup::host_for(args, setup::policy(args)?, HostPurpose::Inspect)?;
     let unusable = |why: &str| {
         let why = format!("the locked version of `{id}`, which the new one is compared with, {why}");
         CommandError::new("not_loadable", why).with_help("`toolbay fetch` downloads it")
     };
-    let loaded = host.load_file(id.clone(), &paths.store.path(&locked.layer)).await;
-    loaded.map_err(|error| unusable(&error.to_string()))?;
-    let info = host.plugin(id.as_str()).context("the plugin was loaded and is gone")?;
+    let file = paths.store.path(&locked.layer);
+    let loaded = setup::load_file(args, setup::policy(args)?, id, &file).await?;
+    let (host, info) = loaded.map_err(|problem| unusable(&problem))?;
     if *info.digest != *locked.layer.hex() {
         return Err(unusable("is damaged").into());
     }

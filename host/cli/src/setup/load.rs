@@ -32,29 +32,39 @@ pub(crate) async fn load(args: &SetupArgs, host: &Host, level: ReportLevel) -> R
     Ok(())
 }
 
+/// A host with the plugin of a file, none of whose tools has run; or why the file does not load.
+pub(crate) async fn load_file(
+    args: &SetupArgs,
+    policy: Policy,
+    id: &PluginId,
+    file: &Path,
+) -> Result<Result<(Host, PluginInfo), String>> {
+    let host = host_for(args, policy, HostPurpose::Inspect)?;
+    if let Err(error) = host.load_file(id.clone(), file).await {
+        return Ok(Err(error.to_string()));
+    }
+    let info =
+        host.plugin(id.as_str()).ok_or_else(|| host_failure(anyhow!("`{id}` was loaded and is gone")))?;
+    Ok(Ok((host, info)))
+}
+
 /// A host with the plugin that a command names, by a file or by an id in the plugin directory; or why it has none.
 pub(crate) async fn load_plugin(
     args: &SetupArgs,
     policy: Policy,
     plugin: &str,
 ) -> Result<Result<(Host, PluginInfo), String>> {
-    let (file, host) = (Path::new(plugin), host_for(args, policy, HostPurpose::Inspect)?);
+    let file = Path::new(plugin);
     if !file.is_file() && !plugin.ends_with(".wasm") {
+        let host = host_for(args, policy, HostPurpose::Inspect)?;
         load(args, &host, ReportLevel::Warnings).await?;
         let info = host.plugin(plugin).ok_or("no plugin has this id, and there is no such file");
         return Ok(info.map(|info| (host, info)).map_err(str::to_owned));
     }
-    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
-    let id = match PluginId::new(&stem) {
-        Ok(id) => id,
-        Err(error) => return Ok(Err(error.to_string())),
-    };
-    if let Err(error) = host.load_file(id.clone(), file).await {
-        return Ok(Err(error.to_string()));
+    match PluginId::new(&file.file_stem().unwrap_or_default().to_string_lossy()) {
+        Ok(id) => load_file(args, policy, &id, file).await,
+        Err(error) => Ok(Err(error.to_string())),
     }
-    let info =
-        host.plugin(id.as_str()).ok_or_else(|| host_failure(anyhow!("`{plugin}` was loaded and is gone")))?;
-    Ok(Ok((host, info)))
 }
 
 /// As [`load_plugin`], with an error that names the plugin.
