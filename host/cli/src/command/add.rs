@@ -12,12 +12,12 @@ use crate::installation::install::{Installation, install};
 use crate::output::{self, Cell, CommandStatus, HEADING, NAME, Printer, TextTable, format};
 use crate::setup::{self, SetupArgs};
 
-pub(crate) async fn run(args: &SetupArgs, asked: &AddPluginArgs) -> Result<CommandStatus> {
-    report(args.printer, asked, &install(args, asked).await?)?;
+pub(crate) async fn run(args: &SetupArgs, options: &AddPluginArgs) -> Result<CommandStatus> {
+    report(args.printer, options, &install(args, options).await?)?;
     Ok(CommandStatus::Success)
 }
 
-fn report(printer: Printer, asked: &AddPluginArgs, installed: &Installation) -> Result<()> {
+fn report(printer: Printer, options: &AddPluginArgs, installed: &Installation) -> Result<()> {
     let Installation { host, info, plugin, paths } = installed;
     let tools = setup::tools(host, &info.id);
     let id = &info.id;
@@ -32,7 +32,7 @@ fn report(printer: Printer, asked: &AddPluginArgs, installed: &Installation) -> 
             "capabilities": capabilities.collect::<Vec<_>>(),
             "tools": tools.iter().map(|entry| entry.def.name.as_str()).collect::<Vec<_>>(),
             "lock": paths.lock,
-            "added": !asked.dry_run,
+            "added": !options.dry_run,
         }))?;
         return Ok(());
     }
@@ -57,7 +57,7 @@ fn report(printer: Printer, asked: &AddPluginArgs, installed: &Installation) -> 
         table.push([Cell::styled(NAME, entry.def.name.as_str()), about.into()]);
     }
     table.print_section()?;
-    if asked.dry_run {
+    if options.dry_run {
         printer.note(&format!("nothing was written to `{}`", paths.lock.display()));
         return Ok(());
     }

@@ -32,17 +32,17 @@ struct BenchResult {
     conditions: Option<MachineLoad>,
 }
 
-pub(crate) async fn run(setup: &SetupArgs, asked: BenchArgs) -> Result<CommandStatus> {
-    let text = asked.input.read()?;
-    let host = services::load_host_for(setup, ReportLevel::Problems, &[asked.tool.as_str()]).await?;
-    let servers = servers::connect_for(setup, &host, &[asked.tool.as_str()]).await;
+pub(crate) async fn run(setup: &SetupArgs, options: BenchArgs) -> Result<CommandStatus> {
+    let text = options.input.read()?;
+    let host = services::load_host_for(setup, ReportLevel::Problems, &[options.tool.as_str()]).await?;
+    let servers = servers::connect_for(setup, &host, &[options.tool.as_str()]).await;
     let view = servers::view(setup, &host)?;
-    let turn = asked.turn.context(Session::default());
-    let bench = BenchRun { view, host: &host, turn, asked: &asked, text: &text };
+    let turn = options.turn.context(Session::default());
+    let bench = BenchRun { view, host: &host, turn, options: &options, text: &text };
     let measured = bench.run().await;
     servers.close().await;
     match measured {
-        Ok(measured) => show(setup.printer, &asked, &measured).map(|()| CommandStatus::Success),
+        Ok(measured) => show(setup.printer, &options, &measured).map(|()| CommandStatus::Success),
         Err(failed) => {
             if setup.printer.is_json() {
                 output::print_json(&output::result_json(&failed))?;
@@ -58,7 +58,7 @@ struct BenchRun<'a> {
     host: &'a Host,
     view: View,
     turn: TurnContext,
-    asked: &'a BenchArgs,
+    options: &'a BenchArgs,
     text: &'a str,
 }
 
@@ -69,7 +69,7 @@ impl BenchRun<'_> {
         }
         let before = MachineSample::take();
         let (mut times, mut usage) = (Vec::new(), Usage::default());
-        for _ in 0..self.asked.calls {
+        for _ in 0..self.options.calls {
             let start = Instant::now();
             let done = self.run_batch(1).await?;
             times.push(start.elapsed());
@@ -77,8 +77,8 @@ impl BenchRun<'_> {
         }
         times.sort_unstable();
         let start = Instant::now();
-        self.run_batch(self.asked.calls).await?;
-        let batch = f64::from(self.asked.calls) / start.elapsed().as_secs_f64();
+        self.run_batch(self.options.calls).await?;
+        let batch = f64::from(self.options.calls) / start.elapsed().as_secs_f64();
         Ok(BenchResult { times, batch, usage, conditions: before.and_then(|before| before.load_since()) })
     }
 
@@ -87,7 +87,7 @@ impl BenchRun<'_> {
     /// # Errors
     /// The first call that failed.
     async fn run_batch(&self, count: u32) -> Result<Vec<CallResult>, Box<CallResult>> {
-        let call = |n: u32| ToolCall::new(n.to_string(), &*self.asked.tool, self.text);
+        let call = |n: u32| ToolCall::new(n.to_string(), &*self.options.tool, self.text);
         let turn = self.turn.clone();
         let mut done = self.host.call_all(&self.view, (1..=count).map(call).collect(), turn).await;
         match done.iter().position(|one| one.result.is_err()) {
@@ -97,7 +97,7 @@ impl BenchRun<'_> {
     }
 }
 
-fn show(printer: Printer, asked: &BenchArgs, measured: &BenchResult) -> Result<()> {
+fn show(printer: Printer, options: &BenchArgs, measured: &BenchResult) -> Result<()> {
     let percentile = |percent| format::percentile(&measured.times, percent);
     let us = |percent| (percentile(percent).as_secs_f64() * 1e7).round() / 10.0;
     let (batch, usage) = (measured.batch.round(), &measured.usage);
@@ -108,7 +108,7 @@ fn show(printer: Printer, asked: &BenchArgs, measured: &BenchResult) -> Result<(
     }
     if printer.is_json() {
         let all = json!({
-            "tool": asked.tool, "calls": asked.calls, "p50_us": us(50), "p99_us": us(99), "most_us": us(100),
+            "tool": options.tool, "calls": options.calls, "p50_us": us(50), "p99_us": us(99), "most_us": us(100),
             "batch_per_s": batch, "usage": usage, "load": conditions.map(|seen| seen.load),
             "stolen_percent": conditions.map(|seen| seen.stolen_percent),
             "comparable": conditions.is_some() && fault.is_none(),

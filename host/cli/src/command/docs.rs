@@ -67,10 +67,10 @@ fn page(entry: &ToolEntry) -> String {
     if !def.capabilities.is_empty() {
         page.push_str("\n## Asks for\n\n| what | of | why |\n|---|---|---|\n");
     }
-    for wish in &def.capabilities {
-        let need = if wish.optional { ", optional" } else { "" };
-        let (kind, target) = (wish.kind.as_str(), line(&wish.target));
-        let reason = wish.reason.as_deref().map(line).unwrap_or_default();
+    for capability in &def.capabilities {
+        let need = if capability.optional { ", optional" } else { "" };
+        let (kind, target) = (capability.kind.as_str(), line(&capability.target));
+        let reason = capability.reason.as_deref().map(line).unwrap_or_default();
         writeln!(page, "| `{}`{need} | `{target}` | {reason} |", line(kind)).ok();
     }
     properties(&mut page, entry);

@@ -22,19 +22,19 @@ use crate::setup::{self, SetupArgs};
 
 type ImportRow = (PluginId, LockedPlugin, PluginStatus);
 
-pub(crate) async fn run(args: &SetupArgs, asked: &ImportArgs) -> Result<CommandStatus> {
+pub(crate) async fn run(args: &SetupArgs, options: &ImportArgs) -> Result<CommandStatus> {
     let paths = LockPaths::find(args)?;
-    let file = asked.file.clone();
+    let file = options.file.clone();
     let opened = tokio::task::spawn_blocking(move || PluginArchive::open(&file)).await;
-    let mut archive = opened.map_err(host_failure)?.map_err(|error| archive_error(asked, error))?;
-    if asked.trust {
+    let mut archive = opened.map_err(host_failure)?.map_err(|error| archive_error(options, error))?;
+    if options.trust {
         trust_rules::add(args, archive.trust())?;
     } else if !args.printer.is_json() {
         trust_rules::show_new(args, archive.trust())?;
     }
     let policy = setup::policy(args)?;
     // A preview leaves the store of the user as it is.
-    let preview = asked.dry_run.then(tempfile::tempdir).transpose().map_err(host_failure)?;
+    let preview = options.dry_run.then(tempfile::tempdir).transpose().map_err(host_failure)?;
     let store = match &preview {
         Some(folder) => BlobStore::new(folder.path()),
         None => paths.store.clone(),
@@ -42,12 +42,12 @@ pub(crate) async fn run(args: &SetupArgs, asked: &ImportArgs) -> Result<CommandS
     let plugins = archive.plugins().clone();
     let into = store.clone();
     let stored = tokio::task::spawn_blocking(move || archive.store_blobs(&into)).await;
-    stored.map_err(host_failure)?.map_err(|error| archive_error(asked, error))?;
+    stored.map_err(host_failure)?.map_err(|error| archive_error(options, error))?;
     let mut rows: Vec<ImportRow> = Vec::new();
     // One after the other: each shows its changes.
     for (id, plugin) in plugins {
         let version = StoredVersion { id: id.clone(), plugin: plugin.clone(), store: store.clone() };
-        let status = match lock(args, asked, (policy.clone(), paths.clone()), version).await {
+        let status = match lock(args, options, (policy.clone(), paths.clone()), version).await {
             Ok(status) => status,
             Err(error) => match InstallRefusal::from_error(error)? {
                 InstallRefusal::Held(why) => PluginStatus::Held(why),
@@ -68,8 +68,8 @@ pub(crate) async fn run(args: &SetupArgs, asked: &ImportArgs) -> Result<CommandS
 }
 
 /// An archive that is not accepted: exit code 1. A store that cannot be written: exit code 3.
-fn archive_error(asked: &ImportArgs, error: ArchiveError) -> anyhow::Error {
-    let file = asked.file.display();
+fn archive_error(options: &ImportArgs, error: ArchiveError) -> anyhow::Error {
+    let file = options.file.display();
     match error {
         ArchiveError::Refused(_) | ArchiveError::Missing(_) => {
             let error = CommandError::new("refused", format!("`{file}` is refused: {error}"));
@@ -109,7 +109,7 @@ fn unsign(plugin: &mut LockedPlugin) {
 /// Locks one plugin. A refusal is an error here.
 async fn lock(
     args: &SetupArgs,
-    asked: &ImportArgs,
+    options: &ImportArgs,
     (policy, paths): (Policy, LockPaths),
     StoredVersion { id, mut plugin, store }: StoredVersion,
 ) -> Result<PluginStatus> {
@@ -120,7 +120,7 @@ async fn lock(
         // What the archive says about a signer counts only if this policy can check it.
         TrustDecision::Digest => unsign(&mut plugin),
         TrustDecision::NoRule => {
-            decision.check_flag(&reference, asked.unsigned)?;
+            decision.check_flag(&reference, options.unsigned)?;
             unsign(&mut plugin);
         }
     }
@@ -133,12 +133,12 @@ async fn lock(
     let request = AddPluginArgs {
         reference: plugin.origin().reference,
         id: Some(id.clone()),
-        unsigned: asked.unsigned,
+        unsigned: options.unsigned,
         replace: true,
         downgrade: false,
-        dry_run: asked.dry_run,
+        dry_run: options.dry_run,
     };
     let version = StoredVersion { id, plugin, store };
     install::lock_version(args, &request, (policy, paths), version).await?;
-    Ok(if asked.dry_run { PluginStatus::Available } else { PluginStatus::Imported })
+    Ok(if options.dry_run { PluginStatus::Available } else { PluginStatus::Imported })
 }

@@ -68,7 +68,7 @@ fn address(server: &McpServer) -> String {
 }
 
 fn server_json(server: &McpServer) -> Value {
-    let (kind, caged) = match &server.transport {
+    let (kind, sandboxed) = match &server.transport {
         ServerTransport::Http(_) => ("http", None),
         ServerTransport::Stdio(child) => ("stdio", Some(child.sandboxed)),
     };
@@ -76,7 +76,7 @@ fn server_json(server: &McpServer) -> Value {
         "name": server.name.as_str(),
         "kind": kind,
         "place": address(server),
-        "sandbox": caged,
+        "sandbox": sandboxed,
         "tools": server.tools,
         "exclude": server.exclude,
     })

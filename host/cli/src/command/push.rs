@@ -21,11 +21,11 @@ use crate::author::component::ComponentParts;
 use crate::output::{self, CommandError, CommandStatus, format, host_failure};
 use crate::setup::{self, SetupArgs, locked};
 
-pub(crate) async fn run(args: &SetupArgs, asked: &PushArgs) -> Result<CommandStatus> {
-    let reference: Reference = asked.reference.parse().map_err(anyhow::Error::msg)?;
-    let file = asked.file.as_path();
-    let key = asked.sign.as_deref().map(read_key).transpose()?;
-    let bundle = asked.bundle.as_deref().map(read_bundle).transpose()?;
+pub(crate) async fn run(args: &SetupArgs, options: &PushArgs) -> Result<CommandStatus> {
+    let reference: Reference = options.reference.parse().map_err(anyhow::Error::msg)?;
+    let file = options.file.as_path();
+    let key = options.sign.as_deref().map(read_key).transpose()?;
+    let bundle = options.bundle.as_deref().map(read_bundle).transpose()?;
     let policy = setup::policy(args)?;
     let plugin = file.to_str().with_context(|| format!("`{}` is not UTF-8", file.display()))?;
     let loaded = setup::load_plugin(args, policy.names_only(), plugin).await?;
@@ -45,7 +45,7 @@ pub(crate) async fn run(args: &SetupArgs, asked: &PushArgs) -> Result<CommandSta
         let checked = signature::check_subject(bundle, &artifact.digest);
         checked.map_err(|why| CommandError::new("other_subject", format!("`--bundle`: {why}")))?;
     }
-    let outcome = if asked.dry_run {
+    let outcome = if options.dry_run {
         None
     } else {
         let client = locked::client(&policy, &reference, RegistryAccess::Push)?;
@@ -75,7 +75,7 @@ pub(crate) async fn run(args: &SetupArgs, asked: &PushArgs) -> Result<CommandSta
         )?);
     }
     args.printer.note(&format!("{status}: {}", format::size(size)));
-    if let Some(signer) = signer.filter(|_| !asked.dry_run) {
+    if let Some(signer) = signer.filter(|_| !options.dry_run) {
         args.printer.note(&format!("signed by {signer}"));
     }
     writeln!(output::stdout(), "{reference}@{}", artifact.digest)?;

@@ -15,10 +15,14 @@ use crate::output::{self, CommandStatus, FAILURE, HEADING, host_failure};
 use crate::policy_edit;
 use crate::setup::{self, PolicyFile, SetupArgs, known_plugins, running_servers};
 
-pub(crate) async fn run(args: &SetupArgs, plugin: &str, asked: &PluginDecisionArgs) -> Result<CommandStatus> {
-    let PluginDecisionArgs { decision, only } = asked;
+pub(crate) async fn run(
+    args: &SetupArgs,
+    plugin: &str,
+    options: &PluginDecisionArgs,
+) -> Result<CommandStatus> {
+    let PluginDecisionArgs { decision, only } = options;
     let json = args.printer.is_json();
-    asked.check_lists()?;
+    options.check_lists()?;
     let id = PluginId::new(plugin)?;
     let file = PolicyFile::find(args)?;
     let text = file.text.clone().unwrap_or_default();

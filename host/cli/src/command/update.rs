@@ -23,13 +23,13 @@ type UpdateOutcome = (PluginStatus, Option<String>);
 
 type UpdateRow = (PluginId, LockedPlugin, UpdateOutcome);
 
-pub(crate) async fn run(args: &SetupArgs, asked: &UpdateArgs) -> Result<CommandStatus> {
+pub(crate) async fn run(args: &SetupArgs, options: &UpdateArgs) -> Result<CommandStatus> {
     let (paths, policy) = (LockPaths::find(args)?, setup::policy(args)?);
-    let plugins = paths.select(&asked.ids)?;
+    let plugins = paths.select(&options.ids)?;
     let mut rows: Vec<UpdateRow> = Vec::new();
     // One after the other: each shows its changes.
     for (id, plugin) in plugins {
-        let outcome = update(args, asked, &policy, (&id, &plugin)).await?;
+        let outcome = update(args, options, &policy, (&id, &plugin)).await?;
         rows.push((id, plugin, outcome));
     }
     if args.printer.is_json() {
@@ -62,7 +62,7 @@ fn print(printer: Printer, rows: &[UpdateRow], paths: &LockPaths) -> Result<()> 
 
 async fn update(
     args: &SetupArgs,
-    asked: &UpdateArgs,
+    options: &UpdateArgs,
     policy: &Policy,
     (id, plugin): (&PluginId, &LockedPlugin),
 ) -> Result<UpdateOutcome> {
@@ -81,10 +81,10 @@ async fn update(
         unsigned: is_uncovered && plugin.signer == Signer::None,
         replace: true,
         downgrade: false,
-        dry_run: asked.dry_run,
+        dry_run: options.dry_run,
     };
     match install::install(args, &request).await {
-        Ok(_) if asked.dry_run => Ok((PluginStatus::Available, Some(newer))),
+        Ok(_) if options.dry_run => Ok((PluginStatus::Available, Some(newer))),
         Ok(_) => Ok((PluginStatus::Updated, Some(newer))),
         Err(error) => Ok(match InstallRefusal::from_error(error)? {
             InstallRefusal::Held(why) => (PluginStatus::Held(why), Some(newer)),

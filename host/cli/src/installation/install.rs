@@ -58,20 +58,20 @@ struct FoundPlugin {
 }
 
 /// Installs a plugin, unless the arguments say `--dry-run`.
-pub(crate) async fn install(args: &SetupArgs, asked: &AddPluginArgs) -> Result<Installation> {
-    let reference: Reference = asked.reference.parse().map_err(anyhow::Error::msg)?;
-    let id = plugin_id(asked, &reference)?;
+pub(crate) async fn install(args: &SetupArgs, options: &AddPluginArgs) -> Result<Installation> {
+    let reference: Reference = options.reference.parse().map_err(anyhow::Error::msg)?;
+    let id = plugin_id(options, &reference)?;
     let (paths, policy) = (LockPaths::find(args)?, setup::policy(args)?);
     let plugins = setup::plugin_folder(args)?;
-    check_free(&plugins, &id, &paths.read()?, None, asked.replace)?;
+    check_free(&plugins, &id, &paths.read()?, None, options.replace)?;
     let trust = TrustDecision::find(&policy, &reference)?;
-    trust.check_flag(&reference, asked.unsigned)?;
+    trust.check_flag(&reference, options.unsigned)?;
     let client = locked::client(&policy, &reference, RegistryAccess::Pull)?;
     let found = find(args.printer, &client, &reference, &trust).await?;
-    check_free(&plugins, &id, &paths.read()?, Some(&found.plugin), asked.replace)?;
+    check_free(&plugins, &id, &paths.read()?, Some(&found.plugin), options.replace)?;
     let plugin = download(&client, &id, found, &paths).await?;
     let store = paths.store.clone();
-    lock_version(args, asked, (policy, paths), StoredVersion { id, plugin, store }).await
+    lock_version(args, options, (policy, paths), StoredVersion { id, plugin, store }).await
 }
 
 /// A version whose blobs are in a store, and verified.
@@ -84,34 +84,34 @@ pub(crate) struct StoredVersion {
 /// Loads a version without running a tool, compares it with the locked one, and locks it, unless it is held.
 pub(crate) async fn lock_version(
     args: &SetupArgs,
-    asked: &AddPluginArgs,
+    options: &AddPluginArgs,
     (policy, paths): (Policy, LockPaths),
     version: StoredVersion,
 ) -> Result<Installation> {
     let StoredVersion { id, plugin, store } = version;
     let plugins = setup::plugin_folder(args)?;
     let mut before = paths.read()?;
-    check_free(&plugins, &id, &before, Some(&plugin), asked.replace)?;
+    check_free(&plugins, &id, &before, Some(&plugin), options.replace)?;
     let replaced = before.remove(&id);
-    replaced.as_ref().map_or(Ok(()), |old| check_signature_kept(asked, old, &plugin))?;
-    let (host, info) = load(args, policy, (&id, &asked.reference), &store.path(&plugin.layer)).await?;
+    replaced.as_ref().map_or(Ok(()), |old| check_signature_kept(options, old, &plugin))?;
+    let (host, info) = load(args, policy, (&id, &options.reference), &store.path(&plugin.layer)).await?;
     if *info.digest != *plugin.layer.hex() {
-        let why = format!("`{}` changed in the store while it was added", asked.reference);
+        let why = format!("`{}` changed in the store while it was added", options.reference);
         return Err(CommandError::new("not_loadable", why).with_help("add it again").into());
     }
     if let Some(old) = &replaced {
         let new = NewVersion { plugin: &plugin, version: PluginVersion::of(&host, &info) };
-        review(args, asked, &id, (old, &paths), &new).await?;
+        review(args, options, &id, (old, &paths), &new).await?;
     }
-    if !asked.dry_run {
-        let change = LockChange { id, new: plugin.clone(), replaced, replace: asked.replace };
+    if !options.dry_run {
+        let change = LockChange { id, new: plugin.clone(), replaced, replace: options.replace };
         change.apply(args, &paths, plugins).await?;
     }
     Ok(Installation { host, info, plugin, paths })
 }
 
-fn plugin_id(asked: &AddPluginArgs, reference: &Reference) -> Result<PluginId> {
-    match &asked.id {
+fn plugin_id(options: &AddPluginArgs, reference: &Reference) -> Result<PluginId> {
+    match &options.id {
         Some(id) => Ok(id.clone()),
         None => {
             let name = reference.repository.rsplit('/').next().unwrap_or_default();
@@ -174,11 +174,11 @@ pub(crate) async fn load(
 }
 
 /// Refuses a version that is not signed where the locked one is.
-fn check_signature_kept(asked: &AddPluginArgs, old: &LockedPlugin, new: &LockedPlugin) -> Result<()> {
+fn check_signature_kept(options: &AddPluginArgs, old: &LockedPlugin, new: &LockedPlugin) -> Result<()> {
     if old.signer == Signer::None || new.signer != Signer::None {
         return Ok(());
     }
-    let (reference, signer) = (&asked.reference, &old.signer);
+    let (reference, signer) = (&options.reference, &old.signer);
     let why = format!("`{reference}` is added without a signature, and {signer} signed the locked version");
     let help = "to give the signature up, remove the plugin from the lock first";
     Err(CommandError::new("signature_lost", why).with_help(help).into())
@@ -187,14 +187,14 @@ fn check_signature_kept(asked: &AddPluginArgs, old: &LockedPlugin, new: &LockedP
 /// Compares a version with the locked one. One that needs the operator's agreement is held, which is an error here.
 async fn review(
     args: &SetupArgs,
-    asked: &AddPluginArgs,
+    options: &AddPluginArgs,
     id: &PluginId,
     (old, paths): (&LockedPlugin, &LockPaths),
     new: &NewVersion<'_>,
 ) -> Result<()> {
     let change = VersionChange::compare(args, id, (old, paths), new).await?;
-    if let (Some((before, after)), false) = (&change.downgrade, asked.downgrade) {
-        let why = format!("`{}` is version {after}, and the lock has {before}", asked.reference);
+    if let (Some((before, after)), false) = (&change.downgrade, options.downgrade) {
+        let why = format!("`{}` is version {after}, and the lock has {before}", options.reference);
         return Err(CommandError::new("downgrade", why).with_help("to go back, write `--downgrade`").into());
     }
     if change.reasons.is_empty() {
@@ -203,9 +203,9 @@ async fn review(
     if !args.printer.is_json() {
         change.report.iter().try_for_each(DiffReport::show)?;
     }
-    let why = format!("`{}` is held: {}", asked.reference, change.reasons.join("; "));
+    let why = format!("`{}` is held: {}", options.reference, change.reasons.join("; "));
     let mut help = format!("review and accept it with `toolbay grant {id}`");
-    if asked.dry_run {
+    if options.dry_run {
         help.insert_str(0, "without `--dry-run`, ");
     } else {
         let (plugin, replaces) = (new.plugin.clone(), old.manifest);

@@ -23,21 +23,21 @@ const ABOUT: &str = "Runs tools from WebAssembly components in a sandbox, under 
 const SCHEMA: &str = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json";
 
 /// The description for the MCP registry.
-pub(super) fn server_json(asked: &ServerJsonArgs) -> Result<Value> {
+pub(super) fn server_json(options: &ServerJsonArgs) -> Result<Value> {
     let sound = |part: &str| {
         !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'))
     };
-    if !asked.name.split_once('/').is_some_and(|(space, name)| sound(space) && sound(name)) {
-        bail!("--name `{}`: write a namespace and a name, `io.github.you/toolbay`", asked.name);
+    if !options.name.split_once('/').is_some_and(|(space, name)| sound(space) && sound(name)) {
+        bail!("--name `{}`: write a namespace and a name, `io.github.you/toolbay`", options.name);
     }
     let mut server = json!({
         "$schema": SCHEMA,
-        "name": asked.name,
+        "name": options.name,
         "title": "Toolbay",
         "description": ABOUT,
         "version": env!("CARGO_PKG_VERSION"),
     });
-    if let (Some(url), Some(bundle)) = (&asked.url, &asked.bundle) {
+    if let (Some(url), Some(bundle)) = (&options.url, &options.bundle) {
         let mut file = File::open(bundle).with_context(|| format!("`{}`", bundle.display()))?;
         let mut hash = Sha256::new();
         std::io::copy(&mut file, &mut hash).with_context(|| format!("`{}`", bundle.display()))?;
