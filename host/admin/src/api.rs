@@ -20,13 +20,22 @@ use crate::operator::Operator;
 /// Largest body of a request, in bytes.
 pub(crate) const MAX_BODY: usize = 64 << 10;
 
-/// The body of a stop.
+/// The reason of an operator who gives none.
+pub(crate) const NO_REASON: &str = "no reason was given";
+
+/// The body of an action with a reason.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct StopRequest {
+pub struct ReasonRequest {
     /// The reason, which callers see.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+}
+
+impl ReasonRequest {
+    fn reason_or_none(self) -> String {
+        self.reason.unwrap_or_else(|| NO_REASON.to_owned())
+    }
 }
 
 /// An error as the API returns it: `{"error": {"code": …, "message": …}}`.
@@ -123,10 +132,9 @@ async fn cancel(
 async fn stop(
     State(control): State<ServerControl>,
     Extension(operator): Extension<Operator>,
-    body: Result<Json<StopRequest>, JsonRejection>,
+    body: Result<Json<ReasonRequest>, JsonRejection>,
 ) -> ApiResult {
-    let Json(StopRequest { reason }) = body?;
-    let reason = reason.unwrap_or_else(|| "no reason was given".to_owned());
+    let reason = body?.0.reason_or_none();
     let cancelled = blocking(move || control.stop(&reason, &operator.name)).await?;
     Ok(Json(json!({ "cancelled": cancelled })).into_response())
 }

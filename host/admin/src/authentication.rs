@@ -57,10 +57,7 @@ fn refuse(
         false => ApiError::new(status, reason, message).into_response(),
     };
     add_retry_after(&mut response, retry_after);
-    if is_page {
-        return response;
-    }
-    if status == StatusCode::UNAUTHORIZED {
+    if !is_page && status == StatusCode::UNAUTHORIZED {
         response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
     response

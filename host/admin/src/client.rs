@@ -17,7 +17,7 @@ use tokio::net::UnixStream;
 use tokio_util::task::AbortOnDropHandle;
 use toolbay_core::pipeline::running::RunningCall;
 
-use crate::api::{ApiError, StopRequest};
+use crate::api::{ApiError, ReasonRequest};
 use crate::control::ServerInfo;
 use crate::operator::OPERATOR_HEADER;
 use crate::socket;
@@ -103,7 +103,7 @@ impl ServerClient {
         struct Stopped {
             cancelled: usize,
         }
-        let request = StopRequest { reason: Some(reason.to_owned()) };
+        let request = ReasonRequest { reason: Some(reason.to_owned()) };
         self.act("/api/v1/stop", by, &request).await.map(|Stopped { cancelled }| cancelled)
     }
 

@@ -11,8 +11,10 @@ use std::time::SystemTime;
 
 use parking_lot::Mutex;
 use tokio::sync::broadcast;
+use toolbay::PluginId;
 use toolbay_core::audit::AuditRecord;
 use toolbay_core::audit::observer::AuditObserver;
+use toolbay_core::tool::ToolSource;
 
 pub(crate) use chart::{ChartPoint, POINT_SECONDS};
 pub(crate) use filter::CallFilter;
@@ -39,6 +41,13 @@ pub(crate) struct FinishedCall {
     pub(crate) record: AuditRecord,
     /// The JSON of the stream, once a reader needed it.
     pub(crate) summary: OnceLock<Box<str>>,
+}
+
+impl FinishedCall {
+    /// The plugin of the tool.
+    pub(crate) fn plugin(&self) -> Option<&str> {
+        self.record.source.as_deref().and_then(ToolSource::plugin).map(PluginId::as_str)
+    }
 }
 
 /// The calls of a server that ended.

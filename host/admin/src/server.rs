@@ -1,7 +1,6 @@
 //! The admin listener: the page, the control API and metrics for operators with a token.
 
 use std::io;
-use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -29,13 +28,16 @@ impl AdminServer {
     /// # Errors
     /// The address is taken, or the socket cannot be created.
     pub async fn listen(policy: &AdminPolicy, control: ServerControl) -> io::Result<Self> {
-        let (acceptor, address) = match &policy.listen {
+        let (acceptor, place, address, socket) = match &policy.listen {
             AdminAddress::Loopback(address) => {
                 let listener = TcpListener::bind(address).await?;
                 let address = listener.local_addr()?;
-                (Acceptor::Loopback(listener), Some(address))
+                (Acceptor::Loopback(listener), format!("http://{address}"), Some(address), None)
             }
-            AdminAddress::Socket(path) => (Acceptor::Socket(bind_socket(path)?), None),
+            AdminAddress::Socket(path) => {
+                let acceptor = Acceptor::Socket(bind_socket(path)?);
+                (acceptor, format!("unix:{}", path.display()), None, Some(path.clone()))
+            }
         };
         let gate = AdminGate::new(control.clone(), policy, address);
         let router = api::router(control)
@@ -43,15 +45,7 @@ impl AdminServer {
             .layer(middleware::from_fn_with_state(gate, authentication::authenticate))
             .layer(middleware::from_fn(page::security_headers));
         let serving = tokio::spawn(listener::serve(acceptor, router));
-        let socket = match &policy.listen {
-            AdminAddress::Socket(path) => Some(path.clone()),
-            AdminAddress::Loopback(_) => None,
-        };
-        Ok(Self {
-            place: place(address, socket.as_deref()),
-            socket,
-            _serving: AbortOnDropHandle::new(serving),
-        })
+        Ok(Self { place, socket, _serving: AbortOnDropHandle::new(serving) })
     }
 
     /// Where operators reach it: `http://127.0.0.1:8081`, or `unix:/path`.
@@ -68,14 +62,6 @@ impl Drop for AdminServer {
         {
             tracing::debug!(%error, "the socket of the admin listener was not removed");
         }
-    }
-}
-
-fn place(address: Option<SocketAddr>, socket: Option<&Path>) -> String {
-    match (address, socket) {
-        (Some(address), _) => format!("http://{address}"),
-        (None, Some(path)) => format!("unix:{}", path.display()),
-        (None, None) => String::new(),
     }
 }
 

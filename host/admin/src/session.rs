@@ -2,7 +2,6 @@
 //! file.
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use axum::http::HeaderMap;
@@ -56,11 +55,7 @@ impl Sessions {
     pub(crate) fn open(&self, token: Digest) -> Result<String, getrandom::Error> {
         let mut bytes = [0; 32];
         getrandom::fill(&mut bytes)?;
-        let mut key = String::with_capacity(64);
-        for byte in bytes {
-            // A string takes any text.
-            let _ = write!(key, "{byte:02x}");
-        }
+        let key: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         let now = Instant::now();
         let mut open = self.open.lock();
         open.retain(|_, session| !session.is_over(now));

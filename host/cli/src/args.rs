@@ -41,6 +41,14 @@ use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand, V
 use clap_complete::ArgValueCandidates;
 use toolbay_vendor::Vendor;
 
+/// A parser of two texts with a character between them: `NAME=VALUE`.
+fn pair(between: char) -> impl Fn(&str) -> Result<(String, String), String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let (name, value) = text.split_once(between).ok_or_else(|| format!("it has no `{between}`"))?;
+        Ok((name.to_owned(), value.to_owned()))
+    }
+}
+
 /// The commands that refuse `--json`, each with the reason.
 const WITHOUT_JSON: [(&str, &str); 4] = [
     ("serve", "stdout carries the protocol"),

@@ -57,7 +57,7 @@ use crate::setup;
 pub(crate) async fn run(mut args: Args, hangup: Option<Signal>) -> Result<CommandStatus> {
     setup::start_log(&args.setup)?;
     // The published files are there as long as the command runs.
-    let _pulled = setup::shared::pull(&mut args.setup, shared::shared_use(&args.command)).await?;
+    let _pulled = setup::pulled::pull(&mut args.setup, shared::shared_use(&args.command)).await?;
     run_command(args, hangup).await
 }
 
@@ -67,9 +67,9 @@ async fn run_command(args: Args, hangup: Option<Signal>) -> Result<CommandStatus
         Command::List { all } => list::run(setup, all).await,
         Command::Prompts => prompts_and_resources::prompts(setup).await,
         Command::Resources => prompts_and_resources::resources(setup).await,
-        Command::Call(asked) => call::run(setup, asked).await,
-        Command::Batch(asked) => batch::run(setup, &asked).await,
-        Command::Bench(asked) => bench::run(setup, asked).await,
+        Command::Call(options) => call::run(setup, options).await,
+        Command::Batch(options) => batch::run(setup, &options).await,
+        Command::Bench(options) => bench::run(setup, options).await,
         Command::Output(which) => output::run(setup, &which).await,
         Command::Inspect { plugin } => inspect::run(setup, &plugin).await,
         Command::Status { tools } => status::run(setup, tools).await,
@@ -88,19 +88,19 @@ async fn run_command(args: Args, hangup: Option<Signal>) -> Result<CommandStatus
         Command::Check { targets, strict } => check::run(setup, &targets, strict).await,
         Command::Policy { command } => policy::run(setup, command).await,
         Command::Search { query, limit } => search::run(setup, &query.join(" "), limit).await,
-        Command::Schemas(asked) => schemas::run(setup, &asked).await,
+        Command::Schemas(options) => schemas::run(setup, &options).await,
         Command::Diff { old, new } => diff::run(setup, &old, &new).await,
         Command::Serve { lazy, http, replica } => {
             serve::run(args.setup, serve::ServeOptions { lazy, places: http, replica }, hangup).await
         }
         Command::Shared { command } => shared::run(setup, command).await,
-        Command::Add(asked) => add::run(setup, &asked).await,
+        Command::Add(options) => add::run(setup, &options).await,
         Command::Fetch { dry_run } => fetch::run(setup, dry_run).await,
         Command::Verify { offline } => verify::run(setup, offline).await,
         Command::Outdated => outdated::run(setup).await,
-        Command::Update(asked) => update::run(setup, &asked).await,
-        Command::Export(asked) => export::run(setup, &asked).await,
-        Command::Import(asked) => import::run(setup, &asked).await,
+        Command::Update(options) => update::run(setup, &options).await,
+        Command::Export(options) => export::run(setup, &options).await,
+        Command::Import(options) => import::run(setup, &options).await,
         Command::Gc { dry_run } => garbage::run(setup, dry_run).await,
         Command::Mcp { command } => mcp::run(setup, command).await,
         Command::Setup { command } => client_setup::run(setup, &command).await,
@@ -111,11 +111,11 @@ async fn run_command(args: Args, hangup: Option<Signal>) -> Result<CommandStatus
         Command::Test(args) => test::run(setup, &args).await,
         Command::Dev(args) => dev::run(setup, &args).await,
         Command::Pack(args) => pack::run(setup, &args),
-        Command::Push(asked) => push::run(setup, &asked).await,
+        Command::Push(options) => push::run(setup, &options).await,
         Command::Key { command } => key::run(setup, &command),
         Command::Docs { plugin, out } => docs::run(setup, &plugin, out.as_deref()).await,
-        Command::Backup(asked) => backup::run(setup, &asked).await,
-        Command::Restore(asked) => backup::restore(setup, &asked).await,
+        Command::Backup(options) => backup::run(setup, &options).await,
+        Command::Restore(options) => backup::restore(setup, &options).await,
         Command::Man { dir } => man::run(setup, &dir),
         Command::Completions { shell } => completions::run(shell),
     }

@@ -12,19 +12,16 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use toolbay::{Host, PluginId, PluginInfo, Policy};
 use toolbay_core::registry::ToolEntry;
-use toolbay_policy::GrantKey;
 use toolbay_policy::consent::{Authority, Consent};
 use toolbay_policy::hidden_chars::escape_hidden;
 use toolbay_policy::name::ToolName;
 
 use crate::output::{self, Cell, DIM, FAILURE, HEADING, NAME, SUCCESS, TextTable, format};
+use crate::policy_edit;
 use crate::setup::{self, PolicyFile, SetupArgs};
 use held::HeldVersion;
 pub(crate) use offer::command_for_hint;
 use proposal::{GrantEdit, policy_lines};
-
-/// Spaces before the lines below a heading.
-const INDENT: usize = 2;
 
 type NamedTools = Vec<(ToolName, std::sync::Arc<ToolEntry>)>;
 
@@ -81,8 +78,7 @@ impl<'a> GrantPreview<'a> {
     fn requested(&self) -> Vec<RequestedCapability<'a>> {
         let mut all: Vec<RequestedCapability<'a>> = Vec::new();
         for capability in self.tools.iter().flat_map(|(_, entry)| &entry.def.capabilities) {
-            let key = GrantKey::for_kind(&capability.kind)
-                .map_or_else(|| capability.kind.as_str(), |key| key.name());
+            let key = format::capability_key(&capability.kind);
             let (target, reason) = (capability.target.as_str(), capability.reason.as_deref());
             match all.iter_mut().find(|one| one.key == key && one.target == target) {
                 None => all.push(RequestedCapability {
@@ -119,7 +115,7 @@ impl<'a> GrantPreview<'a> {
         let requested = self.requested();
         let asks = if requested.is_empty() { "asks for nothing" } else { "asks for:" };
         writeln!(output::stdout(), "{HEADING}{id}{version}{HEADING:#} (sha256 {digest}) {asks}")?;
-        let mut table = TextTable::new(["", "", ""]).with_indent(INDENT);
+        let mut table = TextTable::new(["", "", ""]).indented();
         for one in requested {
             let reasons =
                 if one.reasons.is_empty() { "no reason given".to_owned() } else { one.reasons.join("; ") };
@@ -135,11 +131,8 @@ impl<'a> GrantPreview<'a> {
     fn print_lines(&self, file: &PolicyFile) -> std::io::Result<()> {
         let mut out = output::stdout();
         if !self.edit.proposals.is_empty() {
-            let path = file.file.as_deref().map_or_else(|| "the policy".to_owned(), format::path);
-            writeln!(out, "\nThese lines will be added to {path}:")?;
-            for line in policy_lines(&self.edit.proposals) {
-                writeln!(out, "  {SUCCESS}{}{SUCCESS:#}", escape_hidden(&line))?;
-            }
+            writeln!(out)?;
+            policy_edit::print_lines("added to", SUCCESS, file, &policy_lines(&self.edit.proposals))?;
         }
         if !self.edit.impossible.is_empty() {
             writeln!(out, "\nThese lines cannot be added:")?;

@@ -1,6 +1,7 @@
 //! A plugin of a registry from its reference to the lock: trust, download, comparison with the version before.
 
 pub(crate) mod install;
+pub(crate) mod status;
 pub(crate) mod trust;
 pub(crate) mod verification;
 pub(crate) mod version_diff;

@@ -113,6 +113,15 @@ impl Printer {
         self.message("note", NAME, text);
     }
 
+    /// Prints the result of a command: as JSON, or else as a `note:` line. Returns the status of a command that succeeded.
+    pub(crate) fn report(self, result: &impl Serialize, text: &str) -> std::io::Result<CommandStatus> {
+        if self.json {
+            return print_json(result);
+        }
+        self.note(text);
+        Ok(CommandStatus::Success)
+    }
+
     /// Prints the line that ends a table: a summary and the next command. In a pipe it is a note on stderr, so that
     /// stdout holds rows only.
     pub(crate) fn footer(self, text: &str) -> std::io::Result<()> {

@@ -3,17 +3,20 @@
 pub(crate) mod new_secrets;
 
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::Path;
 
+use anstyle::Style;
 use anyhow::{Context, Result, anyhow, bail};
 use toml_edit::{Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, Value};
 use toolbay::read_regular_text;
 use toolbay_policy::ProposedLine;
+use toolbay_policy::hidden_chars::escape_hidden;
 use toolbay_policy::name::PluginId;
 
-use crate::output::CommandError;
 use crate::output::findings::MAX_POLICY_BYTES;
+use crate::output::{self, CommandError, format};
+use crate::setup::PolicyFile;
 use crate::setup::named_path::path_failure;
 
 /// Adds proposed lines to the text of a policy.
@@ -163,6 +166,22 @@ pub(crate) fn without_section(text: &str, kind: &str, name: &str) -> Result<(Str
         document.remove(kind);
     }
     Ok((document.to_string(), Some(format!("[{kind}.{name}]\n{}", taken.to_string().trim()))))
+}
+
+/// Prints the lines that a decision adds to a policy or removes from it.
+pub(crate) fn print_lines(
+    what: &str,
+    style: Style,
+    file: &PolicyFile,
+    lines: &[impl AsRef<str>],
+) -> io::Result<()> {
+    let mut out = output::stdout();
+    let path = file.file.as_deref().map_or_else(|| "the policy".to_owned(), format::path);
+    writeln!(out, "These lines will be {what} {path}:")?;
+    for line in lines {
+        writeln!(out, "  {style}{}{style:#}", escape_hidden(line.as_ref()))?;
+    }
+    out.flush()
 }
 
 /// Replaces the policy; see [`replace`].

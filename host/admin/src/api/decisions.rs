@@ -8,20 +8,10 @@ use axum::routing::post;
 use axum::{Extension, Json, Router};
 use serde::Deserialize;
 
-use super::{ApiError, ApiResult, blocking};
+use super::{ApiError, ApiResult, ReasonRequest, blocking};
 use crate::control::ServerControl;
 use crate::files::GrantError;
 use crate::operator::Operator;
-
-/// The reason of an operator who gives none.
-pub(crate) const NO_REASON: &str = "no reason was given";
-
-/// The body of a decision with a reason.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct DecisionRequest {
-    reason: Option<String>,
-}
 
 /// The body of a grant.
 #[derive(Debug, Clone, Deserialize)]
@@ -46,10 +36,9 @@ async fn disable(
     State(control): State<ServerControl>,
     Extension(operator): Extension<Operator>,
     Path(name): Path<String>,
-    body: Body<DecisionRequest>,
+    body: Body<ReasonRequest>,
 ) -> ApiResult {
-    let Json(DecisionRequest { reason }) = body?;
-    switch(control, operator, name, Some(reason.unwrap_or_else(|| NO_REASON.to_owned()))).await
+    switch(control, operator, name, Some(body?.0.reason_or_none())).await
 }
 
 async fn enable(
@@ -89,9 +78,9 @@ async fn refuse(
     State(control): State<ServerControl>,
     Extension(operator): Extension<Operator>,
     Path(number): Path<u64>,
-    body: Body<DecisionRequest>,
+    body: Body<ReasonRequest>,
 ) -> ApiResult {
-    let Json(DecisionRequest { reason }) = body?;
+    let Json(ReasonRequest { reason }) = body?;
     answer(&control, number, false, reason.as_deref(), &operator)
 }
 

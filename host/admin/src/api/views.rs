@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use toolbay::PluginInfo;
 use toolbay_core::audit::{AuditRecord, MAX_TEXT};
-use toolbay_core::tool::ToolSource;
 use toolbay_core::tool::refusal::RefusalReason;
 use toolbay_policy::excerpt::one_line;
 
@@ -45,7 +44,7 @@ impl<'a> CallSummary<'a> {
             number: call.number,
             time: DateTime::<Utc>::from(call.ended).to_rfc3339_opts(SecondsFormat::Millis, true),
             tool: one_line(&record.tool, MAX_TEXT),
-            plugin: record.source.as_deref().and_then(ToolSource::plugin).map(|id| id.as_str()),
+            plugin: call.plugin(),
             outcome: record.outcome,
             refusal: record.refusal,
             duration_us: record.duration_us,

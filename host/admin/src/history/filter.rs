@@ -1,7 +1,6 @@
 //! Which calls an operator asks for.
 
 use serde::Deserialize;
-use toolbay_core::tool::ToolSource;
 
 use super::FinishedCall;
 
@@ -20,14 +19,13 @@ pub(crate) struct CallFilter {
 impl CallFilter {
     pub(crate) fn matches(&self, call: &FinishedCall) -> bool {
         let record = &call.record;
-        let plugin = || record.source.as_deref().and_then(ToolSource::plugin).map(|id| id.as_str());
         let is_outcome = match self.outcome.as_str() {
             "" => true,
             "failed" => record.outcome != "ok",
             outcome => record.outcome == outcome,
         };
         is_outcome
-            && (self.plugin.is_empty() || plugin() == Some(self.plugin.as_str()))
+            && (self.plugin.is_empty() || call.plugin() == Some(self.plugin.as_str()))
             && self.has_text(call)
     }
 

@@ -5,7 +5,7 @@ use axum::extract::State;
 use axum::response::Response;
 use maud::{Markup, html};
 
-use super::layout::{PageFrame, fact, facts, plain};
+use super::layout::{PageFrame, fact, facts, plain, table};
 use crate::gate::AdminGate;
 use crate::history::SessionTotals;
 use crate::operator::Operator;
@@ -34,10 +34,9 @@ pub(super) async fn show(
         p.quiet { "They are in " code { "[session]" } " of the policy." }
         h2 { "Sessions since the server started" }
         @if sessions.is_empty() { p { "No session has made a call." } } @else {
-            div.scroll tabindex="0" role="region" aria-label="Sessions" { table {
-                thead { tr { th scope="col" { "Session" } th scope="col" { "Calls" } th scope="col" { "Failures" } th scope="col" { "Fuel" } th scope="col" { "Cost" } } }
-                tbody { @for (id, totals) in sessions.iter().take(MAX_LISTED) { (row(id, totals, limits.max_calls, limits.max_cost_usd)) } }
-            } }
+            (table("Sessions", &["Session", "Calls", "Failures", "Fuel", "Cost"], &html! {
+                @for (id, totals) in sessions.iter().take(MAX_LISTED) { (row(id, totals, limits.max_calls, limits.max_cost_usd)) }
+            }))
         }
     };
     frame.page("Budgets", &body)

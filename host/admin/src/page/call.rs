@@ -11,8 +11,7 @@ use toolbay_core::approval::Decision;
 use toolbay_core::audit::AuditRecord;
 use toolbay_core::tool::ToolSource;
 
-use super::calls::plugin_of;
-use super::layout::{PageFrame, duration, fact, facts, path_part, plain, size, time};
+use super::layout::{PageFrame, duration, fact, facts, path_part, plain, size, table, time};
 use crate::gate::AdminGate;
 use crate::history::FinishedCall;
 use crate::operator::Operator;
@@ -47,7 +46,7 @@ fn about(call: &FinishedCall) -> Vec<(&'static str, Markup)> {
     let record = &call.record;
     let text = |value: &Option<String>| value.as_deref().map(fact);
     let tool = html! { a href={ "/tools/" (path_part(&record.tool)) } { (plain(&record.tool)) } };
-    let plugin = plugin_of(call).map(|id| html! { a href={ "/plugins/" (path_part(id)) } { (plain(id)) } });
+    let plugin = call.plugin().map(|id| html! { a href={ "/plugins/" (path_part(id)) } { (plain(id)) } });
     let rows = [
         ("Tool", Some(tool)),
         ("Plugin", plugin),
@@ -104,14 +103,13 @@ fn describe(decision: &Decision) -> String {
 fn uses(record: &AuditRecord) -> Markup {
     html! {
         @if record.uses.is_empty() { p { "It used none." } } @else {
-            div.scroll tabindex="0" role="region" aria-label="Uses of capabilities" { table {
-                thead { tr { th scope="col" { "Capability" } th scope="col" { "Target" } th scope="col" { "Decision" } } }
-                tbody { @for one in &record.uses { tr {
+            (table("Uses of capabilities", &["Capability", "Target", "Decision"], &html! {
+                @for one in &record.uses { tr {
                     th scope="row" { (one.key) }
                     td { code { (plain(&one.what)) } }
                     td class=(if one.allowed { "ok" } else { "failed" }) { @if one.allowed { "granted" } @else { "refused" } }
-                } } }
-            } }
+                } }
+            }))
         }
         @if record.uses_not_kept > 0 { p.quiet { (record.uses_not_kept) " more were not kept." } }
     }

@@ -7,7 +7,6 @@ use axum::extract::{Query, State};
 use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
-use toolbay_core::tool::ToolSource;
 
 use super::layout::{PageFrame, duration, path_part, plain, time};
 use crate::gate::AdminGate;
@@ -95,9 +94,4 @@ fn row(call: &FinishedCall) -> Markup {
             td { (plain(record.session_id.as_deref().unwrap_or("–"))) }
         }
     }
-}
-
-/// The plugin of a call.
-pub(super) fn plugin_of(call: &FinishedCall) -> Option<&str> {
-    call.record.source.as_deref().and_then(ToolSource::plugin).map(|id| id.as_str())
 }

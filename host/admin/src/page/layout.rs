@@ -10,8 +10,10 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use chrono::{DateTime, SecondsFormat, Utc};
 use maud::{DOCTYPE, Markup, html};
+use serde::Deserialize;
 use toolbay_policy::hidden_chars::escape_hidden;
 
+use crate::api::NO_REASON;
 use crate::control::ServerControl;
 use crate::gate::AdminGate;
 use crate::operator::Operator;
@@ -111,6 +113,18 @@ impl<'a> PageFrame<'a> {
         document(status, title, &page)
     }
 
+    /// A page that says why an action was not done, with a link to go on.
+    pub(super) fn not_done(
+        &self,
+        status: StatusCode,
+        title: &str,
+        problem: &str,
+        (to, label): (&str, &str),
+    ) -> Response {
+        let body = html! { p.alarm role="alert" { (plain(problem)) } p { a href=(to) { (label) } } };
+        self.page_with(status, title, &body)
+    }
+
     /// The number of questions and plugins that wait, for the tab.
     fn waiting(&self) -> Markup {
         let count = self.control.count_waiting();
@@ -120,6 +134,25 @@ impl<'a> PageFrame<'a> {
     /// A button that acts; nothing for a person who may not.
     pub(super) fn action(&self, path: &str, label: &str, class: &str) -> Markup {
         html! { @if self.may_act() { form.inline method="post" action=(path) { button class=(class) { (label) } } } }
+    }
+}
+
+/// A form with the reason of an operator.
+#[derive(Deserialize)]
+pub(super) struct ReasonForm {
+    #[serde(default)]
+    reason: String,
+}
+
+impl ReasonForm {
+    /// The reason; `None` if the operator gave none.
+    pub(super) fn reason(&self) -> Option<&str> {
+        Some(self.reason.trim()).filter(|reason| !reason.is_empty())
+    }
+
+    /// The reason, or else a text that says that there is none.
+    pub(super) fn reason_or_none(&self) -> String {
+        self.reason().unwrap_or(NO_REASON).to_owned()
     }
 }
 
@@ -199,6 +232,16 @@ pub(super) fn duration(time: Duration) -> String {
 /// A size in bytes.
 pub(super) fn size(bytes: u64) -> String {
     toolbay_policy::quantity::show_bytes(bytes)
+}
+
+/// A table that scrolls on a narrow screen.
+pub(super) fn table(label: &str, columns: &[&str], rows: &Markup) -> Markup {
+    html! {
+        div.scroll tabindex="0" role="region" aria-label=(label) { table {
+            thead { tr { @for column in columns { th scope="col" { (column) } } } }
+            tbody { (rows) }
+        } }
+    }
 }
 
 /// Keys with their values.

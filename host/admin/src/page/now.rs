@@ -7,14 +7,12 @@ use axum::extract::{Form, Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
-use serde::Deserialize;
 use toolbay_core::call::shared::SharedStatus;
 use toolbay_core::pipeline::running::RunningCall;
 
 use super::chart::sparkline;
-use super::layout::{PageFrame, duration, plain, redirect};
+use super::layout::{PageFrame, ReasonForm, duration, plain, redirect, table};
 use crate::api::blocking;
-use crate::api::decisions::NO_REASON;
 use crate::control::ServerControl;
 use crate::gate::AdminGate;
 use crate::history::{ChartPoint, POINT_SECONDS};
@@ -55,15 +53,12 @@ fn servers(shared: &SharedStatus) -> Markup {
             @if let Some(reason) = &shared.refusing {
                 p.alarm role="alert" { strong { "Calls are refused: " } (plain(reason)) }
             }
-            div.scroll tabindex="0" role="region" aria-label="Servers" { table {
-                thead { tr { th scope="col" { "Server" } th scope="col" { "Epoch" } } }
-                tbody {
-                    tr { th scope="row" { (plain(&shared.name)) " (this one)" } td.number { (epoch) } }
-                    @for (name, epoch) in &shared.others {
-                        tr { th scope="row" { (plain(name)) } td.number { (epoch) } }
-                    }
+            (table("Servers", &["Server", "Epoch"], &html! {
+                tr { th scope="row" { (plain(&shared.name)) " (this one)" } td.number { (epoch) } }
+                @for (name, epoch) in &shared.others {
+                    tr { th scope="row" { (plain(name)) } td.number { (epoch) } }
                 }
-            } }
+            }))
             p.quiet { "This server has " (shared.queues) " serial queues and takes part in " (shared.budgets) " shared budgets." }
         }
     }
@@ -128,18 +123,12 @@ fn switches(frame: &PageFrame<'_>, is_stopped: bool) -> Markup {
     }
 }
 
-#[derive(Deserialize)]
-pub(super) struct StopForm {
-    #[serde(default)]
-    reason: String,
-}
-
 pub(super) async fn stop(
     State(gate): State<AdminGate>,
     Extension(operator): Extension<Operator>,
-    Form(StopForm { reason }): Form<StopForm>,
+    Form(form): Form<ReasonForm>,
 ) -> Response {
-    let reason = if reason.trim().is_empty() { NO_REASON.to_owned() } else { reason };
+    let reason = form.reason_or_none();
     let (control, by) = (gate.control.clone(), operator.name.clone());
     let stopped = blocking(move || control.stop(&reason, &by)).await.map(drop);
     finished(&gate, &operator, stopped.map_err(|error| error.message))
@@ -176,12 +165,8 @@ fn finished(gate: &AdminGate, operator: &Operator, done: Result<(), String>) -> 
     match done {
         Ok(()) => redirect("/"),
         Err(problem) => {
-            let body = html! { p.alarm role="alert" { (plain(&problem)) } p { a href="/" { "Back" } } };
-            PageFrame::new(gate, operator, "/").page_with(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "Not done",
-                &body,
-            )
+            let (frame, failed) = (PageFrame::new(gate, operator, "/"), StatusCode::INTERNAL_SERVER_ERROR);
+            frame.not_done(failed, "Not done", &problem, ("/", "Back"))
         }
     }
 }

@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use toolbay_core::approval::ApprovalCaller;
 
-use super::layout::{PageFrame, duration, fact, facts, path_part, plain, redirect};
+use super::layout::{PageFrame, ReasonForm, duration, fact, facts, path_part, plain, redirect};
 use crate::files::{HeldPlugin, ToolChanges, VersionChanges};
 use crate::gate::AdminGate;
 use crate::operator::Operator;
@@ -154,12 +154,6 @@ fn show_changes(changes: &VersionChanges) -> Markup {
     }
 }
 
-#[derive(Deserialize)]
-pub(super) struct RefuseForm {
-    #[serde(default)]
-    reason: String,
-}
-
 pub(super) async fn approve(
     State(gate): State<AdminGate>,
     Extension(operator): Extension<Operator>,
@@ -174,10 +168,9 @@ pub(super) async fn refuse(
     State(gate): State<AdminGate>,
     Extension(operator): Extension<Operator>,
     Path(number): Path<u64>,
-    Form(RefuseForm { reason }): Form<RefuseForm>,
+    Form(form): Form<ReasonForm>,
 ) -> Response {
-    let why = Some(reason.trim()).filter(|why| !why.is_empty());
-    drop(gate.control.answer(number, false, why, &operator.name));
+    drop(gate.control.answer(number, false, form.reason(), &operator.name));
     redirect(PATH)
 }
 
@@ -196,8 +189,8 @@ pub(super) async fn grant(
         Ok(()) => redirect(&format!("/plugins/{}", path_part(&id))),
         Err(problem) => {
             let frame = PageFrame::new(&gate, &operator, PATH);
-            let body = html! { p.alarm role="alert" { (plain(&problem.to_string())) } p { a href=(PATH) { "Look again" } } };
-            frame.page_with(StatusCode::CONFLICT, "Not granted", &body)
+            let next = (PATH, "Look again");
+            frame.not_done(StatusCode::CONFLICT, "Not granted", &problem.to_string(), next)
         }
     }
 }

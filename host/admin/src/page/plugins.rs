@@ -8,7 +8,7 @@ use maud::{Markup, html};
 use toolbay::PluginInfo;
 use toolbay_core::registry::Catalog;
 
-use super::layout::{PageFrame, fact, facts, path_part, plain, size};
+use super::layout::{PageFrame, fact, facts, path_part, plain, size, table};
 use crate::gate::AdminGate;
 use crate::operator::Operator;
 
@@ -28,10 +28,9 @@ pub(super) async fn list(
             ul { @for problem in &problems { li.failed { (plain(&problem.to_string())) } } }
         }
         @if plugins.is_empty() { p { "No plugin is loaded." } } @else {
-            div.scroll tabindex="0" role="region" aria-label="Plugins" { table {
-                thead { tr { th scope="col" { "Plugin" } th scope="col" { "Version" } th scope="col" { "State" } th scope="col" { "Signer" } th scope="col" { "Size" } th scope="col" { "Digest" } } }
-                tbody { @for plugin in plugins.iter().take(MAX_LISTED) { (row(plugin)) } }
-            } }
+            (table("Plugins", &["Plugin", "Version", "State", "Signer", "Size", "Digest"], &html! {
+                @for plugin in plugins.iter().take(MAX_LISTED) { (row(plugin)) }
+            }))
         }
         @if plugins.len() > MAX_LISTED { p { (plugins.len() - MAX_LISTED) " more plugins are loaded." } }
     };
@@ -103,15 +102,14 @@ fn capabilities(gate: &AdminGate, catalog: &Catalog, plugin: &PluginInfo) -> Mar
         .collect();
     html! {
         @if explained.is_empty() { p { "It asks for nothing." } } @else {
-            div.scroll tabindex="0" role="region" aria-label="Capabilities" { table {
-                thead { tr { th scope="col" { "Tool" } th scope="col" { "Asks for" } th scope="col" { "Has" } th scope="col" { "Refused" } } }
-                tbody { @for tool in &explained { @for one in &tool.capabilities { tr {
+            (table("Capabilities", &["Tool", "Asks for", "Has", "Refused"], &html! {
+                @for tool in &explained { @for one in &tool.capabilities { tr {
                     th scope="row" { (plain(&tool.tool)) }
                     td { code { (one.capability.kind.as_str()) } " of " code { (plain(&one.capability.target)) } @if one.capability.optional { " (optional)" } }
                     td { @for granted in &one.granted { code { (plain(granted)) } " " } }
                     td { @if let Some(refused) = &one.refused { (plain(&refused.to_string())) } @else { "–" } }
-                } } } }
-            } }
+                } } }
+            }))
         }
     }
 }

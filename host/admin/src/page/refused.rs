@@ -10,7 +10,6 @@ use toolbay_core::registry::Catalog;
 use toolbay_policy::GrantKey;
 use toolbay_policy::hint::Hint;
 
-use super::calls::plugin_of;
 use super::layout::{PageFrame, plain};
 use crate::gate::AdminGate;
 use crate::history::{CallFilter, FinishedCall, MAX_CALLS};
@@ -63,7 +62,7 @@ fn group(calls: &[std::sync::Arc<FinishedCall>]) -> Vec<((String, &'static str),
     for call in calls {
         let record = &call.record;
         let refused: Vec<_> = record.uses.iter().filter(|used| !used.allowed).collect();
-        let plugin = plugin_of(call).unwrap_or("–").to_owned();
+        let plugin = call.plugin().unwrap_or("–").to_owned();
         for one in &refused {
             let group = groups.entry((plugin.clone(), one.key)).or_default();
             group.add(call, &one.what);

@@ -9,7 +9,6 @@ use axum::extract::{Form, Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
-use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 use toolbay::{Filter, ToolCall, TurnContext};
 use toolbay_core::approval::{ApprovalReply, ApprovalRequest, Approver};
@@ -19,9 +18,8 @@ use toolbay_core::pipeline::CallResult;
 use toolbay_core::registry::ToolEntry;
 
 use super::form::ArgumentForm;
-use super::layout::{PageFrame, duration, fact, facts, path_part, plain, plain_up_to, redirect};
+use super::layout::{PageFrame, ReasonForm, duration, fact, facts, path_part, plain, plain_up_to, redirect};
 use crate::api::blocking;
-use crate::api::decisions::NO_REASON;
 use crate::gate::AdminGate;
 use crate::operator::Operator;
 
@@ -216,20 +214,13 @@ fn show_result(result: &CallResult, is_check: bool) -> Markup {
     }
 }
 
-#[derive(Deserialize)]
-pub(super) struct DisableForm {
-    #[serde(default)]
-    reason: String,
-}
-
 pub(super) async fn disable(
     State(gate): State<AdminGate>,
     Extension(operator): Extension<Operator>,
     Path(name): Path<String>,
-    Form(DisableForm { reason }): Form<DisableForm>,
+    Form(form): Form<ReasonForm>,
 ) -> Response {
-    let reason = if reason.trim().is_empty() { NO_REASON.to_owned() } else { reason };
-    switch(gate, operator, name, Some(reason)).await
+    switch(gate, operator, name, Some(form.reason_or_none())).await
 }
 
 pub(super) async fn enable(
@@ -245,8 +236,8 @@ async fn switch(gate: AdminGate, operator: Operator, name: String, reason: Optio
     match blocking(move || control.switch_tool(&tool, reason.as_deref(), &by)).await {
         Ok(()) => redirect(&format!("/tools/{}", path_part(&name))),
         Err(problem) => {
-            let body = html! { p.alarm role="alert" { (plain(&problem.message)) } p { a href="/tools" { "All tools" } } };
-            PageFrame::new(&gate, &operator, "/tools").page_with(StatusCode::CONFLICT, "Not changed", &body)
+            let (frame, next) = (PageFrame::new(&gate, &operator, "/tools"), ("/tools", "All tools"));
+            frame.not_done(StatusCode::CONFLICT, "Not changed", &problem.message, next)
         }
     }
 }

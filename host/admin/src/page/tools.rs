@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use serde::Deserialize;
 use toolbay_core::registry::ToolStatus;
 
-use super::layout::{PageFrame, path_part, plain, plain_up_to};
+use super::layout::{PageFrame, path_part, plain, plain_up_to, table};
 use crate::gate::AdminGate;
 use crate::operator::Operator;
 
@@ -47,10 +47,7 @@ pub(super) async fn show(
             button { "Search" }
         }
         @if tools.is_empty() { p { "No tool matches." } } @else {
-            div.scroll tabindex="0" role="region" aria-label="Tools" { table {
-                thead { tr { th scope="col" { "Tool" } th scope="col" { "State" } th scope="col" { "Source" } th scope="col" { "Tags" } } }
-                tbody { @for tool in &tools { (row(tool)) } }
-            } }
+            (table("Tools", &["Tool", "State", "Source", "Tags"], &html! { @for tool in &tools { (row(tool)) } }))
         }
         @if let Some(last) = tools.last().filter(|_| has_more) {
             p { a href={ "/tools?text=" (path_part(&text)) "&after=" (path_part(&last.name)) } { "More tools" } }

@@ -141,11 +141,11 @@ pub(crate) struct OutputArgs {
     #[arg(long, value_name = "N", group = "part", requires = "id")]
     pub(crate) tail: Option<usize>,
     /// Print a range of lines, counted from 1: `10:20`, `10:`, `:20`.
-    #[arg(long, value_name = "A:B", group = "part", requires = "id")]
-    pub(crate) range: Option<String>,
+    #[arg(long, value_name = "A:B", group = "part", requires = "id", value_parser = parse_span)]
+    pub(crate) range: Option<(usize, usize)>,
     /// Print a range of characters, counted from 1.
-    #[arg(long, value_name = "A:B", group = "part", requires = "id")]
-    pub(crate) chars: Option<String>,
+    #[arg(long, value_name = "A:B", group = "part", requires = "id", value_parser = parse_span)]
+    pub(crate) chars: Option<(usize, usize)>,
     /// Print the lines that contain a text.
     #[arg(long, value_name = "TEXT", group = "part", requires = "id")]
     pub(crate) grep: Option<String>,
@@ -163,6 +163,16 @@ pub(crate) struct OutputArgs {
     pub(crate) size: bool,
 }
 
+/// Parses `A:B`, where either may be omitted.
+fn parse_span(text: &str) -> Result<(usize, usize), &'static str> {
+    let number = |text: &str, default| if text.is_empty() { Some(default) } else { text.parse().ok() };
+    let parse = || {
+        let (from, to) = text.split_once(':')?;
+        Some((number(from, 1)?, number(to, usize::MAX)?))
+    };
+    parse().ok_or("write `10:20`, `10:` or `:20`")
+}
+
 /// Reads a file, or stdin for `-`.
 pub(crate) fn read_text(file: &Path) -> Result<String> {
     let read = || {
@@ -175,4 +185,24 @@ pub(crate) fn read_text(file: &Path) -> Result<String> {
         }
     };
     read().with_context(|| format!("`{}` cannot be read", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_span;
+
+    #[test]
+    fn a_span_may_leave_out_an_end() {
+        for (text, expect) in [
+            ("10:20", Some((10, 20))),
+            (":20", Some((1, 20))),
+            ("10:", Some((10, usize::MAX))),
+            (":", Some((1, usize::MAX))),
+            ("10", None),
+            ("a:b", None),
+            ("-1:2", None),
+        ] {
+            assert_eq!(parse_span(text).ok(), expect, "{text}");
+        }
+    }
 }

@@ -52,7 +52,7 @@ impl DecisionArgs {
     /// Reports that the operator changed nothing. Returns the status.
     pub(crate) fn report_unchanged(&self, printer: Printer) -> CommandStatus {
         printer.note("nothing was changed");
-        if self.dry_run { CommandStatus::Success } else { CommandStatus::Failed }
+        CommandStatus::from_success(self.dry_run)
     }
 }
 

@@ -1,9 +1,12 @@
 //! The arguments of `toolbay kv`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Subcommand, ValueHint};
 use clap_complete::ArgValueCandidates;
+use toolbay_policy::capability::kv::KvScope;
+use toolbay_policy::name::PluginId;
+use toolbay_policy::rule::GrantRule as _;
 
 use crate::args::candidates;
 
@@ -13,8 +16,8 @@ pub(crate) enum KvCommand {
     /// List a plugin's entries, of all scopes.
     List {
         /// The plugin's id.
-        #[arg(add = ArgValueCandidates::new(candidates::plugins))]
-        plugin: String,
+        #[arg(value_parser = PluginId::new, add = ArgValueCandidates::new(candidates::plugins))]
+        plugin: PluginId,
         /// The most results to show.
         #[arg(long, value_name = "ENTRIES", default_value_t = 1000)]
         limit: usize,
@@ -26,8 +29,8 @@ pub(crate) enum KvCommand {
     /// Remove everything a plugin stores.
     Clear {
         /// The plugin's id.
-        #[arg(add = ArgValueCandidates::new(candidates::plugins))]
-        plugin: String,
+        #[arg(value_parser = PluginId::new, add = ArgValueCandidates::new(candidates::plugins))]
+        plugin: PluginId,
     },
     /// Show how much each plugin stores.
     Usage,
@@ -41,7 +44,7 @@ pub(crate) enum KvCommand {
 
 impl KvCommand {
     /// The plugin that it names.
-    pub(crate) fn plugin(&self) -> Option<&str> {
+    pub(crate) fn plugin(&self) -> Option<&PluginId> {
         match self {
             Self::List { plugin, .. } | Self::Clear { plugin } => Some(plugin),
             Self::Get(entry) | Self::Remove(entry) => Some(&entry.plugin),
@@ -54,14 +57,18 @@ impl KvCommand {
 #[derive(Debug, clap::Args)]
 pub(crate) struct EntryArgs {
     /// The plugin's id.
-    #[arg(add = ArgValueCandidates::new(candidates::plugins))]
-    pub(crate) plugin: String,
+    #[arg(value_parser = PluginId::new, add = ArgValueCandidates::new(candidates::plugins))]
+    pub(crate) plugin: PluginId,
     /// The key.
     pub(crate) key: String,
     /// The scope: `tool`, `plugin`, `session` or `agent`.
-    #[arg(long, default_value = "plugin")]
-    pub(crate) scope: String,
+    #[arg(long, default_value = "plugin", value_parser = parse_scope)]
+    pub(crate) scope: KvScope,
     /// The owner of the entry, as `list` shows it: the tool, the session, `agent:ID` or `personality:ID`.
     #[arg(long, value_name = "ID", default_value = "")]
     pub(crate) owner: String,
+}
+
+fn parse_scope(text: &str) -> Result<KvScope, String> {
+    KvScope::parse(text, Path::new("/"))
 }

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Subcommand, ValueHint};
 
+use super::pair;
+
 /// The commands below `toolbay mcp`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum McpCommand {
@@ -58,8 +60,8 @@ pub(crate) struct AddArgs {
     pub(crate) env: Vec<String>,
     /// An environment variable with a secret: `NAME=SECRET` of the policy, or `NAME=env:VARIABLE`, `NAME=file:/path`,
     /// `NAME=keyring:ENTRY`. Repeatable.
-    #[arg(long, value_name = "NAME=SECRET", conflicts_with = "url")]
-    pub(crate) env_secret: Vec<String>,
+    #[arg(long, value_name = "NAME=SECRET", conflicts_with = "url", value_parser = pair('='))]
+    pub(crate) env_secret: Vec<(String, String)>,
     /// A folder that the program may read. Repeatable.
     #[arg(long, value_name = "PATH", conflicts_with = "url", value_hint = ValueHint::AnyPath)]
     pub(crate) fs_read: Vec<String>,
@@ -83,8 +85,8 @@ pub(crate) struct AddArgs {
     #[arg(long, value_name = "SECRET", requires = "url")]
     pub(crate) bearer: Option<String>,
     /// A header of every request, `NAME: VALUE`. Repeatable.
-    #[arg(long, value_name = "NAME: VALUE", requires = "url")]
-    pub(crate) header: Vec<String>,
+    #[arg(long, value_name = "NAME: VALUE", requires = "url", value_parser = pair(':'))]
+    pub(crate) header: Vec<(String, String)>,
     /// A file with certificates (PEM) of authorities to trust, for the server and its login.
     #[arg(long, value_name = "FILE", requires = "url", value_hint = ValueHint::FilePath)]
     pub(crate) ca: Option<String>,

@@ -2,7 +2,7 @@
 
 use clap::{Subcommand, ValueHint};
 
-use super::DecisionArgs;
+use super::{DecisionArgs, pair};
 
 /// The commands below `toolbay openapi`.
 #[derive(Debug, Subcommand)]
@@ -58,12 +58,12 @@ pub(crate) struct DocumentArgs {
     #[arg(long, value_name = "WHICH")]
     pub(crate) exclude: Vec<String>,
     /// The secret for a security scheme of the document. Repeatable.
-    #[arg(long, value_name = "SCHEME=SECRET")]
-    pub(crate) secret: Vec<String>,
+    #[arg(long, value_name = "SCHEME=SECRET", value_parser = pair('='))]
+    pub(crate) secret: Vec<(String, String)>,
     /// A header of every request with a secret: `NAME=SECRET` of the policy, or `NAME=env:VARIABLE`, `NAME=file:/path`,
     /// `NAME=keyring:ENTRY`. A text before the secret is its prefix: `Authorization=Token env:KEY`. Repeatable.
-    #[arg(long, value_name = "NAME=SECRET")]
-    pub(crate) header: Vec<String>,
+    #[arg(long, value_name = "NAME=SECRET", value_parser = pair('='))]
+    pub(crate) header: Vec<(String, String)>,
     /// A private network of the service and its document: `127.0.0.1`, `10.0.0.0/8`. Repeatable.
     #[arg(long, value_name = "NETWORK")]
     pub(crate) net_private: Vec<String>,

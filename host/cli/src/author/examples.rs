@@ -107,7 +107,7 @@ pub(crate) async fn run(
     if results.is_empty() {
         setup.printer.note("no tool has an example; see `example(…)` of `#[tool]`");
     }
-    Ok(if failed == 0 { CommandStatus::Success } else { CommandStatus::Failed })
+    Ok(CommandStatus::from_success(failed == 0))
 }
 
 impl ExampleResult {

@@ -48,13 +48,16 @@ pub(crate) fn install(
 }
 
 /// Writes a temporary file and renames it, so that a watching host never reads half a file.
-pub(crate) fn replace_atomically(
+pub(crate) fn replace_atomically<T, E: From<io::Error>>(
     target: &Path,
-    write: impl FnOnce(&Path) -> io::Result<()>,
-) -> io::Result<()> {
+    write: impl FnOnce(&Path) -> Result<T, E>,
+) -> Result<T, E> {
     let name = target.file_name().unwrap_or_default().to_string_lossy();
     let part = target.with_file_name(format!(".{name}.{}", std::process::id()));
-    let done = write(&part).and_then(|()| fs::rename(&part, target));
+    let done = write(&part).and_then(|written| {
+        fs::rename(&part, target)?;
+        Ok(written)
+    });
     if done.is_err() {
         fs::remove_file(&part).ok();
     }

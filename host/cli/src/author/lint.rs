@@ -59,19 +59,19 @@ pub(crate) fn tool(def: &ToolDef) -> Vec<LintFinding> {
         .map(|(schema, lost)| format!("`{name}`: its {schema} schema is not checked for {lost}"));
     let texts = compat.chain(undescribed_arguments(def)).chain(dropped);
     let mut found: Vec<LintFinding> = texts.map(LintFinding::from).collect();
-    for wish in &def.capabilities {
-        if let CapabilityKind::Unknown(kind) = &wish.kind {
+    for capability in &def.capabilities {
+        if let CapabilityKind::Unknown(kind) = &capability.kind {
             let text = format!("`{name}` declares the unknown capability `{kind}`, which is always denied");
             found.push(text.into());
-        } else if let Some(problem) = unusable_target(wish) {
-            let (kind, target) = (wish.kind.as_str(), &wish.target);
+        } else if let Some(problem) = unusable_target(capability) {
+            let (kind, target) = (capability.kind.as_str(), &capability.target);
             let text = format!("`{name}` asks for `{kind}` of `{target}`: {problem}");
             found.push(LintFinding::error(text));
-        } else if wish.reason.is_none() {
+        } else if capability.reason.is_none() {
             let text = format!(
                 "`{name}` gives no reason for `{}` of `{}`, which the operator needs to decide",
-                wish.kind.as_str(),
-                wish.target
+                capability.kind.as_str(),
+                capability.target
             );
             found.push(text.into());
         }
@@ -138,9 +138,8 @@ pub(crate) fn file(parts: &ComponentParts, bytes: u64) -> Option<LintFinding> {
 pub(crate) fn ungranted_imports(host: &Host, tools: &[Arc<ToolEntry>]) -> Option<String> {
     let explained: Vec<_> =
         tools.iter().filter_map(|tool| host.explain(tool.def.name.as_str(), None)).collect();
-    let refused = explained.iter().flat_map(|tool| &tool.capabilities).filter(|wish| wish.refused.is_some());
-    let kinds: BTreeSet<String> =
-        refused.map(|wish| format!("`{}`", wish.capability.kind.as_str())).collect();
+    let refused = explained.iter().flat_map(|tool| &tool.capabilities).filter(|one| one.refused.is_some());
+    let kinds: BTreeSet<String> = refused.map(|one| format!("`{}`", one.capability.kind.as_str())).collect();
     let first = explained.first().filter(|_| !kinds.is_empty())?;
     let kinds: Vec<String> = kinds.into_iter().collect();
     Some(format!(

@@ -4,28 +4,28 @@ use anyhow::Result;
 use toolbay::{BackupSummary, RedbStore, back_up};
 
 use crate::args::BackupArgs;
-use crate::output::{self, CommandError, CommandStatus, Printer, count_noun, format, host_failure};
+use crate::output::{CommandError, CommandStatus, Printer, count_noun, format, host_failure};
 use crate::setup::{self, SetupArgs, running_servers};
 
 /// `toolbay backup`.
-pub(crate) async fn run(args: &SetupArgs, asked: &BackupArgs) -> Result<CommandStatus> {
+pub(crate) async fn run(args: &SetupArgs, options: &BackupArgs) -> Result<CommandStatus> {
     let state = setup::state_dir(args)?;
     if !state.exists() {
         return Err(refusal(format!("there is no state to back up: `{}` does not exist", state.display())));
     }
     let store = RedbStore::in_dir_with_wait(&state, args.state_wait);
-    let summary = back_up(&state, &asked.dir, &store).await.map_err(refusal)?;
+    let summary = back_up(&state, &options.dir, &store).await.map_err(refusal)?;
     report(args.printer, &summary, "backed up")
 }
 
 /// `toolbay restore`.
-pub(crate) async fn restore(args: &SetupArgs, asked: &BackupArgs) -> Result<CommandStatus> {
+pub(crate) async fn restore(args: &SetupArgs, options: &BackupArgs) -> Result<CommandStatus> {
     let state = setup::state_dir(args)?;
     if let Some(server) = running_servers::find(args).await?.first() {
         let why = format!("a server uses `{}` (process {})", state.display(), server.pid);
         return Err(CommandError::new("in_use", why).with_help("stop it, and restore again").into());
     }
-    let from = asked.dir.clone();
+    let from = options.dir.clone();
     let restored = tokio::task::spawn_blocking(move || toolbay::restore(&from, &state)).await;
     let summary = restored.map_err(host_failure)?.map_err(refusal)?;
     report(args.printer, &summary, "restored")
@@ -36,13 +36,10 @@ fn refusal(problem: String) -> anyhow::Error {
 }
 
 fn report(printer: Printer, summary: &BackupSummary, done: &str) -> Result<CommandStatus> {
-    if printer.is_json() {
-        return Ok(output::print_json(summary)?);
-    }
     let files = count_noun(summary.files, "file", "files");
-    printer.note(&format!("{done} {files}, {}", format::size(summary.bytes)));
-    if let Some(old) = &summary.replaced {
-        printer.note(&format!("the state from before is in `{}`", old.display()));
+    let status = printer.report(summary, &format!("{done} {files}, {}", format::size(summary.bytes)))?;
+    if let (Some(old), false) = (&summary.replaced, printer.is_json()) {
+        printer.note(&format!("the previous state is in `{}`", old.display()));
     }
-    Ok(CommandStatus::Success)
+    Ok(status)
 }

@@ -24,15 +24,15 @@ struct BatchLine {
     args: Option<Box<RawValue>>,
 }
 
-pub(crate) async fn run(setup: &SetupArgs, asked: &BatchArgs) -> Result<CommandStatus> {
-    let file = &asked.file;
+pub(crate) async fn run(setup: &SetupArgs, options: &BatchArgs) -> Result<CommandStatus> {
+    let file = &options.file;
     let text = read_text(file)?;
     let calls = parse(&text).with_context(|| format!("`{}`", file.display()))?;
     let named: Vec<String> = calls.iter().map(|call| call.tool.clone()).collect();
     let named: Vec<&str> = named.iter().map(String::as_str).collect();
     let host = services::load_host_for(setup, ReportLevel::Problems, &named).await?;
     // One file is one session, so a write after a read in an earlier line is guarded.
-    let turn = asked.turn.context(Session::default().with_id(format!("batch-{}", std::process::id())));
+    let turn = options.turn.context(Session::default().with_id(format!("batch-{}", std::process::id())));
     let servers = servers::connect_for(setup, &host, &named).await;
     let results = host.call_all(&servers::view(setup, &host)?, calls, turn).await;
     servers.close().await;
@@ -59,7 +59,7 @@ pub(crate) async fn run(setup: &SetupArgs, asked: &BatchArgs) -> Result<CommandS
         // stdout has its JSON values.
         return Ok(report_error(setup.printer.after_result(), host_failure(anyhow!(message.clone()))));
     }
-    Ok(if results.iter().all(|r| r.result.is_ok()) { CommandStatus::Success } else { CommandStatus::Failed })
+    Ok(CommandStatus::from_success(results.iter().all(|r| r.result.is_ok())))
 }
 
 /// Parses an array, or one call in each line.

@@ -12,7 +12,7 @@ use toolbay_policy::limits::Usage;
 use toolbay_policy::quantity;
 
 use crate::args::BenchArgs;
-use crate::output::{self, Cell, CommandStatus, DIM, Printer, TextTable, format};
+use crate::output::{self, CommandStatus, Printer, TextTable, format};
 use crate::report::call_error;
 use crate::setup::{ReportLevel, SetupArgs, servers, services};
 use machine::{MachineLoad, MachineSample};
@@ -32,17 +32,17 @@ struct BenchResult {
     conditions: Option<MachineLoad>,
 }
 
-pub(crate) async fn run(setup: &SetupArgs, asked: BenchArgs) -> Result<CommandStatus> {
-    let text = asked.input.read()?;
-    let host = services::load_host_for(setup, ReportLevel::Problems, &[asked.tool.as_str()]).await?;
-    let servers = servers::connect_for(setup, &host, &[asked.tool.as_str()]).await;
+pub(crate) async fn run(setup: &SetupArgs, options: BenchArgs) -> Result<CommandStatus> {
+    let text = options.input.read()?;
+    let host = services::load_host_for(setup, ReportLevel::Problems, &[options.tool.as_str()]).await?;
+    let servers = servers::connect_for(setup, &host, &[options.tool.as_str()]).await;
     let view = servers::view(setup, &host)?;
-    let turn = asked.turn.context(Session::default());
-    let bench = BenchRun { view, host: &host, turn, asked: &asked, text: &text };
+    let turn = options.turn.context(Session::default());
+    let bench = BenchRun { view, host: &host, turn, options: &options, text: &text };
     let measured = bench.run().await;
     servers.close().await;
     match measured {
-        Ok(measured) => show(setup.printer, &asked, &measured).map(|()| CommandStatus::Success),
+        Ok(measured) => show(setup.printer, &options, &measured).map(|()| CommandStatus::Success),
         Err(failed) => {
             if setup.printer.is_json() {
                 output::print_json(&output::result_json(&failed))?;
@@ -58,7 +58,7 @@ struct BenchRun<'a> {
     host: &'a Host,
     view: View,
     turn: TurnContext,
-    asked: &'a BenchArgs,
+    options: &'a BenchArgs,
     text: &'a str,
 }
 
@@ -69,7 +69,7 @@ impl BenchRun<'_> {
         }
         let before = MachineSample::take();
         let (mut times, mut usage) = (Vec::new(), Usage::default());
-        for _ in 0..self.asked.calls {
+        for _ in 0..self.options.calls {
             let start = Instant::now();
             let done = self.run_batch(1).await?;
             times.push(start.elapsed());
@@ -77,8 +77,8 @@ impl BenchRun<'_> {
         }
         times.sort_unstable();
         let start = Instant::now();
-        self.run_batch(self.asked.calls).await?;
-        let batch = f64::from(self.asked.calls) / start.elapsed().as_secs_f64();
+        self.run_batch(self.options.calls).await?;
+        let batch = f64::from(self.options.calls) / start.elapsed().as_secs_f64();
         Ok(BenchResult { times, batch, usage, conditions: before.and_then(|before| before.load_since()) })
     }
 
@@ -87,7 +87,7 @@ impl BenchRun<'_> {
     /// # Errors
     /// The first call that failed.
     async fn run_batch(&self, count: u32) -> Result<Vec<CallResult>, Box<CallResult>> {
-        let call = |n: u32| ToolCall::new(n.to_string(), &*self.asked.tool, self.text);
+        let call = |n: u32| ToolCall::new(n.to_string(), &*self.options.tool, self.text);
         let turn = self.turn.clone();
         let mut done = self.host.call_all(&self.view, (1..=count).map(call).collect(), turn).await;
         match done.iter().position(|one| one.result.is_err()) {
@@ -97,18 +97,9 @@ impl BenchRun<'_> {
     }
 }
 
-impl BenchResult {
-    /// The time within which a percentage of the calls ended.
-    fn percentile(&self, percent: usize) -> Duration {
-        let at = (self.times.len() * percent).div_ceil(100).saturating_sub(1);
-        self.times.get(at).copied().unwrap_or_default()
-    }
-}
-
-fn show(printer: Printer, asked: &BenchArgs, measured: &BenchResult) -> Result<()> {
-    let us = |time: Duration| (time.as_secs_f64() * 1e7).round() / 10.0;
-    let (p50, p99, most) =
-        (us(measured.percentile(50)), us(measured.percentile(99)), us(measured.percentile(100)));
+fn show(printer: Printer, options: &BenchArgs, measured: &BenchResult) -> Result<()> {
+    let percentile = |percent| format::percentile(&measured.times, percent);
+    let us = |percent| (percentile(percent).as_secs_f64() * 1e7).round() / 10.0;
     let (batch, usage) = (measured.batch.round(), &measured.usage);
     let conditions = measured.conditions;
     let fault = conditions.and_then(MachineLoad::disturbance);
@@ -117,7 +108,7 @@ fn show(printer: Printer, asked: &BenchArgs, measured: &BenchResult) -> Result<(
     }
     if printer.is_json() {
         let all = json!({
-            "tool": asked.tool, "calls": asked.calls, "p50_us": p50, "p99_us": p99, "most_us": most,
+            "tool": options.tool, "calls": options.calls, "p50_us": us(50), "p99_us": us(99), "most_us": us(100),
             "batch_per_s": batch, "usage": usage, "load": conditions.map(|seen| seen.load),
             "stolen_percent": conditions.map(|seen| seen.stolen_percent),
             "comparable": conditions.is_some() && fault.is_none(),
@@ -126,7 +117,7 @@ fn show(printer: Printer, asked: &BenchArgs, measured: &BenchResult) -> Result<(
         return Ok(());
     }
     let memory = quantity::show_bytes(usage.peak_memory_bytes);
-    let time = |percent| format::time(measured.percentile(percent));
+    let time = |percent| format::time(percentile(percent));
     let mut table = TextTable::new(["", ""]);
     for (what, value) in [
         ("median", time(50)),
@@ -137,7 +128,7 @@ fn show(printer: Printer, asked: &BenchArgs, measured: &BenchResult) -> Result<(
         ("fuel of a call", usage.fuel.map_or_else(|| "not counted".to_owned(), format::grouped)),
         ("memory at most", memory),
     ] {
-        table.push([Cell::styled(DIM, what), value.into()]);
+        table.push_fact(what, value);
     }
     table.print()?;
     Ok(())

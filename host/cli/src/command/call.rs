@@ -13,8 +13,8 @@ use crate::report::call_error;
 use crate::setup::{ReportLevel, SetupArgs, load_report, servers, services};
 use attachments::CallAttachments;
 
-pub(crate) async fn run(setup: &SetupArgs, asked: CallArgs) -> Result<CommandStatus> {
-    let CallArgs { tool, input, attachments, turn } = asked;
+pub(crate) async fn run(setup: &SetupArgs, options: CallArgs) -> Result<CommandStatus> {
+    let CallArgs { tool, input, attachments, turn } = options;
     let text = input.read()?;
     let files = CallAttachments::read(&attachments)?;
     let host = services::load_host_for(setup, ReportLevel::Quiet, &[tool.as_str()]).await?;

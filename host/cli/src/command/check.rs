@@ -9,7 +9,7 @@ use toolbay_policy::hidden_chars::escape_hidden;
 
 use crate::author::lint::{self, LintFinding, LintLevel};
 use crate::output::{self, CommandStatus, FAILURE, HEADING, SUCCESS, WARNING, count_noun};
-use crate::setup::{self, HostPurpose, SetupArgs};
+use crate::setup::{self, SetupArgs};
 
 pub(crate) async fn run(args: &SetupArgs, plugins: &[String], strict: bool) -> Result<CommandStatus> {
     let mut results = Vec::new();
@@ -23,8 +23,7 @@ pub(crate) async fn run(args: &SetupArgs, plugins: &[String], strict: bool) -> R
     if args.printer.is_json() {
         output::print_json(&results)?;
     }
-    let is_sound = results.iter().all(|result| result.is_sound(strict));
-    Ok(if is_sound { CommandStatus::Success } else { CommandStatus::Failed })
+    Ok(CommandStatus::from_success(results.iter().all(|result| result.is_sound(strict))))
 }
 
 /// What the checks of one plugin found.
@@ -111,9 +110,8 @@ async fn check(args: &SetupArgs, plugin: &str) -> Result<CheckResult> {
 async fn reducers(args: &SetupArgs, info: &PluginInfo) -> Result<Vec<LintFinding>> {
     let Some(file) = info.file.as_ref().filter(|_| !info.reducers.is_empty()) else { return Ok(Vec::new()) };
     let policy = setup::PolicyFile::from_text(args, lint::reducers::policy(info))?.policy()?;
-    let host = setup::host_for(args, policy, HostPurpose::Inspect)?;
-    match host.load_file(info.id.clone(), file).await {
-        Ok(_) => Ok(lint::reducers::findings(&host, &info.id).await),
+    match setup::load_file(args, policy, &info.id, file).await? {
+        Ok((host, _)) => Ok(lint::reducers::findings(&host, &info.id).await),
         Err(error) => Ok(vec![LintFinding::error(format!("its reducers cannot be run: {error}"))]),
     }
 }

@@ -27,8 +27,8 @@ pub(crate) async fn run(args: &SetupArgs, command: &SetupCommand) -> Result<Comm
         SetupCommand::Cursor(client) => set_up(args, ClientKind::Cursor, client).await,
         SetupCommand::Zed(client) => set_up(args, ClientKind::Zed, client).await,
         SetupCommand::Codex(client) => set_up(args, ClientKind::Codex, client).await,
-        SetupCommand::ServerJson(asked) => {
-            print(&serde_json::to_string_pretty(&bundle::server_json(asked)?).map_err(host_failure)?)
+        SetupCommand::ServerJson(options) => {
+            print(&serde_json::to_string_pretty(&bundle::server_json(options)?).map_err(host_failure)?)
         }
         SetupCommand::Mcpb { out, name, author } => bundle::make(args, out, name, author).await,
     }
@@ -40,16 +40,16 @@ fn print(text: &str) -> Result<CommandStatus> {
     Ok(CommandStatus::Success)
 }
 
-async fn set_up(args: &SetupArgs, client: ClientKind, asked: &ClientArgs) -> Result<CommandStatus> {
+async fn set_up(args: &SetupArgs, client: ClientKind, options: &ClientArgs) -> Result<CommandStatus> {
     let start = ServerCommand::from_args(args)?;
     report_long_names(args).await?;
     let entry = client.entry(&start);
-    let file = client_file(client, asked)?;
-    let merged = asked.write.then(|| merge_entry(client, &asked.name, &entry, &file)).transpose()?;
+    let file = client_file(client, options)?;
+    let merged = options.write.then(|| merge_entry(client, &options.name, &entry, &file)).transpose()?;
     if args.printer.is_json() {
         return Ok(output::print_json(&json!({
             "client": client.display_name(),
-            "name": asked.name,
+            "name": options.name,
             "file": file,
             "entry": entry,
             "written": merged.as_ref().is_some_and(|merged| merged.is_changed),
@@ -58,7 +58,7 @@ async fn set_up(args: &SetupArgs, client: ClientKind, asked: &ClientArgs) -> Res
     }
     let Some(merged) = merged else {
         args.printer.note(&format!("for `{}`; `--write` merges it in", file.display()));
-        return print(&client.merged("", &asked.name, &entry)?);
+        return print(&client.merged("", &options.name, &entry)?);
     };
     if !merged.is_changed {
         args.printer.note(&format!("`{}` is up to date", file.display()));
@@ -131,8 +131,8 @@ fn merge_entry(client: ClientKind, name: &str, entry: &Value, file: &Path) -> Re
 /// Copies a file to a new name beside it.
 fn back_up(file: &Path, text: &str) -> Result<PathBuf> {
     /// Copies that are kept of one file.
-    const MOST: usize = 100;
-    for n in 0..MOST {
+    const MAX_BACKUPS: usize = 100;
+    for n in 0..MAX_BACKUPS {
         let mut name = file.as_os_str().to_owned();
         name.push(if n == 0 { ".bak".to_owned() } else { format!(".bak.{n}") });
         let kept = PathBuf::from(name);
@@ -154,13 +154,12 @@ fn back_up(file: &Path, text: &str) -> Result<PathBuf> {
             Err(error) => return Err(anyhow!(error).context(format!("`{}`", kept.display()))),
         }
     }
-    Err(anyhow!("`{}` already has {MOST} backups; remove some", file.display()))
+    Err(anyhow!("`{}` already has {MAX_BACKUPS} backups; remove some", file.display()))
 }
 
-fn client_file(client: ClientKind, asked: &ClientArgs) -> Result<PathBuf> {
-    let working_dir =
-        std::env::current_dir().context("the current directory is gone").map_err(host_failure)?;
-    if let Some(file) = &asked.file {
+fn client_file(client: ClientKind, options: &ClientArgs) -> Result<PathBuf> {
+    let working_dir = setup::current_dir()?;
+    if let Some(file) = &options.file {
         return Ok(working_dir.join(file));
     }
     client.file(&working_dir)
@@ -177,8 +176,7 @@ impl ServerCommand {
     /// Uses the plugins, the policy and the profile of this command line, with absolute paths: clients start servers in
     /// another directory.
     fn from_args(args: &SetupArgs) -> Result<Self> {
-        let working_dir =
-            std::env::current_dir().context("the current directory is gone").map_err(host_failure)?;
+        let working_dir = setup::current_dir()?;
         let text = |path: &Path| {
             let path = working_dir.join(path);
             let path = toolbay_policy::capability::path_rule::normalize(&path).unwrap_or(path);

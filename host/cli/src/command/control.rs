@@ -74,12 +74,7 @@ pub(crate) async fn cancel(args: &SetupArgs, id: CallNumber) -> Result<CommandSt
             .into());
     };
     let call = server.cancel(number, &setup::operator()).await.map_err(control_error)?;
-    if args.printer.is_json() {
-        output::print_json(&call)?;
-    } else {
-        args.printer.note(&format!("cancelled `{}`", one_line(&call.tool, MAX_TEXT)));
-    }
-    Ok(CommandStatus::Success)
+    Ok(args.printer.report(&call, &format!("cancelled `{}`", one_line(&call.tool, MAX_TEXT)))?)
 }
 
 /// `toolbay stop`.
@@ -128,14 +123,11 @@ pub(crate) async fn resume(args: &SetupArgs) -> Result<CommandStatus> {
             record(args, "resume", None)?;
         }
     }
-    if args.printer.is_json() {
-        output::print_json(&json!({ "servers": pids(&reached), "was_stopped": was_stopped }))?;
-    } else if was_stopped {
-        args.printer.note(&format!("calls are allowed again in {}", describe(&reached)));
-    } else {
-        args.printer.note("calls were not stopped");
-    }
-    Ok(CommandStatus::Success)
+    let text = match was_stopped {
+        true => format!("calls are allowed again in {}", describe(&reached)),
+        false => "calls were not stopped".to_owned(),
+    };
+    Ok(args.printer.report(&json!({ "servers": pids(&reached), "was_stopped": was_stopped }), &text)?)
 }
 
 /// Records an action that no server records.

@@ -25,9 +25,9 @@ use crate::setup::{self, HostPurpose, SetupArgs};
 /// How long a source must be unchanged before a build: an editor writes in several steps.
 const SETTLE: Duration = Duration::from_millis(100);
 /// How often the sources are polled without a notification, and the audit.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Folders of generated files.
-const MADE: [&str; 4] = ["target", "node_modules", "dist", "__pycache__"];
+const GENERATED: [&str; 4] = ["target", "node_modules", "dist", "__pycache__"];
 /// Most watched files. More means that the folder is not one project.
 const MAX_FILES: usize = 2000;
 
@@ -46,7 +46,7 @@ pub(crate) async fn run(setup: &SetupArgs, args: &DevArgs) -> Result<CommandStat
         });
         let files = watched.collect();
         build_once(setup, &project, args.release).await?;
-        let options = WatchOptions { settle: SETTLE, poll: LOOK, files };
+        let options = WatchOptions { settle: SETTLE, poll: POLL_INTERVAL, files };
         let _watch = host.watch(&setup::plugin_folder(setup)?, options).await;
         loop {
             tokio::select! {
@@ -57,7 +57,7 @@ pub(crate) async fn run(setup: &SetupArgs, args: &DevArgs) -> Result<CommandStat
                     Err(RecvError::Lagged(missed)) => setup.printer.note(&format!("{missed} events were skipped")),
                     Err(RecvError::Closed) => return Ok(CommandStatus::Success),
                 },
-                () = tokio::time::sleep(LOOK) => calls.show()?,
+                () = tokio::time::sleep(POLL_INTERVAL) => calls.show()?,
             }
         }
     }
@@ -99,7 +99,11 @@ fn report_event(printer: Printer, host: &Host, event: &HostEvent) {
         HostEvent::ConsentRequired { plugin, reason, .. } => {
             printer.error(&format!("{plugin}: {}", escape_hidden(reason)));
         }
-        other => tracing::debug!(?other, plugins = host.plugins().len(), "told"),
+        other => tracing::debug!(
+            ?other,
+            plugins = host.plugins().len(),
+            "an event that the terminal does not show"
+        ),
     }
 }
 
@@ -111,7 +115,7 @@ fn sources(project: &Path) -> Result<Vec<PathBuf>> {
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder)?.filter_map(Result::ok) {
             let name = entry.file_name().to_string_lossy().into_owned();
-            let made = name.starts_with('.') || name.ends_with(".lock") || MADE.contains(&name.as_str());
+            let made = name.starts_with('.') || name.ends_with(".lock") || GENERATED.contains(&name.as_str());
             if made {
                 continue;
             }

@@ -46,12 +46,9 @@ pub(crate) async fn run(args: &SetupArgs, plugin: &str, out: Option<&Path>) -> R
             .map_err(path_failure)?;
         files.push(file);
     }
-    if args.printer.is_json() {
-        return Ok(output::print_json(&json!({"plugin": id.as_str(), "files": files}))?);
-    }
     let pages = count_noun(files.len(), "page", "pages");
-    args.printer.note(&format!("wrote {pages} to `{}`", folder.display()));
-    Ok(CommandStatus::Success)
+    let text = format!("wrote {pages} to `{}`", folder.display());
+    Ok(args.printer.report(&json!({"plugin": id.as_str(), "files": files}), &text)?)
 }
 
 /// The page of a tool. Writing to a `String` cannot fail.
@@ -70,10 +67,10 @@ fn page(entry: &ToolEntry) -> String {
     if !def.capabilities.is_empty() {
         page.push_str("\n## Asks for\n\n| what | of | why |\n|---|---|---|\n");
     }
-    for wish in &def.capabilities {
-        let need = if wish.optional { ", optional" } else { "" };
-        let (kind, target) = (wish.kind.as_str(), line(&wish.target));
-        let reason = wish.reason.as_deref().map(line).unwrap_or_default();
+    for capability in &def.capabilities {
+        let need = if capability.optional { ", optional" } else { "" };
+        let (kind, target) = (capability.kind.as_str(), line(&capability.target));
+        let reason = capability.reason.as_deref().map(line).unwrap_or_default();
         writeln!(page, "| `{}`{need} | `{target}` | {reason} |", line(kind)).ok();
     }
     properties(&mut page, entry);
@@ -91,7 +88,8 @@ fn settings_page(plugin: &str, schema: &Value) -> String {
     page
 }
 
-fn members(schema: &Value) -> Option<&serde_json::Map<String, Value>> {
+/// The members of an object's schema; `None`: it names none.
+pub(super) fn members(schema: &Value) -> Option<&serde_json::Map<String, Value>> {
     schema.get("properties").and_then(Value::as_object).filter(|all| !all.is_empty())
 }
 
@@ -105,10 +103,15 @@ fn arguments(page: &mut String, schema: &Value) {
     }
 }
 
+/// The names of the members that an object must have.
+pub(super) fn required_members(schema: &Value) -> Vec<&str> {
+    let required = schema.get("required").and_then(Value::as_array);
+    required.into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
 /// Adds a row for each member of an object.
 fn table(page: &mut String, schema: &Value, properties: &serde_json::Map<String, Value>) {
-    let required = schema.get("required").and_then(Value::as_array);
-    let required: Vec<_> = required.into_iter().flatten().filter_map(Value::as_str).collect();
+    let required = required_members(schema);
     page.push_str("\n| name | type | | |\n|---|---|---|---|\n");
     for (name, schema) in properties {
         let need = match schema.get("default") {
@@ -124,7 +127,7 @@ fn table(page: &mut String, schema: &Value, properties: &serde_json::Map<String,
 }
 
 /// The type of a value, in a few words.
-fn kind(schema: &Value) -> String {
+pub(super) fn kind(schema: &Value) -> String {
     let of = |value: &Value| value.as_str().map(line).unwrap_or_default();
     let other = without_null(schema);
     if !std::ptr::eq(other, schema) {

@@ -4,9 +4,9 @@ use std::io::Write;
 
 use anyhow::Result;
 use toolbay::{CapabilityExplanation, Explanation, Host, SettingExplanation};
+use toolbay_policy::LimitRow;
 use toolbay_policy::hidden_chars::escape_hidden;
 use toolbay_policy::hint::Hint;
-use toolbay_policy::{GrantKey, LimitRow};
 
 use crate::installation;
 use crate::output::{
@@ -16,8 +16,6 @@ use crate::report::readiness::ToolReadiness;
 use crate::report::{self, call_error};
 use crate::setup::{self, HostPurpose, ReportLevel, SetupArgs, servers};
 
-/// Spaces before the details of a tool on a terminal.
-const INDENT: usize = 2;
 /// The limits that the short form shows, each with its unit behind the value.
 const SHOWN_LIMITS: [(&str, &str); 3] = [("timeout", ""), ("memory", ""), ("fuel", " fuel")];
 
@@ -77,26 +75,20 @@ fn print_head(explanation: &Explanation, readiness: Option<&ToolReadiness>) -> s
 
 fn print_capabilities(explanation: &Explanation) -> std::io::Result<()> {
     let header = ["CAPABILITY", "DECLARED", "GRANTED", "FROM"];
-    let mut table = TextTable::new(header).with_indent(INDENT).with_tag("capability");
+    let mut table = TextTable::section("capability", header);
     explanation.capabilities.iter().for_each(|one| table.push(capability_row(one)));
     table.print_section()
 }
 
 fn capability_row(one: &CapabilityExplanation) -> [Cell; 4] {
-    let kind = &one.capability.kind;
-    let key = GrantKey::for_kind(kind).map_or_else(|| kind.as_str(), |key| key.name());
-    let (style, granted) = match one.granted.as_slice() {
-        [] => (FAILURE, "nothing".to_owned()),
-        lines => (SUCCESS, lines.join(", ")),
-    };
     let from = match one.policy_keys.as_slice() {
         [] => "no line in the policy".to_owned(),
         keys => keys.join(", "),
     };
     [
-        Cell::styled(NAME, key),
+        Cell::styled(NAME, format::capability_key(&one.capability.kind)),
         format::declared_target(&one.capability.target, one.capability.optional).into(),
-        Cell::styled(style, granted),
+        Cell::granted(&one.granted),
         Cell::styled(DIM, from),
     ]
 }
@@ -105,10 +97,10 @@ fn print_details(explanation: &Explanation) -> std::io::Result<()> {
     let is_plugin = !explanation.plugin.contains(':');
     let version = explanation.version.as_deref().map_or_else(String::new, |version| format!(" {version}"));
     let digest = format::short_digest(&explanation.digest);
-    let mut table = TextTable::new(["", ""]).with_indent(INDENT);
+    let mut table = TextTable::facts();
     let mut detail = |name: &str, text: String| {
         let name = if output::stdout_is_terminal() { capitalized(name) } else { name.to_owned() };
-        table.push([Cell::styled(DIM, name), text.into()]);
+        table.push_fact(&name, text);
     };
     detail(
         if is_plugin { "plugin" } else { "source" },
@@ -157,7 +149,7 @@ fn limit_summary(explanation: &Explanation) -> String {
 
 fn print_settings(settings: &[SettingExplanation]) -> std::io::Result<()> {
     let header = ["SETTING", "VALUE", "FROM", "DESCRIPTION"];
-    let mut table = TextTable::new(header).with_indent(INDENT).with_tag("setting");
+    let mut table = TextTable::section("setting", header);
     for setting in settings {
         let value = setting.value.as_ref().map_or_else(|| "not set".to_owned(), ToString::to_string);
         let from = setting.line.map_or_else(String::new, |line| format!("line {line}"));

@@ -22,19 +22,19 @@ use crate::setup::locked::LockPaths;
 use crate::setup::named_path::path_failure;
 use crate::setup::{self, SetupArgs};
 
-pub(crate) async fn run(args: &SetupArgs, asked: &ExportArgs) -> Result<CommandStatus> {
+pub(crate) async fn run(args: &SetupArgs, options: &ExportArgs) -> Result<CommandStatus> {
     let (paths, policy) = (LockPaths::find(args)?, setup::policy(args)?);
-    let plugins = paths.select(&asked.ids)?;
+    let plugins = paths.select(&options.ids)?;
     let rules = rules(&policy, &plugins)?;
-    let (file, store) = (asked.file.clone(), paths.store);
+    let (file, store) = (options.file.clone(), paths.store);
     let written = tokio::task::spawn_blocking(move || write(&file, &store, &plugins, &rules));
     let (ArchiveSummary { plugins, blobs }, bytes) = written.await.map_err(host_failure)??;
     if args.printer.is_json() {
         return Ok(output::print_json(
-            &json!({"file": asked.file, "plugins": plugins, "blobs": blobs, "bytes": bytes}),
+            &json!({"file": options.file, "plugins": plugins, "blobs": blobs, "bytes": bytes}),
         )?);
     }
-    let (file, size) = (asked.file.display(), format::size(bytes));
+    let (file, size) = (options.file.display(), format::size(bytes));
     args.printer.note(&format!("`{file}` has {} ({size})", count_noun(plugins, "plugin", "plugins")));
     args.printer.help(&format!("on the other machine, lock them with `toolbay import {file}`"));
     Ok(CommandStatus::Success)

@@ -10,37 +10,10 @@ use toolbay_distribution::registry::{MAX_MANIFEST, RegistryAccess, RegistryError
 use toolbay_distribution::signature::MAX_BUNDLE;
 use toolbay_distribution::store::BlobStore;
 
-use crate::output::{
-    self, Cell, CommandStatus, FAILURE, NAME, Printer, SUCCESS, TextTable, format, host_failure,
-};
+use crate::installation::status::PluginStatus;
+use crate::output::{self, Cell, CommandStatus, Printer, TextTable, format, host_failure};
 use crate::setup::locked::{self, LockPaths, MAX_PARALLEL};
 use crate::setup::{self, SetupArgs};
-
-/// What became of one plugin.
-enum FetchStatus {
-    Present,
-    Missing,
-    Fetched,
-    Failed(String),
-}
-
-impl FetchStatus {
-    fn word(&self) -> &'static str {
-        match self {
-            Self::Present => "present",
-            Self::Missing => "missing",
-            Self::Fetched => "fetched",
-            Self::Failed(_) => "failed",
-        }
-    }
-
-    fn error(&self) -> Option<&str> {
-        match self {
-            Self::Failed(error) => Some(error),
-            Self::Present | Self::Missing | Self::Fetched => None,
-        }
-    }
-}
 
 pub(crate) async fn run(args: &SetupArgs, dry_run: bool) -> Result<CommandStatus> {
     let (paths, policy) = (LockPaths::find(args)?, setup::policy(args)?);
@@ -60,24 +33,14 @@ pub(crate) async fn run(args: &SetupArgs, dry_run: bool) -> Result<CommandStatus
     } else {
         print(args.printer, &rows, &paths)?;
     }
-    let is_good = |status: &FetchStatus| matches!(status, FetchStatus::Present | FetchStatus::Fetched);
-    let all_good = rows.iter().all(|(.., status)| is_good(status));
-    Ok(if all_good { CommandStatus::Success } else { CommandStatus::Failed })
+    Ok(PluginStatus::command_status(rows.iter().map(|(.., status)| status)))
 }
 
-fn print(printer: Printer, rows: &[(PluginId, LockedPlugin, FetchStatus)], paths: &LockPaths) -> Result<()> {
+fn print(printer: Printer, rows: &[(PluginId, LockedPlugin, PluginStatus)], paths: &LockPaths) -> Result<()> {
     let mut table = TextTable::new(["PLUGIN", "STATUS", "SIZE", "SOURCE"]);
     for (id, plugin, status) in rows {
-        let style = match status {
-            FetchStatus::Present | FetchStatus::Fetched => SUCCESS,
-            FetchStatus::Missing | FetchStatus::Failed(_) => FAILURE,
-        };
-        table.push([
-            Cell::styled(NAME, id.as_str()),
-            Cell::styled(style, status.word()),
-            format::size(plugin.size).into(),
-            plugin.source.as_str().into(),
-        ]);
+        let details = [Cell::from(format::size(plugin.size)), plugin.source.as_str().into()];
+        table.push(status.cells(id).into_iter().chain(details));
     }
     let errors = rows.iter().map(|(id, _, status)| (id, status.error()));
     locked::print_table(printer, &table, errors, paths)?;
@@ -98,14 +61,14 @@ async fn fetch(
     id: &PluginId,
     plugin: &LockedPlugin,
     dry_run: bool,
-) -> Result<FetchStatus> {
+) -> Result<PluginStatus> {
     let (here, wanted) = (store.clone(), plugin.clone());
     let verified = tokio::task::spawn_blocking(move || is_present(&here, &wanted)).await;
     if verified.map_err(host_failure)? {
-        return Ok(FetchStatus::Present);
+        return Ok(PluginStatus::Present);
     }
     if dry_run {
-        return Ok(FetchStatus::Missing);
+        return Ok(PluginStatus::Missing);
     }
     let reference = plugin.reference().map_err(anyhow::Error::msg)?;
     let client = locked::client(policy, &reference, RegistryAccess::Pull)?;
@@ -127,9 +90,9 @@ async fn fetch(
             for document in documents.into_iter().flatten() {
                 locked::store_bytes(store, document).await?;
             }
-            Ok(FetchStatus::Fetched)
+            Ok(PluginStatus::Fetched)
         }
         Err(error @ RegistryError::Storage(_)) => Err(host_failure(error)),
-        Err(error) => Ok(FetchStatus::Failed(error.to_string())),
+        Err(error) => Ok(PluginStatus::Failed(error.to_string())),
     }
 }

@@ -4,7 +4,7 @@ use anyhow::{Result, anyhow};
 use serde_json::json;
 use toolbay_distribution::garbage::{Garbage, GarbageError, GarbageMode};
 
-use crate::output::{self, CommandStatus, count_noun, format, host_failure};
+use crate::output::{CommandStatus, count_noun, format, host_failure};
 use crate::setup::locked::{self, LockPaths};
 use crate::setup::{self, SetupArgs};
 
@@ -21,20 +21,12 @@ pub(crate) async fn run(args: &SetupArgs, dry_run: bool) -> Result<CommandStatus
         GarbageError::Store(error) => host_failure(error),
     })?;
     let Garbage { removed, bytes, kept, locks } = collected;
-    if args.printer.is_json() {
-        return Ok(output::print_json(&json!({
-            "removed": removed,
-            "bytes": bytes,
-            "kept": kept,
-            "locks": locks,
-            "dry_run": dry_run,
-        }))?);
-    }
     let blobs = |count| count_noun(count, "blob", "blobs");
     let verb = if dry_run { "would be removed" } else { "removed" };
-    let (removed_blobs, size) = (blobs(removed.len()), format::size(bytes));
-    let locks = count_noun(locks, "lock", "locks");
-    args.printer
-        .note(&format!("{removed_blobs} ({size}) {verb}; {} kept for {locks}, or for 30 days", blobs(kept)));
-    Ok(CommandStatus::Success)
+    let (count, size) = (blobs(removed.len()), format::size(bytes));
+    let for_locks = count_noun(locks, "lock", "locks");
+    let text = format!("{count} ({size}) {verb}; {} kept for {for_locks}, or for 30 days", blobs(kept));
+    let report =
+        json!({"removed": removed, "bytes": bytes, "kept": kept, "locks": locks, "dry_run": dry_run});
+    Ok(args.printer.report(&report, &text)?)
 }

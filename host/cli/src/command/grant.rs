@@ -14,12 +14,12 @@ use editor::LineEditor;
 pub(crate) async fn run(
     args: &SetupArgs,
     plugin: &str,
-    asked: &PluginDecisionArgs,
+    options: &PluginDecisionArgs,
     tool: Option<&str>,
 ) -> Result<CommandStatus> {
-    let PluginDecisionArgs { decision, only } = asked;
+    let PluginDecisionArgs { decision, only } = options;
     let json = args.printer.is_json();
-    asked.check_lists()?;
+    options.check_lists()?;
     let mut review = GrantReview::find(args, plugin, only, tool).await?;
     decision.check_decidable()?;
     let id = review.info.id.clone();

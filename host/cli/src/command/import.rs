@@ -12,61 +12,29 @@ use toolbay_distribution::store::BlobStore;
 
 use crate::args::{AddPluginArgs, ImportArgs};
 use crate::installation::install::{self, InstallRefusal, StoredVersion};
+use crate::installation::status::PluginStatus;
 use crate::installation::trust::TrustDecision;
 use crate::installation::verification;
-use crate::output::{
-    self, Cell, CommandError, CommandStatus, DIM, FAILURE, NAME, Printer, SUCCESS, TextTable, host_failure,
-};
+use crate::output::{self, Cell, CommandError, CommandStatus, Printer, TextTable, host_failure};
 use crate::setup::locked::LockPaths;
 use crate::setup::named_path::path_failure;
 use crate::setup::{self, SetupArgs};
 
-/// What became of a plugin.
-enum ImportStatus {
-    /// The lock has it already.
-    Unchanged,
-    Imported,
-    /// The plugin could be locked; nothing was changed.
-    Available,
-    /// The operator has to agree to its changes.
-    Held(String),
-    Failed(String),
-}
+type ImportRow = (PluginId, LockedPlugin, PluginStatus);
 
-impl ImportStatus {
-    fn word(&self) -> &'static str {
-        match self {
-            Self::Unchanged => "unchanged",
-            Self::Imported => "imported",
-            Self::Available => "available",
-            Self::Held(_) => "held",
-            Self::Failed(_) => "failed",
-        }
-    }
-
-    fn error(&self) -> Option<&str> {
-        match self {
-            Self::Held(error) | Self::Failed(error) => Some(error),
-            Self::Unchanged | Self::Imported | Self::Available => None,
-        }
-    }
-}
-
-type ImportRow = (PluginId, LockedPlugin, ImportStatus);
-
-pub(crate) async fn run(args: &SetupArgs, asked: &ImportArgs) -> Result<CommandStatus> {
+pub(crate) async fn run(args: &SetupArgs, options: &ImportArgs) -> Result<CommandStatus> {
     let paths = LockPaths::find(args)?;
-    let file = asked.file.clone();
+    let file = options.file.clone();
     let opened = tokio::task::spawn_blocking(move || PluginArchive::open(&file)).await;
-    let mut archive = opened.map_err(host_failure)?.map_err(|error| archive_error(asked, error))?;
-    if asked.trust {
+    let mut archive = opened.map_err(host_failure)?.map_err(|error| archive_error(options, error))?;
+    if options.trust {
         trust_rules::add(args, archive.trust())?;
     } else if !args.printer.is_json() {
         trust_rules::show_new(args, archive.trust())?;
     }
     let policy = setup::policy(args)?;
     // A preview leaves the store of the user as it is.
-    let preview = asked.dry_run.then(tempfile::tempdir).transpose().map_err(host_failure)?;
+    let preview = options.dry_run.then(tempfile::tempdir).transpose().map_err(host_failure)?;
     let store = match &preview {
         Some(folder) => BlobStore::new(folder.path()),
         None => paths.store.clone(),
@@ -74,16 +42,16 @@ pub(crate) async fn run(args: &SetupArgs, asked: &ImportArgs) -> Result<CommandS
     let plugins = archive.plugins().clone();
     let into = store.clone();
     let stored = tokio::task::spawn_blocking(move || archive.store_blobs(&into)).await;
-    stored.map_err(host_failure)?.map_err(|error| archive_error(asked, error))?;
+    stored.map_err(host_failure)?.map_err(|error| archive_error(options, error))?;
     let mut rows: Vec<ImportRow> = Vec::new();
     // One after the other: each shows its changes.
     for (id, plugin) in plugins {
         let version = StoredVersion { id: id.clone(), plugin: plugin.clone(), store: store.clone() };
-        let status = match lock(args, asked, (policy.clone(), paths.clone()), version).await {
+        let status = match lock(args, options, (policy.clone(), paths.clone()), version).await {
             Ok(status) => status,
             Err(error) => match InstallRefusal::from_error(error)? {
-                InstallRefusal::Held(why) => ImportStatus::Held(why),
-                InstallRefusal::Refused(why) => ImportStatus::Failed(why),
+                InstallRefusal::Held(why) => PluginStatus::Held(why),
+                InstallRefusal::Refused(why) => PluginStatus::Failed(why),
             },
         };
         rows.push((id, plugin, status));
@@ -96,13 +64,12 @@ pub(crate) async fn run(args: &SetupArgs, asked: &ImportArgs) -> Result<CommandS
     } else {
         print(args.printer, &rows)?;
     }
-    let all_good = rows.iter().all(|(.., status)| status.error().is_none());
-    Ok(if all_good { CommandStatus::Success } else { CommandStatus::Failed })
+    Ok(PluginStatus::command_status(rows.iter().map(|(.., status)| status)))
 }
 
 /// An archive that is not accepted: exit code 1. A store that cannot be written: exit code 3.
-fn archive_error(asked: &ImportArgs, error: ArchiveError) -> anyhow::Error {
-    let file = asked.file.display();
+fn archive_error(options: &ImportArgs, error: ArchiveError) -> anyhow::Error {
+    let file = options.file.display();
     match error {
         ArchiveError::Refused(_) | ArchiveError::Missing(_) => {
             let error = CommandError::new("refused", format!("`{file}` is refused: {error}"));
@@ -116,17 +83,8 @@ fn archive_error(asked: &ImportArgs, error: ArchiveError) -> anyhow::Error {
 fn print(printer: Printer, rows: &[ImportRow]) -> Result<()> {
     let mut table = TextTable::new(["PLUGIN", "STATUS", "SIGNER", "SOURCE"]);
     for (id, plugin, status) in rows {
-        let style = match status {
-            ImportStatus::Unchanged => DIM,
-            ImportStatus::Imported | ImportStatus::Available => SUCCESS,
-            ImportStatus::Held(_) | ImportStatus::Failed(_) => FAILURE,
-        };
-        table.push([
-            Cell::styled(NAME, id.as_str()),
-            Cell::styled(style, status.word()),
-            plugin.signer.to_string().into(),
-            plugin.origin().reference.into(),
-        ]);
+        let details = [Cell::from(plugin.signer.to_string()), plugin.origin().reference.into()];
+        table.push(status.cells(id).into_iter().chain(details));
     }
     table.print()?;
     for (id, _, status) in rows {
@@ -134,9 +92,9 @@ fn print(printer: Printer, rows: &[ImportRow]) -> Result<()> {
     }
     for (id, _, status) in rows {
         let next = match status {
-            ImportStatus::Held(_) => "review and accept the changes with",
-            ImportStatus::Imported => "grant what it asks for with",
-            ImportStatus::Unchanged | ImportStatus::Available | ImportStatus::Failed(_) => continue,
+            PluginStatus::Held(_) => "review and accept the changes with",
+            PluginStatus::Imported => "grant what it asks for with",
+            _ => continue,
         };
         printer.help(&format!("{next} `toolbay grant {id}`"));
     }
@@ -151,10 +109,10 @@ fn unsign(plugin: &mut LockedPlugin) {
 /// Locks one plugin. A refusal is an error here.
 async fn lock(
     args: &SetupArgs,
-    asked: &ImportArgs,
+    options: &ImportArgs,
     (policy, paths): (Policy, LockPaths),
     StoredVersion { id, mut plugin, store }: StoredVersion,
-) -> Result<ImportStatus> {
+) -> Result<PluginStatus> {
     let reference = plugin.reference().map_err(anyhow::Error::msg)?;
     let decision = TrustDecision::find(&policy, &reference)?;
     match decision {
@@ -162,12 +120,12 @@ async fn lock(
         // What the archive says about a signer counts only if this policy can check it.
         TrustDecision::Digest => unsign(&mut plugin),
         TrustDecision::NoRule => {
-            decision.check_flag(&reference, asked.unsigned)?;
+            decision.check_flag(&reference, options.unsigned)?;
             unsign(&mut plugin);
         }
     }
     if paths.read()?.get(&id) == Some(&plugin) {
-        return Ok(ImportStatus::Unchanged);
+        return Ok(PluginStatus::Unchanged);
     }
     if let Some(problem) = verification::check(&policy, &store, &plugin).await? {
         return Err(CommandError::new(problem.word(), problem.message().to_owned()).into());
@@ -175,12 +133,12 @@ async fn lock(
     let request = AddPluginArgs {
         reference: plugin.origin().reference,
         id: Some(id.clone()),
-        unsigned: asked.unsigned,
+        unsigned: options.unsigned,
         replace: true,
         downgrade: false,
-        dry_run: asked.dry_run,
+        dry_run: options.dry_run,
     };
     let version = StoredVersion { id, plugin, store };
     install::lock_version(args, &request, (policy, paths), version).await?;
-    Ok(if asked.dry_run { ImportStatus::Available } else { ImportStatus::Imported })
+    Ok(if options.dry_run { PluginStatus::Available } else { PluginStatus::Imported })
 }

@@ -8,20 +8,18 @@ use toolbay::{Host, PluginInfo, View};
 use toolbay_core::registry::ToolEntry;
 use toolbay_core::tool::prompts_and_resources::{PREFIX, PromptsAndResourcesDocument, Resource};
 use toolbay_core::tool::schema::without_null;
+use toolbay_policy::GrantDecision;
 use toolbay_policy::capability::Capability;
 use toolbay_policy::excerpt::first_sentence;
 use toolbay_policy::hidden_chars::escape_hidden;
 use toolbay_policy::name::ToolName;
-use toolbay_policy::{GrantDecision, GrantKey};
 
+use super::docs::{kind, members, required_members};
 use crate::author::component::ComponentParts;
 use crate::installation;
 use crate::output::{self, Cell, CommandStatus, DIM, FAILURE, HEADING, NAME, SUCCESS, TextTable, format};
 use crate::report::readiness::ToolReadiness;
 use crate::setup::{self, SetupArgs, servers};
-
-/// Spaces before the details of a plugin on a terminal.
-const INDENT: usize = 2;
 
 pub(crate) async fn run(args: &SetupArgs, plugin: &str) -> Result<CommandStatus> {
     let (host, info) = setup::require_plugin(args, setup::policy(args)?, plugin).await?;
@@ -74,10 +72,12 @@ fn show(args: &SetupArgs, host: &Host, info: &PluginInfo, parts: &ComponentParts
     print_head(info)?;
     let mut about = facts(host, info, parts);
     for (key, value) in info.origin.as_deref().into_iter().flat_map(installation::origin_facts) {
-        about.push([Cell::styled(DIM, key), value.into()]);
+        about.push_fact(key, value);
     }
     about.print_section()?;
-    let (mut tools, mut capabilities) = (tool_table(), capability_table());
+    let mut tools = TextTable::section("tool", ["TOOL", "STATUS", "ARGUMENTS", "DESCRIPTION"]);
+    let header = ["CAPABILITY", "DECLARED", "BY", "GRANTED", "REASON"];
+    let mut capabilities = TextTable::section("capability", header);
     let view = servers::view(args, host)?;
     for entry in setup::tools(host, &info.id) {
         let readiness = ToolReadiness::check(host, &view, &entry);
@@ -127,8 +127,8 @@ fn print_head(info: &PluginInfo) -> std::io::Result<()> {
 
 /// The facts about the file and its author.
 fn facts(host: &Host, info: &PluginInfo, parts: &ComponentParts) -> TextTable {
-    let mut table = TextTable::new(["", ""]).with_indent(INDENT);
-    let mut fact = |key: &str, value: String| table.push([Cell::styled(DIM, key), value.into()]);
+    let mut table = TextTable::facts();
+    let mut fact = |key: &str, value: String| table.push_fact(key, value);
     if let Some(about) = &info.about {
         let lines = [
             ("about", &about.description),
@@ -168,35 +168,23 @@ fn facts(host: &Host, info: &PluginInfo, parts: &ComponentParts) -> TextTable {
     table
 }
 
-fn tool_table() -> TextTable {
-    TextTable::new(["TOOL", "STATUS", "ARGUMENTS", "DESCRIPTION"]).with_indent(INDENT).with_tag("tool")
-}
-
 /// The names of the arguments; optional ones in brackets.
 fn arguments(schema: &Value) -> String {
     let required = required_members(schema);
     let shown = members(schema)
+        .into_iter()
+        .flatten()
         .map(|(name, _)| if required.contains(&name.as_str()) { name.clone() } else { format!("[{name}]") });
     shown.collect::<Vec<_>>().join(" ")
 }
 
-fn capability_table() -> TextTable {
-    let header = ["CAPABILITY", "DECLARED", "BY", "GRANTED", "REASON"];
-    TextTable::new(header).with_indent(INDENT).with_tag("capability")
-}
-
 fn capability_row(entry: &ToolEntry, decision: &GrantDecision) -> [Cell; 5] {
     let Capability { kind, target, optional, reason } = &decision.capability;
-    let key = GrantKey::for_kind(kind).map_or_else(|| kind.as_str(), |key| key.name());
-    let (style, granted) = match decision.granted.as_slice() {
-        [] => (FAILURE, "nothing".to_owned()),
-        lines => (SUCCESS, lines.join(", ")),
-    };
     [
-        Cell::styled(NAME, key),
+        Cell::styled(NAME, format::capability_key(kind)),
         format::declared_target(target, *optional).into(),
         entry.def.bare().into(),
-        Cell::styled(style, granted),
+        Cell::granted(&decision.granted),
         reason.as_deref().unwrap_or("no reason given").into(),
     ]
 }
@@ -229,8 +217,7 @@ fn offered(document: &PromptsAndResourcesDocument) -> Value {
 
 /// The prompts, resources and templates.
 fn content_table(info: &PluginInfo) -> TextTable {
-    let header = ["KIND", "NAME", "DESCRIPTION"];
-    let mut table = TextTable::new(header).with_indent(INDENT).with_tag("content");
+    let mut table = TextTable::section("content", ["KIND", "NAME", "DESCRIPTION"]);
     let Some(document) = &info.prompts_and_resources else { return table };
     let mut row = |kind: &str, name: String, about: &str| {
         table.push([Cell::styled(DIM, kind), Cell::styled(NAME, name), about.into()]);
@@ -250,7 +237,7 @@ fn content_table(info: &PluginInfo) -> TextTable {
 
 /// The reducers, each with whether the policy uses it.
 fn reducer_table(host: &Host, info: &PluginInfo) -> TextTable {
-    let mut table = TextTable::new(["REDUCES", "STATUS"]).with_indent(INDENT).with_tag("reducer");
+    let mut table = TextTable::section("reducer", ["REDUCES", "STATUS"]);
     let catalog = host.registry().snapshot();
     for reducer in &info.reducers {
         let mut own = catalog.reducers().filter(|entry| entry.owner.as_ref() == Some(&info.id));
@@ -267,30 +254,16 @@ fn reducer_table(host: &Host, info: &PluginInfo) -> TextTable {
 
 /// The settings of `[plugins.ID.config]`.
 fn settings_table(schema: Option<&Value>) -> TextTable {
-    let header = ["SETTING", "TYPE", "DESCRIPTION"];
-    let mut table = TextTable::new(header).with_indent(INDENT).with_tag("setting");
+    let mut table = TextTable::section("setting", ["SETTING", "TYPE", "DESCRIPTION"]);
     let Some(schema) = schema else { return table };
     let required = required_members(schema);
-    for (name, member) in members(schema) {
-        let kind = without_null(member).get("type").map_or_else(
-            || "any".to_owned(),
-            |kind| kind.as_str().map_or_else(|| kind.to_string(), ToOwned::to_owned),
-        );
+    for (name, member) in members(schema).into_iter().flatten() {
+        let kind = kind(without_null(member));
         let optional = if required.contains(&name.as_str()) { "" } else { ", optional" };
         let about = member.get("description").and_then(Value::as_str).unwrap_or_default();
         table.push([Cell::styled(NAME, name), format!("{kind}{optional}").into(), about.into()]);
     }
     table
-}
-
-/// The members of an object's schema.
-fn members(schema: &Value) -> impl Iterator<Item = (&String, &Value)> {
-    schema.get("properties").and_then(Value::as_object).into_iter().flatten()
-}
-
-fn required_members(schema: &Value) -> Vec<&str> {
-    let required = schema.get("required").and_then(Value::as_array);
-    required.into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
 /// What became of each capability that a tool asks for.

@@ -1,15 +1,13 @@
 //! `toolbay kv`: the key-value storage of plugins, for operators.
 
 use std::io::Write;
-use std::path::Path;
 
-use anyhow::{Error, Result, anyhow};
+use anyhow::{Result, anyhow};
 use serde_json::{Value, json};
 use toolbay::{EntryInfo, PluginId, RedbStore};
-use toolbay_core::session::kv::{Bucket, KvError, KvStore};
+use toolbay_core::session::kv::{Bucket, KvStore};
 use toolbay_policy::capability::kv::KvScope;
 use toolbay_policy::hidden_chars::escape_hidden;
-use toolbay_policy::rule::GrantRule;
 
 use crate::args::{EntryArgs, KvCommand};
 use crate::output::{
@@ -26,22 +24,16 @@ pub(crate) async fn run(args: &SetupArgs, command: KvCommand) -> Result<CommandS
         RedbStore::in_memory()
     };
     if let Some(plugin) = command.plugin() {
-        require_known(args, &store, &id(plugin)?).await?;
+        require_known(args, &store, plugin).await?;
     }
     match command {
-        KvCommand::List { plugin, limit } => list(printer, &store, &id(&plugin)?, limit).await,
+        KvCommand::List { plugin, limit } => list(printer, &store, &plugin, limit).await,
         KvCommand::Get(entry) => get(printer, &store, &entry).await,
         KvCommand::Remove(entry) => remove(printer, &store, &entry).await,
         KvCommand::Clear { plugin } => {
-            let removed = store.clear(&id(&plugin)?).await.map_err(store_failure)?;
-            report(
-                printer,
-                &json!({ "removed": removed }),
-                &format!(
-                    "removed {}",
-                    count_noun(usize::try_from(removed).unwrap_or(usize::MAX), "entry", "entries")
-                ),
-            )
+            let removed = store.clear(&plugin).await.map_err(host_failure)?;
+            let text = format!("removed {}", count_entries(removed));
+            Ok(printer.report(&json!({ "removed": removed }), &text)?)
         }
         KvCommand::Usage => usage(printer, &store).await,
         KvCommand::Backup { file } => {
@@ -50,45 +42,36 @@ pub(crate) async fn run(args: &SetupArgs, command: KvCommand) -> Result<CommandS
                 return Err(CommandError::new("exists", text).with_help("name a new file").into());
             }
             named_path::check_folder_of(&file)?;
-            let entries = store.backup(&file).await.map_err(store_failure)?;
-            let count = count_noun(usize::try_from(entries).unwrap_or(usize::MAX), "entry", "entries");
-            let text = format!("copied {count} to `{}`", escape_hidden(&file.display().to_string()));
-            report(printer, &json!({ "entries": entries }), &text)
+            let entries = store.backup(&file).await.map_err(host_failure)?;
+            let text = format!("copied {} to `{}`", count_entries(entries), file.display());
+            Ok(printer.report(&json!({ "entries": entries }), &text)?)
         }
     }
 }
 
 /// Refuses a plugin that stores nothing and that nothing else names.
 async fn require_known(args: &SetupArgs, store: &RedbStore, plugin: &PluginId) -> Result<()> {
-    let usage = store.usage().await.map_err(store_failure)?;
+    let usage = store.usage().await.map_err(host_failure)?;
     let stores: Vec<String> = usage.iter().map(|one| one.plugin.to_string()).collect();
     known_plugins::require(args, plugin, stores.iter().map(String::as_str))
 }
 
-fn store_failure(error: KvError) -> Error {
-    host_failure(error)
-}
-
-fn id(plugin: &str) -> Result<PluginId> {
-    Ok(PluginId::new(plugin)?)
+fn count_entries(count: u64) -> String {
+    count_noun(usize::try_from(count).unwrap_or(usize::MAX), "entry", "entries")
 }
 
 fn bucket(entry: &EntryArgs) -> Result<Bucket> {
-    let wrong = |problem: String| anyhow!(problem);
-    let scope = KvScope::parse(&entry.scope, Path::new("/")).map_err(wrong)?;
-    let owner = entry.owner.as_str();
-    Bucket::new(id(&entry.plugin)?, scope, owner).map_err(|_| {
-        wrong(match scope {
-            KvScope::Plugin => "the scope `plugin` has no owner; omit `--owner`".to_owned(),
-            KvScope::Tool | KvScope::Session | KvScope::Agent => {
-                format!("name the owner with `--owner ID`, as `toolbay kv list {}` shows it", entry.plugin)
-            }
-        })
+    let EntryArgs { plugin, scope, owner, .. } = entry;
+    Bucket::new(plugin.clone(), *scope, owner.as_str()).map_err(|_| match scope {
+        KvScope::Plugin => anyhow!("the scope `plugin` has no owner; omit `--owner`"),
+        KvScope::Tool | KvScope::Session | KvScope::Agent => {
+            anyhow!("name the owner with `--owner ID`, as `toolbay kv list {plugin}` shows it")
+        }
     })
 }
 
 async fn list(printer: Printer, store: &RedbStore, plugin: &PluginId, limit: usize) -> Result<CommandStatus> {
-    let (entries, more) = store.entries(plugin, limit).await.map_err(store_failure)?;
+    let (entries, more) = store.entries(plugin, limit).await.map_err(host_failure)?;
     if printer.is_json() {
         let entries: Vec<Value> = entries.iter().map(entry_json).collect();
         return Ok(output::print_json(&json!({ "entries": entries, "more": more }))?);
@@ -117,7 +100,7 @@ fn entry_json(entry: &EntryInfo) -> Value {
 }
 
 async fn get(printer: Printer, store: &RedbStore, entry: &EntryArgs) -> Result<CommandStatus> {
-    let Some(value) = store.get(&bucket(entry)?, &entry.key).await.map_err(store_failure)? else {
+    let Some(value) = store.get(&bucket(entry)?, &entry.key).await.map_err(host_failure)? else {
         return report_missing(printer);
     };
     let text = std::str::from_utf8(&value);
@@ -147,15 +130,15 @@ fn report_missing(printer: Printer) -> Result<CommandStatus> {
 
 async fn remove(printer: Printer, store: &RedbStore, entry: &EntryArgs) -> Result<CommandStatus> {
     let bucket = bucket(entry)?;
-    if store.get(&bucket, &entry.key).await.map_err(store_failure)?.is_none() {
+    if store.get(&bucket, &entry.key).await.map_err(host_failure)?.is_none() {
         return report_missing(printer);
     }
-    store.remove(&bucket, &entry.key).await.map_err(store_failure)?;
-    report(printer, &json!({ "removed": 1 }), "removed 1 entry")
+    store.remove(&bucket, &entry.key).await.map_err(host_failure)?;
+    Ok(printer.report(&json!({ "removed": 1 }), "removed 1 entry")?)
 }
 
 async fn usage(printer: Printer, store: &RedbStore) -> Result<CommandStatus> {
-    let usage = store.usage().await.map_err(store_failure)?;
+    let usage = store.usage().await.map_err(host_failure)?;
     if printer.is_json() {
         let all: Vec<Value> = usage
             .iter()
@@ -172,13 +155,5 @@ async fn usage(printer: Printer, store: &RedbStore) -> Result<CommandStatus> {
         table.push([name, one.keys.to_string().into(), one.bytes.to_string().into()]);
     }
     table.print()?;
-    Ok(CommandStatus::Success)
-}
-
-fn report(printer: Printer, value: &Value, text: &str) -> Result<CommandStatus> {
-    if printer.is_json() {
-        return Ok(output::print_json(value)?);
-    }
-    printer.note(text);
     Ok(CommandStatus::Success)
 }

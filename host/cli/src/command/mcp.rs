@@ -68,7 +68,7 @@ fn address(server: &McpServer) -> String {
 }
 
 fn server_json(server: &McpServer) -> Value {
-    let (kind, caged) = match &server.transport {
+    let (kind, sandboxed) = match &server.transport {
         ServerTransport::Http(_) => ("http", None),
         ServerTransport::Stdio(child) => ("stdio", Some(child.sandboxed)),
     };
@@ -76,7 +76,7 @@ fn server_json(server: &McpServer) -> Value {
         "name": server.name.as_str(),
         "kind": kind,
         "place": address(server),
-        "sandbox": caged,
+        "sandbox": sandboxed,
         "tools": server.tools,
         "exclude": server.exclude,
     })
@@ -107,13 +107,10 @@ fn remove(args: &SetupArgs, name: &str, dry_run: bool) -> Result<CommandStatus> 
     if !dry_run {
         policy_edit::write(path, Some(text), &new)?;
     }
-    if args.printer.is_json() {
-        let report = json!({"server": name, "file": path, "removed": taken, "written": !dry_run});
-        return Ok(output::print_json(&report)?);
-    }
     let done = if dry_run { "would be removed from" } else { "removed from" };
-    args.printer.note(&format!("{} {done} `{}`", taken.join(", "), path.display()));
-    Ok(CommandStatus::Success)
+    let text = format!("{} {done} `{}`", taken.join(", "), path.display());
+    let report = json!({"server": name, "file": path, "removed": taken, "written": !dry_run});
+    Ok(args.printer.report(&report, &text)?)
 }
 
 async fn check(args: &SetupArgs, name: &str, strict: bool) -> Result<CommandStatus> {
@@ -145,7 +142,7 @@ async fn check(args: &SetupArgs, name: &str, strict: bool) -> Result<CommandStat
         long_names::report(args.printer, &policy, tools.iter().map(|entry| entry.def.named()));
         large_sources::report_tool_count(args.printer, &format!("mcp.{name}"), tools.len());
     }
-    Ok(if ready && !(strict && warns) { CommandStatus::Success } else { CommandStatus::Failed })
+    Ok(CommandStatus::from_success(ready && !(strict && warns)))
 }
 
 fn print_check(printer: Printer, status: &ServerStatus, tools: &[&Arc<ToolEntry>]) -> std::io::Result<()> {

@@ -5,7 +5,6 @@ mod plan;
 use std::io::Write;
 use std::sync::Arc;
 
-use anstyle::Style;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use toolbay::{DocumentState, OpenApiInfo};
@@ -49,11 +48,8 @@ async fn list(args: &SetupArgs, refresh: bool) -> Result<CommandStatus> {
     } else {
         print_services(args.printer, &all)?;
     }
-    Ok(if all.iter().any(|info| info.error.is_some() || info.state == DocumentState::Loading) {
-        CommandStatus::Failed
-    } else {
-        CommandStatus::Success
-    })
+    let is_ready = |info: &OpenApiInfo| info.error.is_none() && info.state != DocumentState::Loading;
+    Ok(CommandStatus::from_success(all.iter().all(is_ready)))
 }
 
 fn print_services(printer: Printer, all: &[OpenApiInfo]) -> std::io::Result<()> {
@@ -105,7 +101,7 @@ async fn check(args: &SetupArgs, document: &DocumentArgs, strict: bool) -> Resul
     }
     let warns = !(info.warnings.is_empty() && info.problems.is_empty()) || schema_losses::has_refused(&tools);
     let fails = info.error.is_some() || info.tools.is_empty() || (strict && warns);
-    Ok(if fails { CommandStatus::Failed } else { CommandStatus::Success })
+    Ok(CommandStatus::from_success(!fails))
 }
 
 async fn add(
@@ -135,7 +131,7 @@ async fn add(
     if !args.printer.is_json() {
         large_sources::report_tool_count(args.printer, &format!("openapi.{name}"), info.tools.len());
         writeln!(output::stdout())?;
-        print_lines("added to", SUCCESS, &file, &policy_lines(&section))?;
+        policy_edit::print_lines("added to", SUCCESS, &file, &policy_lines(&section))?;
     }
     if let Some(status) = decision.decline(args.printer, "Write this into the policy?")? {
         return finish(args.printer, &report(false), status);
@@ -154,17 +150,6 @@ fn finish(printer: Printer, report: &Value, status: CommandStatus) -> Result<Com
     Ok(status)
 }
 
-/// Shows the lines that a decision adds or removes.
-fn print_lines(what: &str, style: Style, file: &PolicyFile, lines: &[&str]) -> std::io::Result<()> {
-    let mut out = output::stdout();
-    let path = file.file.as_deref().map_or_else(|| "the policy".to_owned(), format::path);
-    writeln!(out, "These lines will be {what} {path}:")?;
-    for line in lines {
-        writeln!(out, "  {style}{}{style:#}", escape_hidden(line))?;
-    }
-    out.flush()
-}
-
 fn remove(args: &SetupArgs, name: &str, decision: &DecisionArgs) -> Result<CommandStatus> {
     let file = PolicyFile::find(args)?;
     let text = file.text.clone().unwrap_or_default();
@@ -179,7 +164,7 @@ fn remove(args: &SetupArgs, name: &str, decision: &DecisionArgs) -> Result<Comma
     let lines = policy_lines(&taken);
     let report = |removed: bool| json!({"name": name, "lines": lines, "removed": removed});
     if !args.printer.is_json() {
-        print_lines("removed from", FAILURE, &file, &lines)?;
+        policy_edit::print_lines("removed from", FAILURE, &file, &lines)?;
     }
     if let Some(status) = decision.decline(args.printer, "Remove this from the policy?")? {
         return finish(args.printer, &report(false), status);

@@ -9,45 +9,13 @@ use toolbay_distribution::lock::LockedPlugin;
 use toolbay_distribution::registry::RegistryAccess;
 use toolbay_distribution::version::{NewerVersions, TaggedVersion};
 
-use crate::output::{self, Cell, CommandStatus, DIM, FAILURE, NAME, Printer, SUCCESS, TextTable};
+use crate::installation::status::PluginStatus;
+use crate::output::{self, Cell, CommandStatus, Printer, TextTable};
 use crate::setup::locked::{self, LockPaths, MAX_PARALLEL};
 use crate::setup::{self, SetupArgs};
 
 /// Days after which a signature is called old: a registry can hide newer versions, and nothing proves that it does.
 const MAX_DAYS: i64 = 180;
-
-/// What the tags of a repository say about a plugin.
-enum VersionStatus {
-    /// Its tag is no version.
-    Unversioned,
-    Known(NewerVersions),
-    Failed(String),
-}
-
-impl VersionStatus {
-    fn word(&self) -> &'static str {
-        match self {
-            Self::Unversioned => "unversioned",
-            Self::Known(NewerVersions { newest: None, .. }) => "current",
-            Self::Known(_) => "outdated",
-            Self::Failed(_) => "failed",
-        }
-    }
-
-    fn newer(&self) -> Option<&NewerVersions> {
-        match self {
-            Self::Known(newer) => Some(newer),
-            Self::Unversioned | Self::Failed(_) => None,
-        }
-    }
-
-    fn error(&self) -> Option<&str> {
-        match self {
-            Self::Failed(error) => Some(error),
-            Self::Unversioned | Self::Known(_) => None,
-        }
-    }
-}
 
 /// The age in days of a plugin's signature if it is an old one. The signature of a key has no time.
 fn old_signature_days(plugin: &LockedPlugin, now: DateTime<Utc>) -> Option<i64> {
@@ -56,27 +24,29 @@ fn old_signature_days(plugin: &LockedPlugin, now: DateTime<Utc>) -> Option<i64> 
     (days > MAX_DAYS).then_some(days)
 }
 
-type OutdatedRow = (PluginId, LockedPlugin, VersionStatus);
+/// What became of a plugin, and its newer versions if its registry names its tags.
+type VersionOutcome = (PluginStatus, Option<NewerVersions>);
+
+type OutdatedRow = (PluginId, LockedPlugin, VersionOutcome);
 
 pub(crate) async fn run(args: &SetupArgs) -> Result<CommandStatus> {
     let (paths, policy) = (LockPaths::find(args)?, setup::policy(args)?);
     let policy = &policy;
     let compare = |(id, plugin): (PluginId, LockedPlugin)| async move {
-        let status = compare(policy, &plugin).await?;
-        Ok::<_, anyhow::Error>((id, plugin, status))
+        let outcome = compare(policy, &plugin).await?;
+        Ok::<_, anyhow::Error>((id, plugin, outcome))
     };
     let rows: Vec<OutdatedRow> =
         stream::iter(paths.read()?).map(compare).buffered(MAX_PARALLEL).try_collect().await?;
     if args.printer.is_json() {
-        let tag = |version: Option<&TaggedVersion>| version.map(|version| version.tag.clone());
-        let rows = rows.iter().map(|(id, plugin, status)| {
-            let newer = status.newer();
+        let rows = rows.iter().map(|(id, plugin, (status, newer))| {
+            let [compatible, newest] = tags(newer.as_ref());
             json!({
                 "plugin": id.as_str(),
                 "locked": plugin,
                 "status": status.word(),
-                "compatible": tag(newer.and_then(|newer| newer.compatible.as_ref())),
-                "newest": tag(newer.and_then(|newer| newer.newest.as_ref())),
+                "compatible": compatible,
+                "newest": newest,
                 "old_signature_days": old_signature_days(plugin, Utc::now()),
                 "error": status.error(),
             })
@@ -85,56 +55,51 @@ pub(crate) async fn run(args: &SetupArgs) -> Result<CommandStatus> {
     } else {
         print(args.printer, &rows, &paths)?;
     }
-    let is_good = |status: &VersionStatus| matches!(status.word(), "current" | "unversioned");
-    let all_good = rows.iter().all(|(.., status)| is_good(status));
-    Ok(if all_good { CommandStatus::Success } else { CommandStatus::Failed })
+    Ok(PluginStatus::command_status(rows.iter().map(|(.., (status, _))| status)))
+}
+
+/// The tags of the newest compatible version and of the newest one.
+fn tags(newer: Option<&NewerVersions>) -> [Option<&str>; 2] {
+    let versions = newer.map_or([None; 2], |newer| [newer.compatible.as_ref(), newer.newest.as_ref()]);
+    versions.map(|version| version.map(|version| version.tag.as_str()))
 }
 
 fn print(printer: Printer, rows: &[OutdatedRow], paths: &LockPaths) -> Result<()> {
     let mut table = TextTable::new(["PLUGIN", "STATUS", "LOCKED", "COMPATIBLE", "NEWEST"]);
-    for (id, plugin, status) in rows {
-        let style = match status {
-            VersionStatus::Unversioned => DIM,
-            VersionStatus::Known(NewerVersions { newest: None, .. }) => SUCCESS,
-            VersionStatus::Known(_) | VersionStatus::Failed(_) => FAILURE,
-        };
-        let tag = |version: Option<&TaggedVersion>| {
-            version.map_or_else(|| "-".to_owned(), |version| version.tag.clone())
-        };
-        let newer = status.newer();
-        table.push([
-            Cell::styled(NAME, id.as_str()),
-            Cell::styled(style, status.word()),
-            plugin.tag.clone().unwrap_or_else(|| "-".to_owned()).into(),
-            tag(newer.and_then(|newer| newer.compatible.as_ref())).into(),
-            tag(newer.and_then(|newer| newer.newest.as_ref())).into(),
-        ]);
+    for (id, plugin, (status, newer)) in rows {
+        let [compatible, newest] = tags(newer.as_ref());
+        let details = [plugin.tag.as_deref(), compatible, newest].map(|tag| Cell::from(tag.unwrap_or("-")));
+        table.push(status.cells(id).into_iter().chain(details));
     }
-    let errors = rows.iter().map(|(id, _, status)| (id, status.error()));
+    let errors = rows.iter().map(|(id, _, (status, _))| (id, status.error()));
     locked::print_table(printer, &table, errors, paths)?;
-    for (id, plugin, status) in rows {
-        let days = old_signature_days(plugin, Utc::now()).filter(|_| status.word() == "current");
+    for (id, plugin, (status, _)) in rows {
+        let days = old_signature_days(plugin, Utc::now()).filter(|_| *status == PluginStatus::Current);
         if let Some(days) = days {
             printer.warning(&format!(
                 "the newest version of `{id}` was signed {days} days ago; a registry that hides newer versions looks the same"
             ));
         }
     }
-    if rows.iter().any(|(.., status)| status.word() == "outdated") {
+    if rows.iter().any(|(.., (status, _))| *status == PluginStatus::Outdated) {
         printer.help("take the compatible ones with `toolbay update`");
     }
     Ok(())
 }
 
-async fn compare(policy: &Policy, plugin: &LockedPlugin) -> Result<VersionStatus> {
+async fn compare(policy: &Policy, plugin: &LockedPlugin) -> Result<VersionOutcome> {
     let Some(version) = plugin.tag.as_deref().and_then(TaggedVersion::parse) else {
-        return Ok(VersionStatus::Unversioned);
+        return Ok((PluginStatus::Unversioned, None));
     };
     let reference = plugin.reference().map_err(anyhow::Error::msg)?;
     let client = locked::client(policy, &reference, RegistryAccess::Pull)?;
     Ok(match client.tags().await {
-        Ok(tags) => VersionStatus::Known(NewerVersions::find(&version, &tags)),
-        Err(error) => VersionStatus::Failed(error.to_string()),
+        Ok(tags) => {
+            let newer = NewerVersions::find(&version, &tags);
+            let is_outdated = newer.newest.is_some();
+            (if is_outdated { PluginStatus::Outdated } else { PluginStatus::Current }, Some(newer))
+        }
+        Err(error) => (PluginStatus::Failed(error.to_string()), None),
     })
 }
 

@@ -91,14 +91,8 @@ fn parse_query(which: &OutputArgs) -> Result<Option<TextQuery>, String> {
     Ok(Some(match which {
         OutputArgs { head: Some(count), .. } => TextQuery::Head(*count),
         OutputArgs { tail: Some(count), .. } => TextQuery::Tail(*count),
-        OutputArgs { range: Some(range), .. } => {
-            let (from, to) = span(range).ok_or_else(|| format!("--range `{range}`: write `10:20`"))?;
-            TextQuery::Lines(from, to)
-        }
-        OutputArgs { chars: Some(range), .. } => {
-            let (from, to) = span(range).ok_or_else(|| format!("--chars `{range}`: write `1:4000`"))?;
-            TextQuery::Chars(from, to)
-        }
+        OutputArgs { range: Some((from, to)), .. } => TextQuery::Lines(*from, *to),
+        OutputArgs { chars: Some((from, to)), .. } => TextQuery::Chars(*from, *to),
         OutputArgs { grep: Some(words), regex, ignore_case, around, .. } => {
             let pattern = SearchPattern::new(words, *regex, *ignore_case);
             TextQuery::Grep { pattern: pattern.map_err(|e| format!("--grep: {e}"))?, around: *around }
@@ -106,31 +100,4 @@ fn parse_query(which: &OutputArgs) -> Result<Option<TextQuery>, String> {
         OutputArgs { size: true, .. } => TextQuery::Size,
         _ => return Ok(None),
     }))
-}
-
-/// Parses `A:B`, where either may be omitted.
-fn span(range: &str) -> Option<(usize, usize)> {
-    let (from, to) = range.split_once(':')?;
-    let number = |text: &str, default| if text.is_empty() { Some(default) } else { text.parse().ok() };
-    Some((number(from, 1)?, number(to, usize::MAX)?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::span;
-
-    #[test]
-    fn a_span_may_leave_out_an_end() {
-        for (text, expect) in [
-            ("10:20", Some((10, 20))),
-            (":20", Some((1, 20))),
-            ("10:", Some((10, usize::MAX))),
-            (":", Some((1, usize::MAX))),
-            ("10", None),
-            ("a:b", None),
-            ("-1:2", None),
-        ] {
-            assert_eq!(span(text), expect, "{text}");
-        }
-    }
 }

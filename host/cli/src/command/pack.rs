@@ -20,7 +20,7 @@ use crate::args::PackArgs;
 use crate::author::language::BuildProfile;
 use crate::author::project::{Dependency, Project, ProjectMetadata};
 use crate::author::{component, install};
-use crate::output::{self, Cell, CommandError, CommandStatus, DIM, HEADING, TextTable, format, host_failure};
+use crate::output::{self, CommandError, CommandStatus, HEADING, TextTable, format, host_failure};
 use crate::setup::SetupArgs;
 use crate::setup::named_path::path_failure;
 
@@ -74,9 +74,9 @@ pub(crate) fn run(setup: &SetupArgs, args: &PackArgs) -> Result<CommandStatus> {
         target.display()
     )?;
     drop(out);
-    let mut table = TextTable::new(["", ""]).with_indent(2);
+    let mut table = TextTable::facts();
     for (name, data) in &sections {
-        table.push([Cell::styled(DIM, name), format::size(data.len() as u64).into()]);
+        table.push_fact(name, format::size(data.len() as u64));
     }
     table.print()?;
     for (_, what) in missing {

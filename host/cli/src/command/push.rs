@@ -21,11 +21,11 @@ use crate::author::component::ComponentParts;
 use crate::output::{self, CommandError, CommandStatus, format, host_failure};
 use crate::setup::{self, SetupArgs, locked};
 
-pub(crate) async fn run(args: &SetupArgs, asked: &PushArgs) -> Result<CommandStatus> {
-    let reference: Reference = asked.reference.parse().map_err(anyhow::Error::msg)?;
-    let file = asked.file.as_path();
-    let key = asked.sign.as_deref().map(read_key).transpose()?;
-    let bundle = asked.bundle.as_deref().map(read_bundle).transpose()?;
+pub(crate) async fn run(args: &SetupArgs, options: &PushArgs) -> Result<CommandStatus> {
+    let reference: Reference = options.reference.parse().map_err(anyhow::Error::msg)?;
+    let file = options.file.as_path();
+    let key = options.sign.as_deref().map(read_key).transpose()?;
+    let bundle = options.bundle.as_deref().map(read_bundle).transpose()?;
     let policy = setup::policy(args)?;
     let plugin = file.to_str().with_context(|| format!("`{}` is not UTF-8", file.display()))?;
     let loaded = setup::load_plugin(args, policy.names_only(), plugin).await?;
@@ -45,16 +45,19 @@ pub(crate) async fn run(args: &SetupArgs, asked: &PushArgs) -> Result<CommandSta
         let checked = signature::check_subject(bundle, &artifact.digest);
         checked.map_err(|why| CommandError::new("other_subject", format!("`--bundle`: {why}")))?;
     }
-    let outcome = if asked.dry_run {
+    let outcome = if options.dry_run {
         None
     } else {
         let client = locked::client(&policy, &reference, RegistryAccess::Push)?;
         let outcome = client.push(&artifact).await.map_err(locked::registry_error)?;
         if let Some(key) = &key {
-            sign(&client, key, &artifact).await?;
+            let own = AcceptedSigners { keys: vec![key.public().clone()], keyless: None };
+            let is_own = |found: &[u8]| signature::verify(found, &artifact.digest, &own).is_ok();
+            let made = signature::sign(key, &artifact.digest).map_err(host_failure)?;
+            add_signature(&client, &artifact, &made, is_own).await?;
         }
-        if let Some(bundle) = bundle {
-            attach(&client, bundle, &artifact).await?;
+        if let Some(bundle) = &bundle {
+            add_signature(&client, &artifact, bundle, |found| found == bundle.as_slice()).await?;
         }
         Some(outcome)
     };
@@ -72,7 +75,7 @@ pub(crate) async fn run(args: &SetupArgs, asked: &PushArgs) -> Result<CommandSta
         )?);
     }
     args.printer.note(&format!("{status}: {}", format::size(size)));
-    if let Some(signer) = signer.filter(|_| !asked.dry_run) {
+    if let Some(signer) = signer.filter(|_| !options.dry_run) {
         args.printer.note(&format!("signed by {signer}"));
     }
     writeln!(output::stdout(), "{reference}@{}", artifact.digest)?;
@@ -87,26 +90,19 @@ fn read_bundle(file: &Path) -> Result<Vec<u8>> {
     read_regular(file, MAX_BUNDLE as u64).with_context(|| format!("`{}`", file.display()))
 }
 
-/// Uploads a signature that another program made, unless the registry has it.
-async fn attach(client: &RegistryClient, bundle: Vec<u8>, artifact: &ComponentArtifact) -> Result<()> {
+/// Uploads a signature, unless `is_it` finds it among those in the registry.
+async fn add_signature(
+    client: &RegistryClient,
+    artifact: &ComponentArtifact,
+    bundle: &[u8],
+    is_it: impl Fn(&[u8]) -> bool,
+) -> Result<()> {
     let found = client.signatures(&artifact.digest).await.map_err(locked::registry_error)?;
-    if found.found.iter().any(|one| one.bytes == bundle) {
+    if found.found.iter().any(|one| is_it(&one.bytes)) {
         return Ok(());
     }
     let manifest = (&artifact.digest, artifact.manifest.len());
-    client.push_signature(manifest, &bundle).await.map_err(locked::registry_error)
-}
-
-/// Signs an uploaded component, unless the registry has a signature by this key.
-async fn sign(client: &RegistryClient, key: &PrivateKey, artifact: &ComponentArtifact) -> Result<()> {
-    let found = client.signatures(&artifact.digest).await.map_err(locked::registry_error)?;
-    let own = AcceptedSigners { keys: vec![key.public().clone()], keyless: None };
-    if found.found.iter().any(|one| signature::verify(&one.bytes, &artifact.digest, &own).is_ok()) {
-        return Ok(());
-    }
-    let bundle = signature::sign(key, &artifact.digest).map_err(host_failure)?;
-    let manifest = (&artifact.digest, artifact.manifest.len());
-    client.push_signature(manifest, &bundle).await.map_err(locked::registry_error)
+    client.push_signature(manifest, bundle).await.map_err(locked::registry_error)
 }
 
 /// What the artifact says about the component: what its own metadata say.

@@ -11,14 +11,18 @@ use toolbay_policy::consent::{Authority, Consent, ConsentChange, ConsentStore};
 use toolbay_policy::hidden_chars::escape_hidden;
 
 use crate::args::PluginDecisionArgs;
-use crate::output::{self, CommandStatus, FAILURE, HEADING, format, host_failure};
+use crate::output::{self, CommandStatus, FAILURE, HEADING, host_failure};
 use crate::policy_edit;
 use crate::setup::{self, PolicyFile, SetupArgs, known_plugins, running_servers};
 
-pub(crate) async fn run(args: &SetupArgs, plugin: &str, asked: &PluginDecisionArgs) -> Result<CommandStatus> {
-    let PluginDecisionArgs { decision, only } = asked;
+pub(crate) async fn run(
+    args: &SetupArgs,
+    plugin: &str,
+    options: &PluginDecisionArgs,
+) -> Result<CommandStatus> {
+    let PluginDecisionArgs { decision, only } = options;
     let json = args.printer.is_json();
-    asked.check_lists()?;
+    options.check_lists()?;
     let id = PluginId::new(plugin)?;
     let file = PolicyFile::find(args)?;
     let text = file.text.clone().unwrap_or_default();
@@ -98,12 +102,10 @@ fn print_preview(
         let (at, by) = (escape_hidden(&known.at), escape_hidden(&known.by));
         writeln!(out, "{HEADING}{id}{HEADING:#}: {by} agreed to it at {at}")?;
     }
-    if !taken.is_empty() {
-        let path = file.file.as_deref().map_or_else(|| "the policy".to_owned(), format::path);
-        writeln!(out, "These lines will be removed from {path}:\n  [plugins.{id}.grant]")?;
+    if taken.is_empty() {
+        return Ok(());
     }
-    for line in taken {
-        writeln!(out, "  {FAILURE}{}{FAILURE:#}", escape_hidden(line))?;
-    }
-    Ok(())
+    let table = format!("[plugins.{id}.grant]");
+    let lines: Vec<&str> = std::iter::once(&table).chain(taken).map(String::as_str).collect();
+    policy_edit::print_lines("removed from", FAILURE, file, &lines)
 }

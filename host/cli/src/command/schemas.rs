@@ -15,19 +15,19 @@ use crate::output::{self, CommandStatus, Printer};
 use crate::report::{self, call_error};
 use crate::setup::{ReportLevel, SetupArgs, servers};
 
-pub(crate) async fn run(args: &SetupArgs, asked: &SchemasArgs) -> Result<CommandStatus> {
-    let vendor = asked.format;
-    if asked.strict && matches!(vendor, Vendor::Gemini | Vendor::Mcp) {
+pub(crate) async fn run(args: &SetupArgs, options: &SchemasArgs) -> Result<CommandStatus> {
+    let vendor = options.format;
+    if options.strict && matches!(vendor, Vendor::Gemini | Vendor::Mcp) {
         bail!("--strict: the format {} has no strict mode", vendor.as_str());
     }
     let (host, view) = servers::load_view_with_servers(args, ReportLevel::Warnings).await?;
-    check_tags(asked, &host.registry().snapshot())?;
-    let Some(mut tools) = select_tools(args, &host, &view, &asked.tools) else {
+    check_tags(options, &host.registry().snapshot())?;
+    let Some(mut tools) = select_tools(args, &host, &view, &options.tools) else {
         return Ok(CommandStatus::Failed);
     };
-    tools.retain(|entry| has_selected_tags(asked, entry));
-    let made = definitions(vendor, tools.iter().map(|entry| &*entry.def), asked.strict);
-    if asked.report {
+    tools.retain(|entry| has_selected_tags(options, entry));
+    let made = definitions(vendor, tools.iter().map(|entry| &*entry.def), options.strict);
+    if options.report {
         let report = json!({"tools": made.tools, "lost": made.lost, "not_strict": made.non_strict});
         output::print_json(&report)?;
     } else {
@@ -38,8 +38,8 @@ pub(crate) async fn run(args: &SetupArgs, asked: &SchemasArgs) -> Result<Command
 }
 
 /// Refuses tags that no tool has.
-fn check_tags(asked: &SchemasArgs, catalog: &Catalog) -> Result<()> {
-    let mut tags = asked.tag.iter().chain(&asked.exclude_tag);
+fn check_tags(options: &SchemasArgs, catalog: &Catalog) -> Result<()> {
+    let mut tags = options.tag.iter().chain(&options.exclude_tag);
     match tags.find(|tag| !catalog.tools().any(|entry| entry.has_tag(tag))) {
         Some(tag) => {
             let unknown = UnknownNameError { what: "tag", name: tag.clone() };
@@ -49,12 +49,13 @@ fn check_tags(asked: &SchemasArgs, catalog: &Catalog) -> Result<()> {
     }
 }
 
-fn has_selected_tags(asked: &SchemasArgs, entry: &ToolEntry) -> bool {
-    let wanted = match asked.all_tags {
-        true => TagSelector::All(&asked.tag),
-        false => TagSelector::Any(&asked.tag),
+fn has_selected_tags(options: &SchemasArgs, entry: &ToolEntry) -> bool {
+    let wanted = match options.all_tags {
+        true => TagSelector::All(&options.tag),
+        false => TagSelector::Any(&options.tag),
     };
-    (asked.tag.is_empty() || wanted.matches(entry)) && !TagSelector::Any(&asked.exclude_tag).matches(entry)
+    (options.tag.is_empty() || wanted.matches(entry))
+        && !TagSelector::Any(&options.exclude_tag).matches(entry)
 }
 
 /// The named tools, or all that a client is listed first; `None`: a name is unknown.

@@ -19,7 +19,7 @@ pub(crate) async fn run(args: &SetupArgs, query: &str, limit: usize) -> Result<C
     if hits.is_empty() {
         args.printer.note(&format!("no tool matches `{}`", one_line(query, 100)));
     }
-    Ok(if hits.is_empty() { CommandStatus::Failed } else { CommandStatus::Success })
+    Ok(CommandStatus::from_success(!hits.is_empty()))
 }
 
 fn show(hits: &[toolbay_discovery::ToolHit]) -> std::io::Result<()> {

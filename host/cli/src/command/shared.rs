@@ -10,7 +10,8 @@ use toolbay_shared::nats::{Permissions, Role};
 
 use crate::args::{Command, SharedCommand};
 use crate::output::{self, CommandStatus};
-use crate::setup::shared::{SharedUse, address, storing_plugins};
+use crate::setup::pulled::SharedUse;
+use crate::setup::shared::{address, storing_plugins};
 use crate::setup::{self, SetupArgs};
 
 /// Runs `toolbay shared`.

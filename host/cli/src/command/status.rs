@@ -35,14 +35,14 @@ pub(crate) async fn run(args: &SetupArgs, tools: bool) -> Result<CommandStatus> 
     } else if tools {
         tool_table(&all).print()?;
     } else {
-        let mut summary = StatusLines::default();
+        let mut summary = StatusLines(TextTable::new(["", ""]));
         summary.add_plugins(args, &host, &all)?;
         summary.add_policy(args, &host);
         summary.add_services(&host);
         summary.add_servers(&states);
         summary.add_running_servers(args, &host).await?;
         summary.add_host(args, &host, &all).await?;
-        summary.table.print()?;
+        summary.0.print()?;
     }
     Ok(CommandStatus::Success)
 }
@@ -72,15 +72,7 @@ fn tool_table(tools: &[ToolStatus]) -> TextTable {
 }
 
 /// Keys with their values.
-struct StatusLines {
-    table: TextTable,
-}
-
-impl Default for StatusLines {
-    fn default() -> Self {
-        Self { table: TextTable::new(["", ""]) }
-    }
-}
+struct StatusLines(TextTable);
 
 impl StatusLines {
     fn add(&mut self, key: &str, value: impl AsRef<str>) {
@@ -88,7 +80,7 @@ impl StatusLines {
     }
 
     fn add_styled(&mut self, key: &str, style: Style, value: impl AsRef<str>) {
-        self.table.push([Cell::styled(NAME, key), Cell::styled(style, value)]);
+        self.0.push([Cell::styled(NAME, key), Cell::styled(style, value)]);
     }
 
     fn add_plugins(&mut self, args: &SetupArgs, host: &Host, tools: &[ToolStatus]) -> Result<()> {

@@ -19,8 +19,7 @@ use crate::setup::{self, HostPurpose, ReportLevel, SetupArgs, running_servers};
 /// Disables tools.
 pub(crate) async fn disable(args: &SetupArgs, which: &SwitchArgs, reason: &str) -> Result<CommandStatus> {
     let host = load_for_disable(args, which).await?;
-    change(args, &host, which, |host| {
-        let registry = host.registry();
+    change(args, &host, which, |registry| {
         for tool in &which.tools {
             registry.disable(tool, reason)?;
         }
@@ -38,8 +37,7 @@ pub(crate) async fn disable(args: &SetupArgs, which: &SwitchArgs, reason: &str) 
 /// Enables tools.
 pub(crate) async fn enable(args: &SetupArgs, which: &SwitchArgs) -> Result<CommandStatus> {
     let host = setup::load_host(args, ReportLevel::Problems, HostPurpose::Inspect).await?;
-    change(args, &host, which, |host| {
-        let registry = host.registry();
+    change(args, &host, which, |registry| {
         for namespace in &which.namespace {
             registry.enable_namespace(namespace)?;
         }
@@ -83,12 +81,12 @@ async fn change(
     args: &SetupArgs,
     host: &Host,
     which: &SwitchArgs,
-    edit: impl FnOnce(&Host) -> Result<(), UnknownNameError>,
+    edit: impl FnOnce(&Registry) -> Result<(), UnknownNameError>,
 ) -> Result<CommandStatus> {
     let servers = connect(args, host, which).await;
-    let edited = edit_switches(args, host, edit);
+    let edited = setup::switches(args).map(|switches| edit_switches(&switches, host.registry(), edit));
     servers.close().await;
-    let (before, after) = edited?;
+    let (before, after) = edited?.map_err(SwitchError::into_error)?;
     let changes = changed_tools(&before, &after);
     running_servers::apply_decision(args, !changes.is_empty()).await?;
     if args.printer.is_json() {
@@ -109,20 +107,19 @@ async fn connect(args: &SetupArgs, host: &Host, which: &SwitchArgs) -> ServerCon
 
 /// Edits the switches, and returns the catalogs before and after.
 fn edit_switches(
-    args: &SetupArgs,
-    host: &Host,
-    edit: impl FnOnce(&Host) -> Result<(), UnknownNameError>,
-) -> Result<(Arc<Catalog>, Arc<Catalog>)> {
-    let edited = setup::switches(args)?.update(|switches| {
+    switches: &FileSwitches,
+    registry: &Registry,
+    edit: impl FnOnce(&Registry) -> Result<(), UnknownNameError>,
+) -> Result<(Arc<Catalog>, Arc<Catalog>), SwitchError> {
+    switches.update(|switches| {
         // Another process may have changed the switches meanwhile.
-        host.registry().set_switches(switches);
-        let before = host.registry().snapshot();
-        edit(host).map_err(|unknown| unknown_name(&unknown, &before))?;
-        let after = host.registry().snapshot();
+        registry.set_switches(switches);
+        let before = registry.snapshot();
+        edit(registry).map_err(|unknown| unknown_name(&unknown, &before))?;
+        let after = registry.snapshot();
         *switches = after.settings().switches();
         Ok((before, after))
-    });
-    edited.map_err(SwitchError::into_error)
+    })
 }
 
 /// Disables a tool of a running server with a reason, or enables it without one.
@@ -132,18 +129,11 @@ pub(crate) fn switch_tool(
     tool: &str,
     disabled: Option<&str>,
 ) -> Result<(), String> {
-    let edited = switches.update(|switches| {
-        // Another process may have changed the switches meanwhile.
-        registry.set_switches(switches);
-        let changed = match disabled {
-            Some(reason) => registry.disable(tool, reason),
-            None => registry.enable(tool).map(drop),
-        };
-        changed.map_err(|unknown| unknown_name(&unknown, &registry.snapshot()))?;
-        *switches = registry.snapshot().settings().switches();
-        Ok(())
+    let edited = edit_switches(switches, registry, |registry| match disabled {
+        Some(reason) => registry.disable(tool, reason),
+        None => registry.enable(tool).map(drop),
     });
-    edited.map_err(|error| match error {
+    edited.map(drop).map_err(|error| match error {
         SwitchError::UnknownName(error) => error.to_line(),
         SwitchError::File(text) => text,
     })

@@ -12,97 +12,48 @@ use toolbay_distribution::version::{NewerVersions, TaggedVersion};
 
 use crate::args::{AddPluginArgs, UpdateArgs};
 use crate::installation::install::{self, InstallRefusal};
+use crate::installation::status::PluginStatus;
 use crate::installation::trust::TrustDecision;
-use crate::output::{self, Cell, CommandStatus, DIM, FAILURE, NAME, Printer, SUCCESS, TextTable};
+use crate::output::{self, Cell, CommandStatus, Printer, TextTable};
 use crate::setup::locked::{self, LockPaths};
 use crate::setup::{self, SetupArgs};
 
-/// What became of a plugin.
-enum UpdateStatus {
-    /// There is no newer version that is compatible, and its tag did not move.
-    Current,
-    /// There is one, with this tag; nothing was changed.
-    Available(String),
-    Updated(String),
-    /// The operator has to accept its changes.
-    Held {
-        tag: String,
-        why: String,
-    },
-    Failed(String),
-}
+/// What became of a plugin, and the tag of its new version.
+type UpdateOutcome = (PluginStatus, Option<String>);
 
-impl UpdateStatus {
-    fn word(&self) -> &'static str {
-        match self {
-            Self::Current => "current",
-            Self::Available(_) => "available",
-            Self::Updated(_) => "updated",
-            Self::Held { .. } => "held",
-            Self::Failed(_) => "failed",
-        }
-    }
+type UpdateRow = (PluginId, LockedPlugin, UpdateOutcome);
 
-    fn tag(&self) -> Option<&str> {
-        match self {
-            Self::Available(tag) | Self::Updated(tag) | Self::Held { tag, .. } => Some(tag),
-            Self::Current | Self::Failed(_) => None,
-        }
-    }
-
-    fn error(&self) -> Option<&str> {
-        match self {
-            Self::Failed(error) | Self::Held { why: error, .. } => Some(error),
-            Self::Current | Self::Available(_) | Self::Updated(_) => None,
-        }
-    }
-}
-
-type UpdateRow = (PluginId, LockedPlugin, UpdateStatus);
-
-pub(crate) async fn run(args: &SetupArgs, asked: &UpdateArgs) -> Result<CommandStatus> {
+pub(crate) async fn run(args: &SetupArgs, options: &UpdateArgs) -> Result<CommandStatus> {
     let (paths, policy) = (LockPaths::find(args)?, setup::policy(args)?);
-    let plugins = paths.select(&asked.ids)?;
+    let plugins = paths.select(&options.ids)?;
     let mut rows: Vec<UpdateRow> = Vec::new();
     // One after the other: each shows its changes.
     for (id, plugin) in plugins {
-        let status = update(args, asked, &policy, (&id, &plugin)).await?;
-        rows.push((id, plugin, status));
+        let outcome = update(args, options, &policy, (&id, &plugin)).await?;
+        rows.push((id, plugin, outcome));
     }
     if args.printer.is_json() {
-        let rows = rows.iter().map(|(id, plugin, status)| {
-            let (word, tag) = (status.word(), status.tag());
-            json!({"plugin": id.as_str(), "before": plugin, "status": word, "tag": tag, "error": status.error()})
+        let rows = rows.iter().map(|(id, plugin, (status, tag))| {
+            let (word, error) = (status.word(), status.error());
+            json!({"plugin": id.as_str(), "before": plugin, "status": word, "tag": tag, "error": error})
         });
         output::print_json(&rows.collect::<Vec<_>>())?;
     } else {
         print(args.printer, &rows, &paths)?;
     }
-    let is_good = |status: &UpdateStatus| matches!(status, UpdateStatus::Current | UpdateStatus::Updated(_));
-    let is_preview = |status: &UpdateStatus| asked.dry_run && matches!(status, UpdateStatus::Available(_));
-    let all_good = rows.iter().all(|(.., status)| is_good(status) || is_preview(status));
-    Ok(if all_good { CommandStatus::Success } else { CommandStatus::Failed })
+    Ok(PluginStatus::command_status(rows.iter().map(|(.., (status, _))| status)))
 }
 
 fn print(printer: Printer, rows: &[UpdateRow], paths: &LockPaths) -> Result<()> {
     let mut table = TextTable::new(["PLUGIN", "STATUS", "LOCKED", "NEW"]);
-    for (id, plugin, status) in rows {
-        let style = match status {
-            UpdateStatus::Current => DIM,
-            UpdateStatus::Available(_) | UpdateStatus::Updated(_) => SUCCESS,
-            UpdateStatus::Held { .. } | UpdateStatus::Failed(_) => FAILURE,
-        };
-        table.push([
-            Cell::styled(NAME, id.as_str()),
-            Cell::styled(style, status.word()),
-            plugin.tag.as_deref().unwrap_or("-").into(),
-            status.tag().unwrap_or("-").into(),
-        ]);
+    for (id, plugin, (status, tag)) in rows {
+        let details = [&plugin.tag, tag].map(|tag| Cell::from(tag.as_deref().unwrap_or("-")));
+        table.push(status.cells(id).into_iter().chain(details));
     }
-    let errors = rows.iter().map(|(id, _, status)| (id, status.error()));
+    let errors = rows.iter().map(|(id, _, (status, _))| (id, status.error()));
     locked::print_table(printer, &table, errors, paths)?;
-    for (id, _, status) in rows {
-        if matches!(status, UpdateStatus::Held { .. }) {
+    for (id, _, (status, _)) in rows {
+        if matches!(status, PluginStatus::Held(_)) {
             printer.help(&format!("review and accept the changes with `toolbay grant {id}`"));
         }
     }
@@ -111,14 +62,14 @@ fn print(printer: Printer, rows: &[UpdateRow], paths: &LockPaths) -> Result<()> 
 
 async fn update(
     args: &SetupArgs,
-    asked: &UpdateArgs,
+    options: &UpdateArgs,
     policy: &Policy,
     (id, plugin): (&PluginId, &LockedPlugin),
-) -> Result<UpdateStatus> {
+) -> Result<UpdateOutcome> {
     let newer = match find_newer(policy, plugin).await? {
         Ok(Some(newer)) => newer,
-        Ok(None) => return Ok(UpdateStatus::Current),
-        Err(error) => return Ok(UpdateStatus::Failed(error)),
+        Ok(None) => return Ok((PluginStatus::Current, None)),
+        Err(error) => return Ok((PluginStatus::Failed(error), None)),
     };
     let pinned = plugin.reference().map_err(anyhow::Error::msg)?;
     let reference = Reference { tag: Some(newer.clone()), digest: None, ..pinned };
@@ -130,14 +81,14 @@ async fn update(
         unsigned: is_uncovered && plugin.signer == Signer::None,
         replace: true,
         downgrade: false,
-        dry_run: asked.dry_run,
+        dry_run: options.dry_run,
     };
     match install::install(args, &request).await {
-        Ok(_) if asked.dry_run => Ok(UpdateStatus::Available(newer)),
-        Ok(_) => Ok(UpdateStatus::Updated(newer)),
+        Ok(_) if options.dry_run => Ok((PluginStatus::Available, Some(newer))),
+        Ok(_) => Ok((PluginStatus::Updated, Some(newer))),
         Err(error) => Ok(match InstallRefusal::from_error(error)? {
-            InstallRefusal::Held(why) => UpdateStatus::Held { tag: newer, why },
-            InstallRefusal::Refused(why) => UpdateStatus::Failed(why),
+            InstallRefusal::Held(why) => (PluginStatus::Held(why), Some(newer)),
+            InstallRefusal::Refused(why) => (PluginStatus::Failed(why), None),
         }),
     }
 }

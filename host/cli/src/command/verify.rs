@@ -9,12 +9,13 @@ use toolbay_distribution::lock::LockedPlugin;
 use toolbay_distribution::reference::Reference;
 use toolbay_distribution::registry::{RegistryAccess, RegistryError};
 
+use crate::installation::status::PluginStatus;
 use crate::installation::verification::{self, VerifyProblem};
-use crate::output::{self, Cell, CommandStatus, FAILURE, NAME, Printer, SUCCESS, TextTable};
+use crate::output::{self, Cell, CommandStatus, Printer, TextTable};
 use crate::setup::locked::{self, LockPaths};
 use crate::setup::{self, SetupArgs};
 
-type VerifiedRow = (PluginId, LockedPlugin, Option<VerifyProblem>);
+type VerifiedRow = (PluginId, LockedPlugin, PluginStatus);
 
 pub(crate) async fn run(args: &SetupArgs, offline: bool) -> Result<CommandStatus> {
     let (paths, policy) = (LockPaths::find(args)?, setup::policy(args)?);
@@ -24,40 +25,30 @@ pub(crate) async fn run(args: &SetupArgs, offline: bool) -> Result<CommandStatus
         if problem.is_none() && !offline {
             problem = check_tag(policy, &plugin).await?;
         }
-        Ok::<_, anyhow::Error>((id, plugin, problem))
+        let status = problem.map_or(PluginStatus::Verified, PluginStatus::Unverified);
+        Ok::<_, anyhow::Error>((id, plugin, status))
     };
     let parallel = std::thread::available_parallelism().map_or(1, usize::from);
     let rows: Vec<VerifiedRow> =
         stream::iter(paths.read()?).map(check).buffered(parallel).try_collect().await?;
     if args.printer.is_json() {
-        let rows = rows.iter().map(|(id, plugin, problem)| {
-            let (status, error) = (status(problem.as_ref()), problem.as_ref().map(VerifyProblem::message));
-            json!({"plugin": id.as_str(), "locked": plugin, "status": status, "error": error})
+        let rows = rows.iter().map(|(id, plugin, status)| {
+            json!({"plugin": id.as_str(), "locked": plugin, "status": status.word(), "error": status.error()})
         });
         output::print_json(&rows.collect::<Vec<_>>())?;
     } else {
         print(args.printer, &rows, &paths)?;
     }
-    let all_good = rows.iter().all(|(.., problem)| problem.is_none());
-    Ok(if all_good { CommandStatus::Success } else { CommandStatus::Failed })
-}
-
-fn status(problem: Option<&VerifyProblem>) -> &'static str {
-    problem.map_or("verified", VerifyProblem::word)
+    Ok(PluginStatus::command_status(rows.iter().map(|(.., status)| status)))
 }
 
 fn print(printer: Printer, rows: &[VerifiedRow], paths: &LockPaths) -> Result<()> {
     let mut table = TextTable::new(["PLUGIN", "STATUS", "SIGNER", "SOURCE"]);
-    for (id, plugin, problem) in rows {
-        let style = if problem.is_some() { FAILURE } else { SUCCESS };
-        table.push([
-            Cell::styled(NAME, id.as_str()),
-            Cell::styled(style, status(problem.as_ref())),
-            plugin.signer.to_string().into(),
-            plugin.source.as_str().into(),
-        ]);
+    for (id, plugin, status) in rows {
+        let details = [Cell::from(plugin.signer.to_string()), plugin.source.as_str().into()];
+        table.push(status.cells(id).into_iter().chain(details));
     }
-    let errors = rows.iter().map(|(id, _, problem)| (id, problem.as_ref().map(VerifyProblem::message)));
+    let errors = rows.iter().map(|(id, _, status)| (id, status.error()));
     locked::print_table(printer, &table, errors, paths)?;
     Ok(())
 }

@@ -10,11 +10,10 @@ use toolbay_core::tool::PluginOrigin;
 use toolbay_distribution::lock::LockedPlugin;
 use toolbay_policy::excerpt::one_line;
 
-use super::INDENT;
 use crate::installation::install::{self, LockChange, NewVersion, VersionChange};
 use crate::installation::version_diff::{DiffReport, PluginVersion};
 use crate::installation::{self, verification};
-use crate::output::{self, Cell, CommandError, DIM, FAILURE, HEADING, TextTable, host_failure};
+use crate::output::{self, Cell, CommandError, FAILURE, HEADING, TextTable, host_failure};
 use crate::setup::locked::LockPaths;
 use crate::setup::{self, SetupArgs};
 
@@ -66,12 +65,12 @@ impl HeldVersion {
         let title =
             format!("{}: update from {} to {}", self.info.id, tag(&self.old), tag(&self.update.plugin));
         writeln!(output::stdout(), "{HEADING}{title}{HEADING:#}")?;
-        let mut table = TextTable::new(["", ""]).with_indent(INDENT);
+        let mut table = TextTable::facts();
         for (key, value) in installation::origin_facts(&self.origin()) {
-            table.push([Cell::styled(DIM, key), value.into()]);
+            table.push_fact(key, value);
         }
         for reason in &self.change.reasons {
-            table.push([Cell::styled(DIM, "held"), Cell::styled(FAILURE, one_line(reason, MAX_REASON))]);
+            table.push_fact("held", Cell::styled(FAILURE, one_line(reason, MAX_REASON)));
         }
         table.print()?;
         self.change.report.iter().try_for_each(DiffReport::show)?;

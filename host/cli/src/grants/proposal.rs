@@ -40,8 +40,8 @@ impl GrantEdit {
             Self { proposals: BTreeSet::new(), impossible: Vec::new(), text, policy: policy.clone() };
         let wanted = tools.iter().filter(|(name, _)| tool.is_none_or(|tool| tool == name.as_str()));
         for (name, entry) in wanted {
-            for wish in &entry.def.capabilities {
-                let Some(proposal) = edit.policy.proposal(id, name, wish) else { continue };
+            for capability in &entry.def.capabilities {
+                let Some(proposal) = edit.policy.proposal(id, name, capability) else { continue };
                 if !only.is_empty() && !only.iter().any(|key| key == proposal.key.name()) {
                     continue;
                 }

@@ -19,7 +19,7 @@ use crate::installation::trust::{self, TrustDecision};
 use crate::installation::version_diff::{DiffReport, PluginVersion};
 use crate::output::{CommandError, Printer, host_failure};
 use crate::setup::locked::{self, LockPaths};
-use crate::setup::{self, HostPurpose, SetupArgs};
+use crate::setup::{self, SetupArgs};
 
 /// The code of an error: the version waits for `grant`.
 const HELD: &str = "held";
@@ -58,20 +58,20 @@ struct FoundPlugin {
 }
 
 /// Installs a plugin, unless the arguments say `--dry-run`.
-pub(crate) async fn install(args: &SetupArgs, asked: &AddPluginArgs) -> Result<Installation> {
-    let reference: Reference = asked.reference.parse().map_err(anyhow::Error::msg)?;
-    let id = plugin_id(asked, &reference)?;
+pub(crate) async fn install(args: &SetupArgs, options: &AddPluginArgs) -> Result<Installation> {
+    let reference: Reference = options.reference.parse().map_err(anyhow::Error::msg)?;
+    let id = plugin_id(options, &reference)?;
     let (paths, policy) = (LockPaths::find(args)?, setup::policy(args)?);
     let plugins = setup::plugin_folder(args)?;
-    check_free(&plugins, &id, &paths.read()?, None, asked.replace)?;
+    check_free(&plugins, &id, &paths.read()?, None, options.replace)?;
     let trust = TrustDecision::find(&policy, &reference)?;
-    trust.check_flag(&reference, asked.unsigned)?;
+    trust.check_flag(&reference, options.unsigned)?;
     let client = locked::client(&policy, &reference, RegistryAccess::Pull)?;
     let found = find(args.printer, &client, &reference, &trust).await?;
-    check_free(&plugins, &id, &paths.read()?, Some(&found.plugin), asked.replace)?;
+    check_free(&plugins, &id, &paths.read()?, Some(&found.plugin), options.replace)?;
     let plugin = download(&client, &id, found, &paths).await?;
     let store = paths.store.clone();
-    lock_version(args, asked, (policy, paths), StoredVersion { id, plugin, store }).await
+    lock_version(args, options, (policy, paths), StoredVersion { id, plugin, store }).await
 }
 
 /// A version whose blobs are in a store, and verified.
@@ -84,34 +84,34 @@ pub(crate) struct StoredVersion {
 /// Loads a version without running a tool, compares it with the locked one, and locks it, unless it is held.
 pub(crate) async fn lock_version(
     args: &SetupArgs,
-    asked: &AddPluginArgs,
+    options: &AddPluginArgs,
     (policy, paths): (Policy, LockPaths),
     version: StoredVersion,
 ) -> Result<Installation> {
     let StoredVersion { id, plugin, store } = version;
     let plugins = setup::plugin_folder(args)?;
     let mut before = paths.read()?;
-    check_free(&plugins, &id, &before, Some(&plugin), asked.replace)?;
+    check_free(&plugins, &id, &before, Some(&plugin), options.replace)?;
     let replaced = before.remove(&id);
-    replaced.as_ref().map_or(Ok(()), |old| check_signature_kept(asked, old, &plugin))?;
-    let (host, info) = load(args, policy, (&id, &asked.reference), &store.path(&plugin.layer)).await?;
+    replaced.as_ref().map_or(Ok(()), |old| check_signature_kept(options, old, &plugin))?;
+    let (host, info) = load(args, policy, (&id, &options.reference), &store.path(&plugin.layer)).await?;
     if *info.digest != *plugin.layer.hex() {
-        let why = format!("`{}` changed in the store while it was added", asked.reference);
+        let why = format!("`{}` changed in the store while it was added", options.reference);
         return Err(CommandError::new("not_loadable", why).with_help("add it again").into());
     }
     if let Some(old) = &replaced {
         let new = NewVersion { plugin: &plugin, version: PluginVersion::of(&host, &info) };
-        review(args, asked, &id, (old, &paths), &new).await?;
+        review(args, options, &id, (old, &paths), &new).await?;
     }
-    if !asked.dry_run {
-        let change = LockChange { id, new: plugin.clone(), replaced, replace: asked.replace };
+    if !options.dry_run {
+        let change = LockChange { id, new: plugin.clone(), replaced, replace: options.replace };
         change.apply(args, &paths, plugins).await?;
     }
     Ok(Installation { host, info, plugin, paths })
 }
 
-fn plugin_id(asked: &AddPluginArgs, reference: &Reference) -> Result<PluginId> {
-    match &asked.id {
+fn plugin_id(options: &AddPluginArgs, reference: &Reference) -> Result<PluginId> {
+    match &options.id {
         Some(id) => Ok(id.clone()),
         None => {
             let name = reference.repository.rsplit('/').next().unwrap_or_default();
@@ -169,19 +169,16 @@ pub(crate) async fn load(
     (id, reference): (&PluginId, &str),
     file: &Path,
 ) -> Result<(Host, PluginInfo)> {
-    let host = setup::host_for(args, policy, HostPurpose::Inspect)?;
-    let loaded = host.load_file(id.clone(), file).await;
-    loaded.map_err(|error| CommandError::new("not_loadable", format!("`{reference}` {error}")))?;
-    let info = host.plugin(id.as_str()).context("the plugin was loaded and is gone")?;
-    Ok((host, info))
+    let loaded = setup::load_file(args, policy, id, file).await?;
+    Ok(loaded.map_err(|problem| CommandError::new("not_loadable", format!("`{reference}` {problem}")))?)
 }
 
 /// Refuses a version that is not signed where the locked one is.
-fn check_signature_kept(asked: &AddPluginArgs, old: &LockedPlugin, new: &LockedPlugin) -> Result<()> {
+fn check_signature_kept(options: &AddPluginArgs, old: &LockedPlugin, new: &LockedPlugin) -> Result<()> {
     if old.signer == Signer::None || new.signer != Signer::None {
         return Ok(());
     }
-    let (reference, signer) = (&asked.reference, &old.signer);
+    let (reference, signer) = (&options.reference, &old.signer);
     let why = format!("`{reference}` is added without a signature, and {signer} signed the locked version");
     let help = "to give the signature up, remove the plugin from the lock first";
     Err(CommandError::new("signature_lost", why).with_help(help).into())
@@ -190,14 +187,14 @@ fn check_signature_kept(asked: &AddPluginArgs, old: &LockedPlugin, new: &LockedP
 /// Compares a version with the locked one. One that needs the operator's agreement is held, which is an error here.
 async fn review(
     args: &SetupArgs,
-    asked: &AddPluginArgs,
+    options: &AddPluginArgs,
     id: &PluginId,
     (old, paths): (&LockedPlugin, &LockPaths),
     new: &NewVersion<'_>,
 ) -> Result<()> {
     let change = VersionChange::compare(args, id, (old, paths), new).await?;
-    if let (Some((before, after)), false) = (&change.downgrade, asked.downgrade) {
-        let why = format!("`{}` is version {after}, and the lock has {before}", asked.reference);
+    if let (Some((before, after)), false) = (&change.downgrade, options.downgrade) {
+        let why = format!("`{}` is version {after}, and the lock has {before}", options.reference);
         return Err(CommandError::new("downgrade", why).with_help("to go back, write `--downgrade`").into());
     }
     if change.reasons.is_empty() {
@@ -206,9 +203,9 @@ async fn review(
     if !args.printer.is_json() {
         change.report.iter().try_for_each(DiffReport::show)?;
     }
-    let why = format!("`{}` is held: {}", asked.reference, change.reasons.join("; "));
+    let why = format!("`{}` is held: {}", options.reference, change.reasons.join("; "));
     let mut help = format!("review and accept it with `toolbay grant {id}`");
-    if asked.dry_run {
+    if options.dry_run {
         help.insert_str(0, "without `--dry-run`, ");
     } else {
         let (plugin, replaces) = (new.plugin.clone(), old.manifest);
@@ -278,14 +275,13 @@ async fn locked_version(
     id: &PluginId,
     (locked, paths): (&LockedPlugin, &LockPaths),
 ) -> Result<PluginVersion> {
-    let host = setup::host_for(args, setup::policy(args)?, HostPurpose::Inspect)?;
     let unusable = |why: &str| {
         let why = format!("the locked version of `{id}`, which the new one is compared with, {why}");
         CommandError::new("not_loadable", why).with_help("`toolbay fetch` downloads it")
     };
-    let loaded = host.load_file(id.clone(), &paths.store.path(&locked.layer)).await;
-    loaded.map_err(|error| unusable(&error.to_string()))?;
-    let info = host.plugin(id.as_str()).context("the plugin was loaded and is gone")?;
+    let file = paths.store.path(&locked.layer);
+    let loaded = setup::load_file(args, setup::policy(args)?, id, &file).await?;
+    let (host, info) = loaded.map_err(|problem| unusable(&problem))?;
     if *info.digest != *locked.layer.hex() {
         return Err(unusable("is damaged").into());
     }

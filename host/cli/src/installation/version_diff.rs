@@ -29,7 +29,7 @@ pub(crate) struct PluginVersion {
     reducers: BTreeSet<String>,
     imports: BTreeSet<String>,
     /// Kind and target of each declared capability, with the tools that declare it.
-    wishes: BTreeMap<(String, String), BTreeSet<String>>,
+    capabilities: BTreeMap<(String, String), BTreeSet<String>>,
 }
 
 /// The differences between two versions.
@@ -73,21 +73,21 @@ struct DeclaredCapability {
 impl PluginVersion {
     /// The version that a host has loaded.
     pub(crate) fn of(host: &Host, info: &PluginInfo) -> Self {
-        let mut wishes: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
+        let mut capabilities: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
         let mut tools = BTreeMap::new();
         for entry in setup::tools(host, &info.id) {
             // Without the plugin's id, which comes from the file's name and may differ.
             let name = entry.def.bare().to_owned();
-            for wish in &entry.def.capabilities {
-                let key = (wish.kind.as_str().to_owned(), wish.target.clone());
-                wishes.entry(key).or_default().insert(name.clone());
+            for capability in &entry.def.capabilities {
+                let key = (capability.kind.as_str().to_owned(), capability.target.clone());
+                capabilities.entry(key).or_default().insert(name.clone());
             }
             tools.insert(name, Arc::clone(&entry.def));
         }
         let (reducers, imports) =
             (info.reducers.iter().cloned().collect(), info.imports.iter().cloned().collect());
         let version = info.about.as_ref().map(|about| about.version.clone());
-        Self { version, tools, reducers, imports, wishes }
+        Self { version, tools, reducers, imports, capabilities }
     }
 }
 
@@ -119,8 +119,8 @@ impl DiffReport {
             changed,
             reducers_added: minus(&new.reducers, &old.reducers),
             reducers_removed: minus(&old.reducers, &new.reducers),
-            capabilities_added: wishes(new, old),
-            capabilities_removed: wishes(old, new),
+            capabilities_added: capabilities_only_in(new, old),
+            capabilities_removed: capabilities_only_in(old, new),
             imports_added: minus(&new.imports, &old.imports),
             imports_removed: minus(&old.imports, &new.imports),
         }
@@ -128,12 +128,8 @@ impl DiffReport {
 
     /// Success if every caller of the old version can call the new one and the operator has nothing more to grant.
     pub(crate) fn verdict(&self) -> CommandStatus {
-        let more = !self.capabilities_added.is_empty();
-        if self.impact == Impact::Compatible && !more {
-            CommandStatus::Success
-        } else {
-            CommandStatus::Failed
-        }
+        let asks_for_more = !self.capabilities_added.is_empty();
+        CommandStatus::from_success(self.impact == Impact::Compatible && !asks_for_more)
     }
 
     /// Why the operator has to agree to the new version, a sentence each. Descriptions count, because a model reads them.
@@ -233,8 +229,8 @@ fn minus(one: &BTreeSet<String>, other: &BTreeSet<String>) -> Vec<String> {
 }
 
 /// The capabilities that only `one` declares, with the tools that declare them.
-fn wishes(one: &PluginVersion, other: &PluginVersion) -> Vec<DeclaredCapability> {
-    let new = one.wishes.iter().filter(|(wish, _)| !other.wishes.contains_key(*wish));
+fn capabilities_only_in(one: &PluginVersion, other: &PluginVersion) -> Vec<DeclaredCapability> {
+    let new = one.capabilities.iter().filter(|(declared, _)| !other.capabilities.contains_key(*declared));
     new.map(|((kind, target), tools)| DeclaredCapability {
         kind: kind.clone(),
         target: target.clone(),

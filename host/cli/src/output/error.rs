@@ -30,6 +30,13 @@ pub(crate) enum CommandStatus {
     Interrupted,
 }
 
+impl CommandStatus {
+    /// Success, or else exit code 1.
+    pub(crate) fn from_success(is_success: bool) -> Self {
+        if is_success { Self::Success } else { Self::Failed }
+    }
+}
+
 impl From<CommandStatus> for ExitCode {
     fn from(status: CommandStatus) -> Self {
         Self::from(match status {

@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
+use toolbay_policy::GrantKey;
+use toolbay_policy::capability::CapabilityKind;
 use toolbay_policy::hidden_chars::escape_hidden;
 
 /// A count with its noun: `1 tool`, `2 tools`, `1,204 records`.
@@ -63,6 +65,12 @@ fn two_digits(value: f64) -> f64 {
     }
 }
 
+/// The value that a percentage of sorted values does not exceed.
+pub(crate) fn percentile<T: Copy + Default>(sorted: &[T], percent: usize) -> T {
+    let at = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
+    sorted.get(at).copied().unwrap_or_default()
+}
+
 /// A path relative to the current directory, or with `~` for the user's home directory.
 pub(crate) fn path(path: &Path) -> String {
     let working_dir = std::env::current_dir().ok();
@@ -71,6 +79,11 @@ pub(crate) fn path(path: &Path) -> String {
     let below = home.and_then(|home| path.strip_prefix(home).ok().map(Path::to_path_buf));
     let text = below.map_or_else(|| path.display().to_string(), |below| format!("~/{}", below.display()));
     escape_hidden(&text).replace('\n', "\\n")
+}
+
+/// The key of the policy that grants a kind of capability, or the kind if no key does.
+pub(crate) fn capability_key(kind: &CapabilityKind) -> &str {
+    GrantKey::for_kind(kind).map_or_else(|| kind.as_str(), |key| key.name())
 }
 
 /// The target of a capability, and whether the tool works without it.

@@ -15,10 +15,12 @@ use anstyle::Style;
 use toolbay_policy::hidden_chars::escape_hidden;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use crate::output::{self, HEADING};
+use crate::output::{self, DIM, FAILURE, HEADING, SUCCESS};
 
 /// Spaces between two columns.
 const GAP: usize = 2;
+/// Spaces before the rows below a heading.
+const INDENT: usize = 2;
 /// Least width that a narrowed column keeps.
 const MIN_COLUMN: usize = 8;
 /// Least width of a narrowed last column that is wrapped: it mostly has sentences.
@@ -37,6 +39,14 @@ impl Cell {
     /// A cell in a style.
     pub(crate) fn styled(style: Style, text: impl AsRef<str>) -> Self {
         Self { text: one_line(text.as_ref()), style }
+    }
+
+    /// The lines that are granted.
+    pub(crate) fn granted(lines: &[String]) -> Self {
+        match lines {
+            [] => Self::styled(FAILURE, "nothing"),
+            lines => Self::styled(SUCCESS, lines.join(", ")),
+        }
     }
 }
 
@@ -72,9 +82,19 @@ impl TextTable {
         }
     }
 
-    /// The same table, indented by this number of spaces on a terminal.
-    pub(crate) fn with_indent(mut self, indent: usize) -> Self {
-        self.indent = indent;
+    /// A table below a heading, one of several: its rows begin with `tag` in a pipe.
+    pub(crate) fn section<const N: usize>(tag: &'static str, header: [&'static str; N]) -> Self {
+        Self::new(header).indented().with_tag(tag)
+    }
+
+    /// Keys with their values, below a heading.
+    pub(crate) fn facts() -> Self {
+        Self::new(["", ""]).indented()
+    }
+
+    /// The same table, indented on a terminal.
+    pub(crate) fn indented(mut self) -> Self {
+        self.indent = INDENT;
         self
     }
 
@@ -99,6 +119,11 @@ impl TextTable {
     /// Adds a row.
     pub(crate) fn push(&mut self, row: impl IntoIterator<Item = Cell>) {
         self.rows.push(row.into_iter().collect());
+    }
+
+    /// Adds a key with its value.
+    pub(crate) fn push_fact(&mut self, key: &str, value: impl Into<Cell>) {
+        self.push([Cell::styled(DIM, key), value.into()]);
     }
 
     /// Whether the table has no rows.

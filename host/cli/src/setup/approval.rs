@@ -19,7 +19,7 @@ const MAX_SHOWN: usize = 2000;
 /// Most bytes of a reply.
 const MAX_LINE: usize = 1000;
 /// How often the terminal is polled for a reply.
-const LOOK: Duration = Duration::from_millis(30);
+const POLL_INTERVAL: Duration = Duration::from_millis(30);
 
 /// The approver for the flags of a command; `None`: there is no flag and no terminal.
 pub(crate) fn approver(yes: bool, deny: bool) -> Option<Arc<dyn Approver>> {
@@ -106,7 +106,7 @@ async fn write(terminal: &mut File, text: &str) -> std::io::Result<()> {
     while !rest.is_empty() {
         match terminal.write(rest) {
             Ok(written) => rest = rest.get(written..).unwrap_or_default(),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => tokio::time::sleep(LOOK).await,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => tokio::time::sleep(POLL_INTERVAL).await,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
@@ -120,7 +120,7 @@ async fn read_line(terminal: &mut File) -> std::io::Result<String> {
         match terminal.read(&mut bytes) {
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
             Ok(count) => line.extend_from_slice(bytes.get(..count).unwrap_or_default()),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => tokio::time::sleep(LOOK).await,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => tokio::time::sleep(POLL_INTERVAL).await,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }

@@ -7,8 +7,9 @@ use std::time::Duration;
 use clap::ValueHint;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use toolbay_policy::quantity::parse_duration;
+use toolbay_shared::nats::SharedAddress;
+use toolbay_shared::publication::{Publication, PublishedEpoch};
 
-use super::shared::PulledEpoch;
 use crate::output::{LogFormat, Printer};
 
 /// The options of all commands: where plugins, the policy and the cache are.
@@ -120,6 +121,18 @@ pub(crate) struct SharedArgs {
     /// The key of that certificate, in PEM.
     #[arg(long, global = true, value_name = "FILE", value_parser = absolute_path(), env = "TOOLBAY_SHARED_KEY", hide_env_values = true, value_hint = ValueHint::FilePath, requires = "shared_cert", hide_short_help = true)]
     pub(crate) shared_key: Option<PathBuf>,
+}
+
+/// The published files that a command edits.
+#[derive(Debug)]
+pub(crate) struct PulledEpoch {
+    pub(crate) publication: Publication,
+    /// Where the shared state is.
+    pub(crate) address: SharedAddress,
+    /// The published epoch that the command took.
+    pub(crate) current: PublishedEpoch,
+    /// The folder with the files that the command changes.
+    pub(crate) dir: PathBuf,
 }
 
 /// Parses a path. It becomes absolute here, where it enters: what it names does not depend on who uses it later.

@@ -5,9 +5,11 @@ use std::collections::BTreeSet;
 use anyhow::Result;
 use toolbay::PluginId;
 
+use super::args::SetupArgs;
+use super::locked::LockPaths;
+use super::paths::plugin_folder;
+use super::policy_file::policy;
 use crate::output::CommandError;
-use crate::setup::locked::LockPaths;
-use crate::setup::{self, SetupArgs};
 
 /// Refuses an id that nothing names. `further` are ids that the command knows by itself. What cannot be read has none: the
 /// command that needs it reports it.
@@ -20,13 +22,13 @@ pub(crate) fn require<'k>(
     if known.contains(plugin.as_str()) {
         return Ok(());
     }
-    if let Ok(policy) = setup::policy(args) {
+    if let Ok(policy) = policy(args) {
         known.extend(policy.plugins().map(|(id, _)| id.to_string()));
     }
     if let Ok(locked) = LockPaths::find(args).and_then(|paths| paths.read()) {
         known.extend(locked.keys().map(ToString::to_string));
     }
-    let files = setup::plugin_folder(args).ok().and_then(|dir| std::fs::read_dir(dir).ok());
+    let files = plugin_folder(args).ok().and_then(|dir| std::fs::read_dir(dir).ok());
     for file in files.into_iter().flatten().flatten() {
         let name = file.file_name();
         let id = name.to_str().and_then(|name| name.strip_suffix(".wasm"));

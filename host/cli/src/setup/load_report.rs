@@ -6,12 +6,24 @@ use parking_lot::Mutex;
 use toolbay::{DocumentState, Host, LoadProblem, OpenApiInfo, PluginId};
 use toolbay_policy::name;
 
+use super::args::SetupArgs;
+use super::policy_file::{PolicyFile, credential_findings};
 use crate::output::findings::FileFindings;
 use crate::output::{Printer, count_noun};
-use crate::setup::{self, PolicyFile, SetupArgs};
 
 /// Most warnings of one kind with a line each.
 const MAX_LINES: usize = 5;
+
+/// How much of a load is reported on stderr.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReportLevel {
+    /// Nothing: the command reports it in its own output.
+    Quiet,
+    /// Files that are not loaded.
+    Problems,
+    /// Files that are not loaded, and warnings.
+    Warnings,
+}
 
 /// The policy warnings of the last report.
 #[derive(Debug, Default)]
@@ -23,8 +35,7 @@ impl ReportedWarnings {
         let Ok(file) = PolicyFile::locate(args) else { return };
         let policy = host.policy();
         let own = FileFindings { file: file.clone(), text: None, findings: host.policy_warnings() };
-        let all: Vec<FileFindings> =
-            std::iter::once(own).chain(setup::credential_findings(&policy)).collect();
+        let all: Vec<FileFindings> = std::iter::once(own).chain(credential_findings(&policy)).collect();
         // A warning whose line moved is not new.
         let messages = |one: &FileFindings| -> Vec<String> {
             one.findings.iter().map(|finding| format!("{} {}", finding.table, finding.message)).collect()

@@ -11,9 +11,11 @@ use toolbay_distribution::reference::Reference;
 use toolbay_distribution::registry::{RegistryAccess, RegistryClient, RegistryError};
 use toolbay_distribution::store::BlobStore;
 
+use super::args::SetupArgs;
+use super::paths::{current_dir, data_dir};
+use super::policy_file::PolicyFile;
 use crate::output::progress::TransferProgress;
 use crate::output::{CommandError, Printer, TextTable, host_failure};
-use crate::setup::{self, PolicyFile, SetupArgs};
 
 /// Most plugins that are fetched or compared at once. Registries limit the requests of a client.
 pub(crate) const MAX_PARALLEL: usize = 8;
@@ -28,7 +30,7 @@ pub(crate) struct LockPaths {
 impl LockPaths {
     /// Finds both. They may not exist.
     pub(crate) fn find(args: &SetupArgs) -> Result<Self> {
-        let policy = setup::current_dir()?.join(PolicyFile::locate(args)?);
+        let policy = current_dir()?.join(PolicyFile::locate(args)?);
         Ok(Self { lock: policy.with_file_name(lock::FILE_NAME), store: blob_store()? })
     }
 
@@ -55,7 +57,7 @@ impl LockPaths {
 
 /// The store of this user.
 pub(crate) fn blob_store() -> Result<BlobStore> {
-    let data = setup::data_dir().context("no data directory for plugins: set XDG_DATA_HOME or HOME")?;
+    let data = data_dir().context("no data directory for plugins: set XDG_DATA_HOME or HOME")?;
     Ok(BlobStore::new(data.join("store")))
 }
 

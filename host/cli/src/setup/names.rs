@@ -4,13 +4,14 @@
 //! of names is left out when the file is read, too: a shell inserts a candidate into the line.
 
 use std::fs;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 use toolbay::{Host, read_regular_text};
 use toolbay_state::digest::Digest;
+use toolbay_state::private;
 
 /// The folder in the cache.
 const FOLDER: &str = "names";
@@ -80,9 +81,7 @@ fn write(cache: &Path, plugins: &Path, names: &CachedNames) -> io::Result<()> {
     }
     let folder = cache.join(FOLDER);
     fs::create_dir_all(&folder)?;
-    let mut file = tempfile::NamedTempFile::new_in(&folder)?;
-    file.write_all(&serde_json::to_vec(names)?)?;
-    file.persist(file_for(cache, plugins)?).map_err(|error| error.error)?;
+    private::replace_unsynced(&file_for(cache, plugins)?, &[&serde_json::to_vec(names)?])?;
     remove_oldest(&folder)
 }
 

@@ -7,9 +7,9 @@ use toolbay::Policy;
 use toolbay::policy::excerpt::one_line;
 use toolbay::policy::{PolicyCheck, PolicyFinding, Severity};
 
-use super::{current_dir, user_dir};
+use super::args::SetupArgs;
+use super::paths::{current_dir, user_dir};
 use crate::output::findings::{FileFindings, MAX_MESSAGE, read_policy};
-use crate::setup::SetupArgs;
 
 /// The policy file and its text.
 #[derive(Debug)]

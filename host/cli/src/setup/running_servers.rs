@@ -3,9 +3,10 @@
 use anyhow::{Context as _, Result};
 use toolbay_admin::client::{ControlError, ServerClient};
 
-use super::SetupArgs;
+use super::args::SetupArgs;
+use super::paths::{operator, state_dir};
+use super::pulled;
 use crate::output::{Printer, host_failure};
-use crate::setup;
 
 /// The running servers of the state directory.
 pub(crate) async fn find(args: &SetupArgs) -> Result<Vec<ServerClient>> {
@@ -13,7 +14,7 @@ pub(crate) async fn find(args: &SetupArgs) -> Result<Vec<ServerClient>> {
         // The decision is published, and reaches the servers that share it.
         return Ok(Vec::new());
     }
-    let dir = setup::state_dir(args)?;
+    let dir = state_dir(args)?;
     let found = ServerClient::find_all(&dir).await;
     found.with_context(|| format!("the control sockets in `{}`", dir.display())).map_err(host_failure)
 }
@@ -31,13 +32,13 @@ pub(crate) fn answered<T>(printer: Printer, answer: Result<T, ControlError>) -> 
 /// Fails if the decision was not published. Nothing is changed then.
 pub(crate) async fn apply_decision(args: &SetupArgs, changes: bool) -> Result<()> {
     if let Some(pulled) = &args.pulled {
-        return pulled.publish(args.printer).await;
+        return pulled::publish(args, pulled).await;
     }
     if !changes {
         return Ok(());
     }
     for server in find(args).await? {
-        if answered(args.printer, server.reload(&setup::operator()).await).is_some() {
+        if answered(args.printer, server.reload(&operator()).await).is_some() {
             args.printer.note(&format!("the running server (process {}) applies the change now", server.pid));
         }
     }

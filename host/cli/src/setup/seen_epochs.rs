@@ -1,20 +1,19 @@
 //! The epochs that this machine has published, in its state directory. A store with a lower one is an old copy.
 
 use std::collections::BTreeMap;
-use std::fs::DirBuilder;
-use std::io::Write as _;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
-use tempfile::NamedTempFile;
+use serde_json::json;
 use toolbay::read_regular_text;
 use toolbay_shared::nats::SharedAddress;
 use toolbay_shared::publication::EpochGap;
+use toolbay_state::private;
 
+use super::args::SetupArgs;
+use super::paths::state_dir;
 use crate::output::Printer;
-use crate::setup::{self, SetupArgs};
 
 const FILE: &str = "published.json";
 /// Largest file, in bytes: thousands of addresses.
@@ -35,7 +34,7 @@ struct StoredEpochs {
 
 impl SeenEpochs {
     pub(crate) fn new(args: &SetupArgs, address: &SharedAddress) -> Result<Self> {
-        Ok(Self { file: setup::state_dir(args)?.join(FILE), address: address.to_string() })
+        Ok(Self { file: state_dir(args)?.join(FILE), address: address.to_string() })
     }
 
     /// The highest epoch; zero if there is none. A file that cannot be read is as good as none: what the servers have seen
@@ -52,7 +51,11 @@ impl SeenEpochs {
             return;
         }
         *known = epoch;
-        if let Err(error) = self.write(&stored) {
+        let folder = self.file.parent().unwrap_or(&self.file);
+        let text = json!(stored).to_string();
+        let written = private::make_dir(folder)
+            .and_then(|()| private::replace(&self.file, text.as_bytes()).map_err(|error| error.to_string()));
+        if let Err(error) = written {
             tracing::debug!(%error, "the published epoch was not recorded");
         }
     }
@@ -60,15 +63,6 @@ impl SeenEpochs {
     fn read(&self) -> StoredEpochs {
         let text = read_regular_text(&self.file, MAX_BYTES).unwrap_or_default();
         serde_json::from_str(&text).unwrap_or_default()
-    }
-
-    fn write(&self, stored: &StoredEpochs) -> Result<()> {
-        let folder = self.file.parent().unwrap_or(&self.file);
-        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        let mut file = NamedTempFile::new_in(folder)?;
-        file.write_all(&serde_json::to_vec(stored)?)?;
-        file.persist(&self.file)?;
-        Ok(())
     }
 }
 

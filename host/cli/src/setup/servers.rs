@@ -15,8 +15,13 @@ use toolbay_mcp::client::{ServerState, ServerStatus};
 use toolbay_policy::mcp_server::McpServer;
 use toolbay_policy::name::MCP_PREFIX;
 
+use super::args::SetupArgs;
+use super::host::{self, HostPurpose};
+use super::load::load;
+use super::load_report::ReportLevel;
+use super::paths::plugin_folder;
+use super::plugins::profile;
 use crate::output::Printer;
-use crate::setup::{self, HostPurpose, ReportLevel, SetupArgs};
 
 /// Fires when a signal has ended the command.
 static INTERRUPTED: Notify = Notify::const_new();
@@ -88,12 +93,12 @@ pub(crate) async fn connect_all(args: &SetupArgs, host: &Host) -> ServerConnecti
 /// Builds the host, and loads its plugins and documents while the servers start: no source waits for another one.
 pub(crate) async fn load_host_and_connect(
     args: &SetupArgs,
-    tell: ReportLevel,
+    level: ReportLevel,
 ) -> Result<(Host, ServerConnections)> {
-    let host = setup::host(args, HostPurpose::Inspect)?;
+    let host = host::host(args, HostPurpose::Inspect)?;
     // Servers must not write files that are still to be loaded.
-    host.protect_sources(&setup::plugin_folder(args)?);
-    let (loaded, servers) = tokio::join!(setup::load(args, &host, tell), connect_all(args, &host));
+    host.protect_sources(&plugin_folder(args)?);
+    let (loaded, servers) = tokio::join!(load(args, &host, level), connect_all(args, &host));
     match loaded {
         Ok(()) => Ok((host, servers)),
         Err(error) => {
@@ -118,12 +123,12 @@ pub(crate) async fn connect_for(args: &SetupArgs, host: &Host, tools: &[&str]) -
 
 /// The view of the profile on the command line.
 pub(crate) fn view(args: &SetupArgs, host: &Host) -> Result<View> {
-    Ok(host.view(Filter::for_profile(setup::profile(args, &host.policy())?)))
+    Ok(host.view(Filter::for_profile(profile(args, &host.policy())?)))
 }
 
 /// A host, and the same view of it with the tools of the policy's MCP servers.
-pub(crate) async fn load_view_with_servers(args: &SetupArgs, tell: ReportLevel) -> Result<(Host, View)> {
-    let (host, servers) = load_host_and_connect(args, tell).await?;
+pub(crate) async fn load_view_with_servers(args: &SetupArgs, level: ReportLevel) -> Result<(Host, View)> {
+    let (host, servers) = load_host_and_connect(args, level).await?;
     let view = view(args, &host);
     servers.close().await;
     Ok((host, view?))

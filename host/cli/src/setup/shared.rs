@@ -1,22 +1,16 @@
 //! State that servers share: `--shared`.
 
-use std::sync::Arc;
-
 use anyhow::{Result, anyhow};
-use tempfile::TempDir;
 use toolbay_policy::Policy;
 use toolbay_policy::name::PluginId;
 use toolbay_shared::nats::{
     AuditLimits, Connection, ConnectionError, Credentials, Durability, EntriesLimits, OutputLimits,
     SharedAddress, StoragePlan,
 };
-use toolbay_shared::publication::{NewEpoch, Publication, PublicationError, PublishedEpoch};
+use toolbay_shared::publication::{Publication, PublicationError, PublishedEpoch};
 
-use super::SetupArgs;
-use super::seen_epochs::{self, SeenEpochs};
-use super::shared_audit;
-use super::shared_folder::SharedFolder;
-use crate::output::{CommandError, Printer, host_failure};
+use super::args::SetupArgs;
+use crate::output::{CommandError, host_failure};
 
 /// The plugins that may store entries.
 pub(crate) fn storing_plugins(policy: &Policy) -> impl Iterator<Item = &PluginId> {
@@ -87,83 +81,4 @@ pub(crate) async fn warnings(connection: &Connection, policy: &Policy) -> Result
 pub(crate) async fn current(publication: &Publication) -> Result<PublishedEpoch> {
     let current = publication.current().await.map_err(publication_error)?;
     current.ok_or_else(|| anyhow!("nothing is published: run `toolbay shared publish` first"))
-}
-
-/// What a command does with the shared state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SharedUse {
-    /// The command opens the shared state on its own, or does not need it.
-    Own,
-    /// The command reads the published files.
-    Read,
-    /// The command changes the published files.
-    Edit,
-    /// The command reads the audit of all replicas.
-    Audit,
-    /// The command works on this machine only.
-    Never,
-}
-
-/// The published files that a command edits.
-#[derive(Debug)]
-pub(crate) struct PulledEpoch {
-    publication: Publication,
-    current: PublishedEpoch,
-    folder: SharedFolder,
-    seen: SeenEpochs,
-}
-
-/// Takes the published files for a command that uses them into a folder of their own, which goes with the returned
-/// value, and lets its arguments name them. `None`: it uses those of this machine.
-pub(crate) async fn pull(args: &mut SetupArgs, shared_use: SharedUse) -> Result<Option<TempDir>> {
-    if args.shared.shared.is_none() {
-        return Ok(None);
-    }
-    let is_edit = match shared_use {
-        SharedUse::Own => return Ok(None),
-        SharedUse::Audit => {
-            let temporary = tempfile::tempdir().map_err(host_failure)?;
-            let file = temporary.path().join("audit.jsonl");
-            shared_audit::download(&connect(args, "operator").await?, &file).await?;
-            args.audit = Some(file);
-            return Ok(Some(temporary));
-        }
-        SharedUse::Read => false,
-        SharedUse::Edit => true,
-        SharedUse::Never => {
-            return Err(anyhow!("--shared: this command works on the files of this machine only"));
-        }
-    };
-    let connection = connect(args, "operator").await?;
-    let publication = Publication::open(&connection).await.map_err(connection_error)?;
-    let current = current(&publication).await?;
-    let temporary = tempfile::tempdir().map_err(host_failure)?;
-    let folder = SharedFolder::new(temporary.path());
-    folder.write(&current.bundle, &publication).await?;
-    folder.name_in(args);
-    if is_edit {
-        let seen = SeenEpochs::new(args, connection.address())?;
-        args.pulled = Some(Arc::new(PulledEpoch { publication, current, folder, seen }));
-    }
-    Ok(Some(temporary))
-}
-
-impl PulledEpoch {
-    /// Publishes what the command changed.
-    ///
-    /// # Errors
-    /// Somebody else published meanwhile, or the store does not take it. Nothing was changed.
-    pub(crate) async fn publish(&self, printer: Printer) -> Result<()> {
-        let Self { publication, current, folder, seen } = self;
-        let bundle = folder.read()?.with_plugins(current.bundle.plugins().clone()).map_err(host_failure)?;
-        if bundle == current.bundle {
-            return Ok(());
-        }
-        let published = publication.publish(Some(current), &bundle, seen.highest()).await;
-        let NewEpoch { epoch, gap } = published.map_err(publication_error)?;
-        seen.record(epoch.number);
-        seen_epochs::report_gap(printer, gap);
-        printer.note(&format!("published as epoch {}", epoch.number));
-        Ok(())
-    }
 }

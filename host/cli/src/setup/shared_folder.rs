@@ -1,12 +1,9 @@
 //! The folder with the files of an epoch.
 
 use std::collections::BTreeSet;
-use std::fs::DirBuilder;
-use std::io::Write as _;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use toolbay::{MAX_COMPONENT_BYTES, read_regular, read_regular_text};
 use toolbay_distribution::digest::BlobDigest;
 use toolbay_distribution::lock;
@@ -16,10 +13,13 @@ use toolbay_shared::bundle::{Bundle, FILES, MAX_BUNDLE_BYTES};
 use toolbay_shared::protocol::epoch::Epoch;
 use toolbay_shared::publication::Publication;
 use toolbay_state::digest::Digest;
+use toolbay_state::private;
 
+use super::args::SetupArgs;
+use super::locked;
+use super::policy_file::PolicyFile;
 use super::shared::publication_error;
 use crate::output::host_failure;
-use crate::setup::{PolicyFile, SetupArgs, locked};
 
 /// The policy of an epoch.
 pub(crate) const POLICY: &str = "policy.toml";
@@ -29,8 +29,6 @@ const PLUGINS: &str = "plugins";
 const EPOCH: &str = "epoch.json";
 /// The file that says up to which line the audit is forwarded.
 const AUDIT: &str = "audit-position.json";
-/// The start of the names of files that are being written.
-const TEMPORARY: &str = ".new-";
 /// Largest file with an epoch, in bytes.
 const MAX_EPOCH_BYTES: u64 = 4096;
 
@@ -74,7 +72,7 @@ impl SharedFolder {
     /// Writes the files of a bundle, with the plugins.
     pub(crate) async fn write(&self, bundle: &Bundle, publication: &Publication) -> Result<()> {
         self.create()?;
-        self.sweep();
+        private::sweep_temporary(&self.dir);
         self.write_files(bundle, FILES)?;
         self.write_plugins(bundle, publication).await
     }
@@ -106,27 +104,14 @@ impl SharedFolder {
 
     /// Creates the folders, for this user only.
     fn create(&self) -> Result<()> {
-        let plugins = self.dir.join(PLUGINS);
-        let created = DirBuilder::new().recursive(true).mode(0o700).create(&plugins);
-        created.with_context(|| format!("`{}` cannot be created", plugins.display())).map_err(host_failure)
-    }
-
-    /// Removes what a process that was killed left here. Nothing is being written yet.
-    fn sweep(&self) {
-        for entry in std::fs::read_dir(&self.dir).into_iter().flatten().flatten() {
-            if entry.file_name().to_string_lossy().starts_with(TEMPORARY)
-                && let Err(error) = std::fs::remove_file(entry.path())
-            {
-                tracing::debug!(%error, "a temporary file was not removed");
-            }
-        }
+        private::make_dir(&self.dir.join(PLUGINS)).map_err(|error| host_failure(anyhow!(error)))
     }
 
     fn write_files(&self, bundle: &Bundle, names: impl IntoIterator<Item = &'static str>) -> Result<()> {
         for name in names {
             let path = self.dir.join(name);
             match bundle.file(name) {
-                Some(text) => self.replace(&path, text.as_bytes())?,
+                Some(text) => replace(&path, text.as_bytes())?,
                 None if path.exists() => std::fs::remove_file(&path).map_err(host_failure)?,
                 None => {}
             }
@@ -144,7 +129,7 @@ impl SharedFolder {
                 read_regular(&path, MAX_COMPONENT_BYTES).is_ok_and(|bytes| Digest::of(&bytes) == *digest);
             if !has_it {
                 let bytes = store.read(&BlobDigest::from(*digest), most);
-                self.replace(&path, &bytes.with_context(|| format!("the component `{name}` is gone"))?)?;
+                replace(&path, &bytes.with_context(|| format!("the component `{name}` is gone"))?)?;
             }
         }
         for entry in std::fs::read_dir(&plugins)? {
@@ -154,18 +139,6 @@ impl SharedFolder {
             }
         }
         Ok(())
-    }
-
-    /// Replaces a file at once, readable by this user only.
-    fn replace(&self, path: &Path, content: &[u8]) -> Result<()> {
-        let write = || -> Result<()> {
-            let mut file = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(&self.dir)?;
-            file.write_all(content)?;
-            file.as_file().sync_all()?;
-            file.persist(path)?;
-            Ok(())
-        };
-        write().with_context(|| format!("`{}` cannot be written", path.display())).map_err(host_failure)
     }
 
     /// The epoch of the files; `None` if they are not complete.
@@ -181,13 +154,19 @@ impl SharedFolder {
 
     /// Records up to which line the audit is forwarded.
     pub(crate) fn set_audit_position(&self, position: &[u8]) -> Result<()> {
-        self.replace(&self.dir.join(AUDIT), position)
+        replace(&self.dir.join(AUDIT), position)
     }
 
     /// Records the epoch of the files.
     pub(crate) fn set_epoch(&self, epoch: &Epoch) -> Result<()> {
-        self.replace(&self.dir.join(EPOCH), &serde_json::to_vec(epoch)?)
+        replace(&self.dir.join(EPOCH), &serde_json::to_vec(epoch)?)
     }
+}
+
+/// Replaces a file at once, readable by this user only.
+fn replace(path: &Path, content: &[u8]) -> Result<()> {
+    let written = private::replace(path, content);
+    written.with_context(|| format!("`{}` cannot be written", path.display())).map_err(host_failure)
 }
 
 /// The components that the lock of a bundle names.

@@ -13,7 +13,8 @@ use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
 use crate::args::ServerJsonArgs;
-use crate::output::{self, CommandStatus, host_failure};
+use crate::author::install::replace_atomically;
+use crate::output::{CommandStatus, format, host_failure};
 use crate::setup::named_path::path_failure;
 use crate::setup::{self, HostPurpose, ReportLevel, SetupArgs};
 
@@ -22,21 +23,21 @@ const ABOUT: &str = "Runs tools from WebAssembly components in a sandbox, under 
 const SCHEMA: &str = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json";
 
 /// The description for the MCP registry.
-pub(super) fn server_json(asked: &ServerJsonArgs) -> Result<Value> {
+pub(super) fn server_json(options: &ServerJsonArgs) -> Result<Value> {
     let sound = |part: &str| {
         !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'))
     };
-    if !asked.name.split_once('/').is_some_and(|(space, name)| sound(space) && sound(name)) {
-        bail!("--name `{}`: write a namespace and a name, `io.github.you/toolbay`", asked.name);
+    if !options.name.split_once('/').is_some_and(|(space, name)| sound(space) && sound(name)) {
+        bail!("--name `{}`: write a namespace and a name, `io.github.you/toolbay`", options.name);
     }
     let mut server = json!({
         "$schema": SCHEMA,
-        "name": asked.name,
+        "name": options.name,
         "title": "Toolbay",
         "description": ABOUT,
         "version": env!("CARGO_PKG_VERSION"),
     });
-    if let (Some(url), Some(bundle)) = (&asked.url, &asked.bundle) {
+    if let (Some(url), Some(bundle)) = (&options.url, &options.bundle) {
         let mut file = File::open(bundle).with_context(|| format!("`{}`", bundle.display()))?;
         let mut hash = Sha256::new();
         std::io::copy(&mut file, &mut hash).with_context(|| format!("`{}`", bundle.display()))?;
@@ -75,11 +76,8 @@ pub(super) async fn make(args: &SetupArgs, out: &Path, name: &str, author: &str)
     let out = out.to_path_buf();
     let written = tokio::task::spawn_blocking(move || parts.write(&out).map(|bytes| (out, bytes))).await;
     let (out, bytes) = written.map_err(|e| host_failure(anyhow!(e)))??;
-    if args.printer.is_json() {
-        return Ok(output::print_json(&json!({"file": out, "bytes": bytes}))?);
-    }
-    args.printer.note(&format!("created `{}`, {}", out.display(), output::format::size(bytes)));
-    Ok(CommandStatus::Success)
+    let text = format!("created `{}`, {}", out.display(), format::size(bytes));
+    Ok(args.printer.report(&json!({"file": out, "bytes": bytes}), &text)?)
 }
 
 fn manifest(args: &SetupArgs, name: &str, author: &str, policy: bool, tools: &[Value]) -> Value {
@@ -135,17 +133,9 @@ struct BundleContents {
 }
 
 impl BundleContents {
+    /// Creates the bundle at once. Returns its size.
     fn write(&self, out: &Path) -> Result<u64> {
-        let mut name = out.as_os_str().to_owned();
-        name.push(format!(".{}.tmp", std::process::id()));
-        let temporary = PathBuf::from(name);
-        let made = self.write_to(&temporary).and_then(|bytes| {
-            std::fs::rename(&temporary, out)?;
-            Ok(bytes)
-        });
-        if made.is_err() {
-            std::fs::remove_file(&temporary).ok();
-        }
+        let made = replace_atomically(out, |part| self.write_to(part));
         made.with_context(|| format!("`{}` cannot be created", out.display())).map_err(path_failure)
     }
 

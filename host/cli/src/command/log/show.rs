@@ -272,7 +272,8 @@ impl CallStats {
             if stats.refusals > 0 {
                 outcomes.push(format!("refusals {}", stats.refusals));
             }
-            let time = |percent| format::time(Duration::from_micros(stats.percentile(percent)));
+            let time =
+                |percent| format::time(Duration::from_micros(format::percentile(&stats.durations, percent)));
             table.push([
                 Cell::styled(NAME, tool),
                 format::grouped(stats.durations.len() as u64).into(),
@@ -287,11 +288,6 @@ impl CallStats {
 }
 
 impl ToolCallStats {
-    fn percentile(&self, percent: usize) -> u64 {
-        let index = (self.durations.len() * percent).div_ceil(100).saturating_sub(1);
-        self.durations.get(index).copied().unwrap_or(0)
-    }
-
     fn fuel_per_call(&self) -> Option<u64> {
         self.fuel.checked_div(self.metered)
     }
@@ -300,8 +296,8 @@ impl ToolCallStats {
         json!({
             group: name,
             "calls": self.durations.len(),
-            "median_us": self.percentile(50),
-            "p95_us": self.percentile(95),
+            "median_us": format::percentile(&self.durations, 50),
+            "p95_us": format::percentile(&self.durations, 95),
             "fuel": self.fuel_per_call(),
             "outcomes": self.outcomes,
             "refusals": self.refusals,

@@ -12,7 +12,7 @@ use crate::args::AddArgs;
 use crate::output::{self, CommandError, CommandStatus};
 use crate::policy_edit;
 use crate::policy_edit::new_secrets::{NewSecrets, SecretReceiver};
-use crate::setup::{PolicyFile, SetupArgs};
+use crate::setup::{self, PolicyFile, SetupArgs};
 
 pub(super) async fn run(args: &SetupArgs, new: &AddArgs) -> Result<CommandStatus> {
     let file = PolicyFile::find_or_new(args, true)?;
@@ -119,11 +119,8 @@ fn by_command(new: &AddArgs, secrets: &mut NewSecrets) -> Result<Table> {
     }
     if !new.env_secret.is_empty() {
         let mut variables = InlineTable::new();
-        for text in &new.env_secret {
-            let (variable, of) = text
-                .split_once('=')
-                .ok_or_else(|| anyhow!("--env-secret `{}`: write `NAME=SECRET`", one_line(text, 100)))?;
-            variables.insert(variable, secrets.reference(variable, of, None).into());
+        for (variable, of) in &new.env_secret {
+            variables.insert(variable.as_str(), secrets.reference(variable, of, None).into());
         }
         section.insert("env_secrets", Item::Value(variables.into()));
     }
@@ -147,10 +144,7 @@ fn by_url(new: &AddArgs, url: &str, secrets: &mut NewSecrets) -> Result<Table> {
     }
     if !new.header.is_empty() {
         let mut headers = InlineTable::new();
-        for text in &new.header {
-            let (name, value) = text
-                .split_once(':')
-                .ok_or_else(|| anyhow!("--header `{}`: write `NAME: VALUE`", one_line(text, 100)))?;
+        for (name, value) in &new.header {
             headers.insert(name.trim(), value.trim().into());
         }
         section.insert("headers", Item::Value(headers.into()));
@@ -185,7 +179,7 @@ fn absolute(path: &str) -> Result<String> {
     if path.starts_with('/') || path.starts_with('$') {
         return Ok(path.to_owned());
     }
-    let working_dir = std::env::current_dir().context("the current directory is gone")?;
+    let working_dir = setup::current_dir()?;
     let full = toolbay_policy::capability::path_rule::normalize(&working_dir.join(path))
         .unwrap_or_else(|| working_dir.join(path));
     full.to_str().map(ToOwned::to_owned).ok_or_else(|| anyhow!("`{}` is not UTF-8", full.display()))

@@ -3,11 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use toml_edit::{Array, DocumentMut, InlineTable, Table, value};
 use toolbay::{OpenApiInfo, Policy};
 use toolbay_core::registry::ToolEntry;
-use toolbay_policy::excerpt::one_line;
 use toolbay_policy::hint::{Hint, LineValue};
 use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_policy::{DocumentLocation, OpenApiService};
@@ -124,11 +123,8 @@ fn service_table(place: &str, document: &DocumentArgs) -> Result<Table> {
     }
     policy_edit::put_route(&mut table, document.ca.as_deref(), document.proxy.as_deref())?;
     let mut secrets = InlineTable::new();
-    for line in &document.secret {
-        let Some((scheme, secret)) = line.split_once('=') else {
-            bail!("--secret `{line}`: write SCHEME=SECRET");
-        };
-        secrets.insert(scheme, secret.into());
+    for (scheme, secret) in &document.secret {
+        secrets.insert(scheme.as_str(), secret.into());
     }
     if !secrets.is_empty() {
         table.insert("secrets", value(secrets));
@@ -155,9 +151,7 @@ fn header_table(
     let server = document.server.clone().map_or_else(server, Ok)?;
     let mut secrets = NewSecrets::new(KIND, name, SecretReceiver::of_url(&server)?);
     let mut headers = InlineTable::new();
-    for text in &document.header {
-        let bad = || anyhow!("--header `{}`: write `NAME=SECRET`", one_line(text, 100));
-        let (header, rest) = text.split_once('=').ok_or_else(bad)?;
+    for (header, rest) in &document.header {
         let (prefix, secret) = split_prefix(rest);
         let lower = header.to_ascii_lowercase();
         let mut line = InlineTable::new();
@@ -165,7 +159,7 @@ fn header_table(
         if !prefix.is_empty() {
             line.insert("prefix", prefix.into());
         }
-        headers.insert(header, line.into());
+        headers.insert(header.as_str(), line.into());
     }
     section.insert("headers", value(headers));
     Ok(Some(secrets))

@@ -19,11 +19,11 @@ use crate::output::{Printer, host_failure};
 use crate::setup::shared_folder::SharedFolder;
 
 /// How often new lines are looked for, and the pause after the store took none.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Most lines that are sent at once, and that wait in memory besides them.
 const MAX_LINES: usize = 200;
 /// How long the end of the server waits for the last lines.
-const LAST: Duration = Duration::from_secs(3);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Largest file with the position, in bytes.
 const MAX_POSITION_BYTES: u64 = 4096;
 
@@ -72,7 +72,7 @@ impl AuditForwarder {
     /// Forwards the last lines.
     pub(super) async fn close(self) {
         self.is_ending.store(true, Ordering::Release);
-        if tokio::time::timeout(LAST, self.task).await.is_err() {
+        if tokio::time::timeout(CLOSE_TIMEOUT, self.task).await.is_err() {
             self.printer
                 .warning("the last audit lines are in the file of this server only, until it starts again");
         }
@@ -120,7 +120,7 @@ impl LineReader {
             } else if is_last {
                 return Ok(());
             } else {
-                std::thread::sleep(LOOK);
+                std::thread::sleep(POLL_INTERVAL);
             }
         }
     }
@@ -171,7 +171,7 @@ impl Worker {
     async fn forward(&mut self, tail: AuditTail, lines: &[String]) -> Result<usize> {
         let appended = self.stream.append(tail, lines).await;
         if appended.count == 0 {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         // The store may have the rest, too, or lines of another process with this name.
         self.tail = (appended.count == lines.len()).then_some(appended.tail);
@@ -185,7 +185,7 @@ impl Worker {
             Ok(last) => last,
             Err(error) => {
                 tracing::debug!(%error, "the forwarded audit cannot be read");
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
                 return Ok(0);
             }
         };
@@ -203,7 +203,7 @@ impl Worker {
         if self.position.is_some() && more <= MAX_LINES {
             // A line that was sent is in the file, so the reader brings it.
             while waiting.len() < more
-                && let Ok(Some(line)) = tokio::time::timeout(LOOK * 2, lines.recv()).await
+                && let Ok(Some(line)) = tokio::time::timeout(POLL_INTERVAL * 2, lines.recv()).await
             {
                 waiting.push(line);
             }

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, anyhow};
 use serde_json::json;
 use toolbay::{MAX_COMPONENT_BYTES, read_regular, read_regular_text};
 use toolbay_distribution::lock;
-use toolbay_shared::bundle::{Bundle, FILES, MAX_BUNDLE_BYTES};
+use toolbay_shared::bundle::{Bundle, MAX_BUNDLE_BYTES};
 use toolbay_shared::publication::{NewEpoch, Publication, PublishedEpoch};
 use toolbay_state::digest::Digest;
 
@@ -17,7 +17,7 @@ use crate::setup::seen_epochs::{SeenEpochs, report_gap};
 use crate::setup::shared::{
     connect, connection_error, durability, publication_error, storage_plan, warnings,
 };
-use crate::setup::shared_folder::POLICY;
+use crate::setup::shared_folder::{POLICY, SharedFolder};
 use crate::setup::{self, PolicyFile, SetupArgs};
 
 /// The files that come from this machine at each publication. The others are decisions, and stay.
@@ -39,7 +39,9 @@ pub(crate) async fn run(args: &SetupArgs) -> Result<CommandStatus> {
     files.insert(POLICY.to_owned(), text);
     let paths = LockPaths::find(args)?;
     if paths.lock.exists() {
-        files.insert(lock::FILE_NAME.to_owned(), read_file(&paths.lock)?);
+        let text = read_regular_text(&paths.lock, MAX_BUNDLE_BYTES as u64);
+        let text = text.with_context(|| format!("`{}`", paths.lock.display()))?;
+        files.insert(lock::FILE_NAME.to_owned(), text);
         upload_locked(&paths, &publication).await?;
     }
     let plugins = upload_directory(&setup::plugin_folder(args)?, &publication).await?;
@@ -75,23 +77,12 @@ pub(crate) async fn run(args: &SetupArgs) -> Result<CommandStatus> {
 
 /// The decisions that are in force. The first publication takes those of this machine.
 fn decisions(args: &SetupArgs, current: Option<&PublishedEpoch>) -> Result<BTreeMap<String, String>> {
-    if let Some(current) = current {
-        let mut files = current.bundle.files().clone();
-        files.retain(|name, _| !SOURCES.contains(&name.as_str()));
-        return Ok(files);
-    }
-    let (dir, mut files) = (setup::state_dir(args)?, BTreeMap::new());
-    for name in FILES.into_iter().filter(|name| !SOURCES.contains(name)) {
-        let path = dir.join(name);
-        if path.exists() {
-            files.insert(name.to_owned(), read_file(&path)?);
-        }
-    }
+    let mut files = match current {
+        Some(current) => current.bundle.files().clone(),
+        None => SharedFolder::new(setup::state_dir(args)?).read()?.files().clone(),
+    };
+    files.retain(|name, _| !SOURCES.contains(&name.as_str()));
     Ok(files)
-}
-
-fn read_file(path: &Path) -> Result<String> {
-    read_regular_text(path, MAX_BUNDLE_BYTES as u64).with_context(|| format!("`{}`", path.display()))
 }
 
 /// Stores the components of the lock that the shared state does not have.
