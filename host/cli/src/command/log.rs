@@ -387,9 +387,12 @@ mod tests {
         }
     }
 
+    fn read(record: Value) -> AuditLine {
+        AuditLine::parse(&record.to_string()).unwrap()
+    }
+
     #[test]
     fn a_filter_matches_its_records() {
-        let read = |record: Value| AuditLine::parse(&record.to_string()).unwrap();
         let call = read(
             json!({"kind": "call", "time": "2026-01-01T00:00:00.000000Z", "tool": "p__t", "session_id": "s",
             "source": {"kind": "plugin", "id": "p", "digest": "ab"}, "agent_id": "token:ci", "client_name": "inspector 1.2",
@@ -461,20 +464,30 @@ mod tests {
             let wants = [&start, &count, &request].map(|record| filter.matches(record));
             assert_eq!(wants, [of_start, of_count, of_request], "{which:?}");
         }
-        let later = read(json!({"kind": "later", "plugin": "p", "agent_id": "token:ci", "x": {}}));
+    }
+
+    #[test]
+    fn a_filter_matches_records_of_an_unknown_kind_by_what_they_name() {
+        let some = |text: &str| Some(text.to_owned());
+        let base = LogArgs::default;
+        let unknown = read(json!({"kind": "later", "plugin": "p", "agent_id": "token:ci", "x": {}}));
         for (which, wanted) in [
             (base(), true),
             (LogArgs { plugin: some("p"), client: some("ci"), ..base() }, true),
             (LogArgs { plugin: some("q"), ..base() }, false),
             (LogArgs { tool: some("p__t"), ..base() }, false),
         ] {
-            assert_eq!(RecordFilter::new(&which, None).unwrap().matches(&later), wanted, "{which:?}");
+            assert_eq!(RecordFilter::new(&which, None).unwrap().matches(&unknown), wanted, "{which:?}");
         }
+    }
+
+    #[test]
+    fn a_filter_tells_refused_calls_from_errors_of_tools() {
         let by_profile =
             read(json!({"kind": "call", "tool": "p__t", "outcome": "not_available", "refusal": "profile"}));
         let of_tool =
             read(json!({"kind": "call", "tool": "p__t", "outcome": "not_available", "began": true}));
-        let which = LogArgs { refused: true, ..base() };
+        let which = LogArgs { refused: true, ..LogArgs::default() };
         let filter = RecordFilter::new(&which, None).unwrap();
         assert_eq!([&by_profile, &of_tool].map(|record| filter.matches(record)), [true, false]);
     }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::registry::fixture::{install, mcp_tool, native_tool, plugin_tool, reducer};
 use crate::tool::ToolDef;
-use crate::tool::diff::Impact;
+use crate::tool::diff::{Impact, SourceDiff};
 
 fn id(text: &str) -> PluginId {
     PluginId::new(text).unwrap()
