@@ -60,8 +60,6 @@ pub struct Options {
     pub max_line_bytes: usize,
     /// Longest text of one result, in characters.
     pub budget_chars: usize,
-    /// How long a client of 2026-07-28 may cache the list of tools.
-    pub list_ttl: Duration,
     /// How long a list request waits for plugins and other servers that are still loading, measured from the start of
     /// the server. After that the list is incomplete, and clients are notified of later changes.
     pub list_wait: Duration,
@@ -77,9 +75,6 @@ pub struct Options {
     /// Whether log messages of native tools are sent to clients that set a log level. The protocol deprecates this
     /// feature.
     pub logging: bool,
-    /// Whether results and tools have `toolbay/…` members in `_meta`, whatever the policy says
-    /// ([`Server::set_usage_meta`]).
-    pub usage_meta: bool,
 }
 
 impl Default for Options {
@@ -93,8 +88,6 @@ impl Default for Options {
             // Four times the default of `args_bytes`.
             max_line_bytes: 16 << 20,
             budget_chars: DEFAULT_BUDGET_CHARS,
-            // Changes are announced. The TTL is for clients that do not listen.
-            list_ttl: Duration::from_secs(60),
             // Some clients time out list requests after 5 s.
             list_wait: Duration::from_secs(4),
             ask: true,
@@ -104,8 +97,6 @@ impl Default for Options {
             task_after: Duration::from_secs(10),
             task_ttl: Duration::from_secs(3600),
             logging: false,
-            // Some clients show `_meta` to the model.
-            usage_meta: false,
         }
     }
 }
@@ -364,14 +355,15 @@ impl Server {
         Arc::new(Self { calls: RunningCalls::new(), ..self })
     }
 
-    /// Takes `usage_meta` from `[serve]`: whether results and tools have `toolbay/…` members in `_meta` from now on.
+    /// Takes `usage_meta` from `[serve]`: whether results and tools have `toolbay/…` members in `_meta` from now on. Without
+    /// a call they have none, since some clients show `_meta` to the model.
     pub fn set_usage_meta(&self, serve: &ServePolicy) {
         self.usage_meta.store(serve.usage_meta, Ordering::Relaxed);
     }
 
     /// Whether results and tools have `toolbay/…` members in `_meta`.
     pub(crate) fn shows_usage_meta(&self) -> bool {
-        self.options.usage_meta || self.usage_meta.load(Ordering::Relaxed)
+        self.usage_meta.load(Ordering::Relaxed)
     }
 
     /// Notifies clients whose list of tools has changed. Call this after the registry may have changed. Changes in

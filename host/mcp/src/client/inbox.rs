@@ -28,6 +28,7 @@ use super::link_request::LinkClosure;
 use super::unusable_output::{OpenRequests, UnusableOutput};
 use crate::protocol::bounds::MAX_UNREDACTED_CHARS;
 use crate::protocol::message::{self, METHOD_NOT_FOUND, RawRequest, ResponseId, RpcError};
+use crate::protocol::progress::{ProgressQueue, ProgressUpdate};
 use crate::protocol::repair::Repair;
 use crate::protocol::unreadable;
 
@@ -46,7 +47,8 @@ pub(super) struct Inbox {
     /// Whether the connection is closed.
     pub(super) closure: LinkClosure,
     elicitation_permits: Semaphore,
-    calls: Mutex<HashMap<u64, Arc<CallProgress>>>,
+    /// The newest progress of the calls whose clients want it.
+    calls: Mutex<HashMap<u64, Arc<ProgressQueue>>>,
     response_buffer_bytes: AtomicUsize,
     unsolicited: Mutex<UnsolicitedCounters>,
     /// The open requests, and what came that is no message.
@@ -68,34 +70,6 @@ struct UnsolicitedCounters {
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{0}: the connection was closed")]
 pub(super) struct FloodError(String);
-
-/// The newest progress of a call whose client wants it. Updates are merged until they are forwarded.
-#[derive(Debug, Default)]
-struct CallProgress {
-    pending: Mutex<Option<ProgressUpdate>>,
-    arrived: Notify,
-}
-
-/// Progress that was not forwarded yet.
-#[derive(Debug, Default)]
-struct ProgressUpdate {
-    message: String,
-    percent: Option<f32>,
-}
-
-impl CallProgress {
-    /// Merges newer progress into the pending one, which keeps its last message and its last percentage.
-    fn merge(&self, newer: ProgressUpdate) {
-        let mut pending = self.pending.lock();
-        let update = pending.get_or_insert_default();
-        if !newer.message.is_empty() {
-            update.message = newer.message;
-        }
-        update.percent = newer.percent.or(update.percent);
-        drop(pending);
-        self.arrived.notify_one();
-    }
-}
 
 /// A counter that restarts after a time window.
 #[derive(Debug)]
@@ -168,7 +142,7 @@ impl Inbox {
         id: u64,
         ctx: &Arc<CallContext>,
     ) -> ProgressSubscription {
-        let progress = Arc::<CallProgress>::default();
+        let progress = ProgressQueue::with_capacity(1);
         self.calls.lock().insert(id, Arc::clone(&progress));
         ProgressSubscription { inbox: Arc::clone(self), id, progress, ctx: Arc::clone(ctx) }
     }
@@ -300,7 +274,7 @@ impl Inbox {
         let percent =
             percent.filter(|percent| percent.is_finite()).map(|percent| percent.clamp(0.0, 100.0) as f32);
         let message = progress.message.unwrap_or_default().chars().take(MAX_UNREDACTED_CHARS).collect();
-        call.merge(ProgressUpdate { message, percent });
+        call.push(ProgressUpdate { message, percent });
     }
 
     /// Answers a request of the server.
@@ -391,7 +365,7 @@ impl Drop for ResponseBufferUsage<'_> {
 pub(super) struct ProgressSubscription {
     inbox: Arc<Inbox>,
     id: u64,
-    progress: Arc<CallProgress>,
+    progress: Arc<ProgressQueue>,
     ctx: Arc<CallContext>,
 }
 
@@ -399,7 +373,7 @@ impl ProgressSubscription {
     /// Forwards progress to the call, at most once in [`MIN_PROGRESS_INTERVAL`]. Never returns.
     pub(super) async fn forward(&self) -> Infallible {
         loop {
-            self.progress.arrived.notified().await;
+            self.progress.wait().await;
             self.flush();
             tokio::time::sleep(MIN_PROGRESS_INTERVAL).await;
         }
@@ -407,8 +381,7 @@ impl ProgressSubscription {
 
     /// Forwards the pending progress, before the result of the call.
     pub(super) fn flush(&self) {
-        let pending = self.progress.pending.lock().take();
-        if let Some(ProgressUpdate { message, percent }) = pending {
+        if let Some(ProgressUpdate { message, percent }) = self.progress.pop() {
             self.ctx.progress(&message, percent, ProgressAudience::User);
         }
     }

@@ -79,13 +79,12 @@ pub(super) fn parse_call_result(raw: &RawValue) -> Result<CallReply, String> {
     };
     let mut blocks = answer.content.map_or_else(Vec::new, read_content);
     if answer.content.is_none() {
-        let whole = |raw| block::read_text(raw).unwrap_or_else(|| block::read_json(raw));
-        blocks.extend(answer.tool_result.map(whole));
+        blocks.extend(answer.tool_result.map(|raw| Ok(read_text_or_json(raw))));
     }
     match answer.result_type.as_deref() {
         None | Some("complete") => {
             let is_empty = blocks.is_empty() && answer.structured_content.is_none();
-            blocks.extend(is_empty.then(|| read_unknown_members(raw)).flatten());
+            blocks.extend(is_empty.then(|| read_unknown_members(raw)).flatten().map(Ok));
         }
         Some("input_required") => return parse_input_required(&answer),
         Some(other) => {
@@ -93,7 +92,7 @@ pub(super) fn parse_call_result(raw: &RawValue) -> Result<CallReply, String> {
             if blocks.is_empty() && answer.structured_content.is_none() {
                 return Err(what);
             }
-            blocks.push(ReadBlock::Unreadable(what));
+            blocks.push(Err(what));
         }
     }
     let mut structured = answer.structured_content.map(ToOwned::to_owned);
@@ -102,7 +101,7 @@ pub(super) fn parse_call_result(raw: &RawValue) -> Result<CallReply, String> {
         && let Err(error) = json::check(raw.get())
     {
         let why = one_line(&message_of(&error), MAX_UNREDACTED_CHARS);
-        blocks.extend([block::read_json(raw), ReadBlock::Unreadable(format!("the structured data: {why}"))]);
+        blocks.extend([Ok(block::read_json(raw)), Err(format!("the structured data: {why}"))]);
         structured = None;
     }
     Ok(match answer.is_error.is_some_and(says_error) {
@@ -127,7 +126,12 @@ fn says_error(raw: &RawValue) -> bool {
 }
 
 fn unreadable(what: &str) -> ReadBlock {
-    ReadBlock::Unreadable(what.to_owned())
+    Err(what.to_owned())
+}
+
+/// A value in place of a block: a text, or the JSON itself.
+fn read_text_or_json(raw: &RawValue) -> ContentBlock {
+    block::read_text(raw).unwrap_or_else(|| block::read_json(raw))
 }
 
 /// A line of the host in place of what cannot be read.
@@ -136,7 +140,7 @@ fn note(what: &str) -> String {
 }
 
 /// The whole of a result that has other members than those of this protocol, as a text.
-fn read_unknown_members(raw: &RawValue) -> Option<ReadBlock> {
+fn read_unknown_members(raw: &RawValue) -> Option<ContentBlock> {
     let members: BoundedMap<'_, MAX_BLOCKS> = serde_json::from_str(raw.get()).ok()?;
     let is_known = |(name, _): &(String, &RawValue)| EMPTY_MEMBERS.contains(&name.as_str());
     let is_empty = !members.truncated && members.entries.iter().all(is_known);
@@ -149,7 +153,7 @@ fn read_content(raw: &RawValue) -> Vec<ReadBlock> {
         Some(b'[' | b'{') => {}
         Some(b'n') => return vec![unreadable("the result is `null`")],
         // The text of a single block.
-        _ => return vec![block::read_text(raw).unwrap_or_else(|| block::read_json(raw))],
+        _ => return vec![Ok(read_text_or_json(raw))],
     }
     let Ok(list) = BoundedList::<MAX_BLOCKS>::read(Some(raw)) else {
         return vec![unreadable("the list of blocks")];
@@ -166,13 +170,11 @@ fn to_output(blocks: Vec<ReadBlock>, structured: Option<Box<RawValue>>) -> ToolO
     let (mut value, mut content) = (String::new(), Vec::new());
     for block in blocks {
         match block {
-            ReadBlock::Content(ContentBlock { body: BlockBody::Text(text), annotations: None })
-                if content.is_empty() =>
-            {
+            Ok(ContentBlock { body: BlockBody::Text(text), annotations: None }) if content.is_empty() => {
                 add_line(&mut value, &text);
             }
-            ReadBlock::Content(block) => content.push(block),
-            ReadBlock::Unreadable(what) => {
+            Ok(block) => content.push(block),
+            Err(what) => {
                 content.push(ContentBlock { body: BlockBody::Text(note(&what)), annotations: None });
             }
         }
@@ -185,11 +187,11 @@ fn to_error(blocks: Vec<ReadBlock>, structured: Option<Box<RawValue>>) -> ToolEr
     let (mut message, mut content) = (String::new(), Vec::new());
     for block in blocks {
         match block {
-            ReadBlock::Content(ContentBlock { body: BlockBody::Text(text), .. }) => {
+            Ok(ContentBlock { body: BlockBody::Text(text), .. }) => {
                 add_line(&mut message, &text);
             }
-            ReadBlock::Content(block) => content.push(block),
-            ReadBlock::Unreadable(what) => add_line(&mut message, &note(&what)),
+            Ok(block) => content.push(block),
+            Err(what) => add_line(&mut message, &note(&what)),
         }
     }
     if message.trim().is_empty() {

@@ -303,8 +303,8 @@ async fn read_messages(
     }
 }
 
-/// Runs work on a text of this length. The other tasks of this worker go on on another thread if the text is long, and the
-/// runtime has more than one. For spawned tasks only: others can be a part of a `LocalSet`, where this is not possible.
+/// Runs work on a text of this length. If the text is long and the runtime has several threads, the other tasks of this
+/// worker continue on another one. For spawned tasks only: others can be part of a `LocalSet`, where this is not possible.
 fn run_in_place<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
     let is_long = bytes as u64 > INLINE_STEPS;
     match is_long && Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread {

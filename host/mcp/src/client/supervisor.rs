@@ -367,7 +367,7 @@ impl Supervisor {
             *self.failure.lock() = None;
         }
         drop(status);
-        // Before those who wait for the state go on: they look a tool up, and learn why its server has none.
+        // Before waiting calls continue: they look up a tool, and learn why its server has none.
         self.publish_state(state.of_source());
         self.state.send_replace((state, session));
         if state != ServerState::Connecting {

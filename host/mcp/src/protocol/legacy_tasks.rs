@@ -1,5 +1,5 @@
 //! Tasks of 2025-11-25, an experimental part of that revision. The client decides which call becomes a task, and fetches
-//! the result with a request of its own.
+//! the result with a second request.
 
 use rmcp::model::{ProtocolVersion, Task, TaskStatus};
 use serde::{Deserialize, Serialize};

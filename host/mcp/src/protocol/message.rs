@@ -142,7 +142,7 @@ impl RpcError {
     /// Stands for an answer that is no error, either. The code of no peer is read as it.
     const NO_OUTCOME: i64 = i64::MIN;
 
-    /// Reads an error in any form: its texts are worth more than their places. `None` if members occur twice.
+    /// Reads an error in any form, because its texts matter more than their members. `None` if members occur twice.
     fn from_raw(raw: &RawValue) -> Option<Self> {
         let (code, message, data) = if raw.get().starts_with('{') {
             let members = Members::read(raw, &["code", "message", "data"]).ok()?;

@@ -1,4 +1,4 @@
-//! Progress of a running call, forwarded to the client.
+//! Progress of a running call, forwarded to the client, or from another server to its call.
 //!
 //! Only events that the guest addressed to the user are forwarded. The queue is short, since a slow client must not slow
 //! the tool down: when it is full, the newest event is merged into the last one. The order holds, and the last message
@@ -16,25 +16,60 @@ const QUEUE_LEN: usize = 32;
 /// Increment for an event without a higher percentage.
 const MIN_STEP: f64 = 0.001;
 
-/// The events of a call that wait for its client. As a sink, it takes further ones.
-#[derive(Debug, Default)]
+/// Progress that was not forwarded yet.
+#[derive(Debug)]
+pub(crate) struct ProgressUpdate {
+    pub(crate) message: String,
+    pub(crate) percent: Option<f32>,
+}
+
+impl ProgressUpdate {
+    /// Merges a newer update. A message or a percentage that it lacks stays.
+    fn merge(&mut self, newer: Self) {
+        if !newer.message.is_empty() {
+            self.message = newer.message;
+        }
+        self.percent = newer.percent.or(self.percent);
+    }
+}
+
+/// The progress of a call that was not forwarded yet. As a sink, it takes further events.
+#[derive(Debug)]
 pub(crate) struct ProgressQueue {
-    events: Mutex<VecDeque<ProgressEvent>>,
+    capacity: usize,
+    updates: Mutex<VecDeque<ProgressUpdate>>,
     arrived: Notify,
 }
 
 impl ProgressQueue {
-    /// Creates an empty queue.
+    /// Creates an empty queue for the client of a call.
     pub(crate) fn new() -> Arc<Self> {
-        Arc::default()
+        Self::with_capacity(QUEUE_LEN)
     }
 
-    /// Takes the next event.
-    pub(crate) fn pop(&self) -> Option<ProgressEvent> {
-        self.events.lock().pop_front()
+    /// Creates an empty queue for at most `capacity` updates.
+    pub(crate) fn with_capacity(capacity: usize) -> Arc<Self> {
+        Arc::new(Self { capacity, updates: Mutex::default(), arrived: Notify::new() })
     }
 
-    /// Waits until an event may be there.
+    /// Adds an update, or merges it into the last one if the queue is full.
+    pub(crate) fn push(&self, update: ProgressUpdate) {
+        let mut updates = self.updates.lock();
+        let is_full = updates.len() >= self.capacity;
+        match updates.back_mut().filter(|_| is_full) {
+            Some(last) => last.merge(update),
+            None => updates.push_back(update),
+        }
+        drop(updates);
+        self.arrived.notify_one();
+    }
+
+    /// Takes the next update.
+    pub(crate) fn pop(&self) -> Option<ProgressUpdate> {
+        self.updates.lock().pop_front()
+    }
+
+    /// Waits until an update may be there.
     pub(crate) async fn wait(&self) {
         self.arrived.notified().await;
     }
@@ -42,28 +77,12 @@ impl ProgressQueue {
 
 impl ProgressSink for ProgressQueue {
     fn progress(&self, event: ProgressEvent) {
-        match event.audience {
-            ProgressAudience::User => {}
-            ProgressAudience::Internal | ProgressAudience::Dashboard => return,
+        let ProgressEvent { message, percent, audience, .. } = event;
+        match audience {
+            ProgressAudience::User => self.push(ProgressUpdate { message, percent }),
+            ProgressAudience::Internal | ProgressAudience::Dashboard => {}
         }
-        let mut events = self.events.lock();
-        let is_full = events.len() >= QUEUE_LEN;
-        match events.back_mut().filter(|_| is_full) {
-            Some(last) => merge(last, event),
-            None => events.push_back(event),
-        }
-        drop(events);
-        self.arrived.notify_one();
     }
-}
-
-/// Merges a newer event into an older one, which keeps its message or its percentage where the newer one has none.
-fn merge(event: &mut ProgressEvent, newer: ProgressEvent) {
-    let older = std::mem::replace(event, newer);
-    if event.message.is_empty() {
-        event.message = older.message;
-    }
-    event.percent = event.percent.or(older.percent);
 }
 
 /// The total when percentages are reported.
@@ -117,7 +136,7 @@ mod tests {
         tell("not for users".to_owned(), None, ProgressAudience::Internal);
         // Events without a message or a percentage keep those of the event before.
         tell(String::new(), None, ProgressAudience::User);
-        let all: Vec<ProgressEvent> = std::iter::from_fn(|| queue.pop()).collect();
+        let all: Vec<ProgressUpdate> = std::iter::from_fn(|| queue.pop()).collect();
         assert_eq!(all.len(), QUEUE_LEN);
         assert!(all.is_sorted_by(|one, next| one.percent < next.percent));
         let last = all.last().unwrap();

@@ -76,7 +76,7 @@ pub(crate) fn begun_response_id(bytes: &[u8]) -> Option<ResponseId> {
     // Not its end, but what was found before it matters.
     let _ = scan.scan_members(|key, value| _ = message.add(key, value));
     let is_response = message.is_response || scan.open_key.is_some_and(is_outcome);
-    // A number at the end of the text may go on.
+    // A number at the end of the text may be incomplete.
     let id = message.id.filter(|id| id.end < bytes.len() && is_response && message.method.is_none())?;
     Some(ResponseId::from_text(std::str::from_utf8(bytes.get(id)?).ok()?))
 }

@@ -15,7 +15,7 @@ use super::salvage;
 
 /// Characters of the output that are quoted at the place of an error.
 const QUOTED_CHARS: usize = 24;
-/// Bytes of a text that are searched for the beginning of a response. The id stands before a long result.
+/// Bytes of a text that are searched for the beginning of a response. The id comes before a long result.
 const MAX_SEARCHED: usize = 64 << 10;
 /// Places of a text where a response may begin that are tried.
 const MAX_STARTS: usize = 16;

@@ -284,7 +284,7 @@ impl McpConnection {
         // Only this era has the extension (SEP-2663). Declared even without slow tools, since plugins may be loaded later.
         config.capabilities.extensions = Some([(TASKS_EXTENSION_ID.to_owned(), JsonObject::new())].into());
         let mut result = DiscoverResult::from_server_info(ProtocolVersion::KNOWN_VERSIONS.to_vec(), config);
-        let ttl = if self.server().has_all_descriptions() { self.options().list_ttl } else { Duration::ZERO };
+        let ttl = if self.server().has_all_descriptions() { listing::LIST_TTL } else { Duration::ZERO };
         result.ttl_ms = convert::to_millis(ttl);
         result
     }

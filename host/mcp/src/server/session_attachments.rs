@@ -1,7 +1,7 @@
 //! Files that tools create, as resources of their session: `attachment:ID`.
 //!
-//! On a server of its own, files stay in memory until the session ends, for at most a day. Only the client of the session
-//! can read them. A call sees only the files that it created.
+//! On a server that shares no state, files stay in memory until the session ends, for at most a day. Only the client of
+//! the session can read them. A call sees only the files that it created.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;

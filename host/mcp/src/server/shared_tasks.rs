@@ -25,8 +25,8 @@ pub(crate) struct SharedCallTask {
 }
 
 impl SharedCallTask {
-    /// Shares a task. `None` on a server of its own, and for a session that belongs to its server. If the first write
-    /// fails, other replicas know the task a little later.
+    /// Shares a task. `None` on a server that shares no state, and for a session that belongs to its server. If the first
+    /// write fails, other replicas know the task a little later.
     pub(crate) async fn share(server: &Server, owner: &SessionOwner, task: &Arc<CallTask>) -> Option<Self> {
         let store = Arc::clone(server.shared_tasks(owner)?);
         task.hold_end();

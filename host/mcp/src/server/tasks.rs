@@ -70,8 +70,7 @@ impl Default for TaskLimits {
 enum TaskStage {
     Working,
     AwaitingInput(BTreeMap<String, OpenTaskRequest>),
-    Done { result: Box<RawValue> },
-    Failed { error: ErrorData },
+    Ended(Result<Box<RawValue>, ErrorData>),
     Cancelled,
 }
 
@@ -80,8 +79,8 @@ impl TaskStage {
         match self {
             Self::Working => TaskStatus::Working,
             Self::AwaitingInput(_) => TaskStatus::InputRequired,
-            Self::Done { .. } => TaskStatus::Completed,
-            Self::Failed { .. } => TaskStatus::Failed,
+            Self::Ended(Ok(_)) => TaskStatus::Completed,
+            Self::Ended(Err(_)) => TaskStatus::Failed,
             Self::Cancelled => TaskStatus::Cancelled,
         }
     }
@@ -194,7 +193,7 @@ impl CallTask {
         let mut open = match stage {
             TaskStage::Working => BTreeMap::new(),
             TaskStage::AwaitingInput(open) => std::mem::take(open),
-            TaskStage::Done { .. } | TaskStage::Failed { .. } | TaskStage::Cancelled => {
+            TaskStage::Ended(_) | TaskStage::Cancelled => {
                 return Err(DialogError::Failed("the task has ended".to_owned()));
             }
         };
@@ -303,8 +302,7 @@ impl CallTask {
     pub(crate) fn result(&self) -> Option<Result<Box<RawValue>, ErrorData>> {
         match &self.state.lock().stage {
             TaskStage::Working | TaskStage::AwaitingInput(_) => None,
-            TaskStage::Done { result } => Some(Ok(result.clone())),
-            TaskStage::Failed { error } => Some(Err(error.clone())),
+            TaskStage::Ended(result) => Some(result.clone()),
             TaskStage::Cancelled => {
                 Some(Err(ErrorData::invalid_request("the task was cancelled and has no result", None)))
             }
@@ -337,7 +335,7 @@ impl CallTask {
         self.cancel.cancel();
         let mut inner = self.state.lock();
         if inner.holds_end {
-            inner.stage = TaskStage::Failed { error };
+            inner.stage = TaskStage::Ended(Err(error));
             (inner.updated, inner.bytes, inner.holds_end) = (SystemTime::now(), 0, false);
             self.changes.send_replace(());
         }
@@ -353,15 +351,15 @@ impl CallTask {
         let mut view = TaskView { task: head(inner), input_requests: None, result: None, error: None };
         match &inner.stage {
             TaskStage::Working | TaskStage::Cancelled => {}
-            TaskStage::Done { .. } | TaskStage::Failed { .. } if !shows_end => {}
+            TaskStage::Ended(_) if !shows_end => {}
             TaskStage::AwaitingInput(open) => {
                 let requests = open.iter().filter_map(|(key, open)| {
                     to_input_request(&open.ask).ok().map(|request| (key.clone(), request))
                 });
                 view.input_requests = Some(requests.collect());
             }
-            TaskStage::Done { result } => view.result = Some(result.clone()),
-            TaskStage::Failed { error } => view.error = Some(error.clone()),
+            TaskStage::Ended(Ok(result)) => view.result = Some(result.clone()),
+            TaskStage::Ended(Err(error)) => view.error = Some(error.clone()),
         }
         view
     }
@@ -463,7 +461,7 @@ impl TaskTable {
             _ if task.cancel.is_cancelled() => TaskStage::Cancelled,
             Ok(result) if used + bytes <= limits.bytes && total + bytes <= limits.total_bytes => {
                 inner.bytes = bytes;
-                TaskStage::Done { result }
+                TaskStage::Ended(Ok(result))
             }
             Ok(_) => {
                 let text = format!(
@@ -471,9 +469,9 @@ impl TaskTable {
                      and {} bytes for all clients",
                     limits.bytes, limits.total_bytes
                 );
-                TaskStage::Failed { error: ErrorData::internal_error(text, None) }
+                TaskStage::Ended(Err(ErrorData::internal_error(text, None)))
             }
-            Err(error) => TaskStage::Failed { error },
+            Err(error) => TaskStage::Ended(Err(error)),
         };
         inner.updated = SystemTime::now();
         task.changes.send_replace(());

@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
-use tokio_util::bytes::{Buf, Bytes};
+use tokio_util::bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -402,12 +402,7 @@ impl<W: AsyncWrite + Unpin> LineWriter<W> {
     }
 
     async fn finish(&mut self) -> io::Result<()> {
-        while !self.pending.is_empty() {
-            match self.inner.write(&self.pending).await? {
-                0 => return Err(io::ErrorKind::WriteZero.into()),
-                written => self.pending.advance(written),
-            }
-        }
+        self.inner.write_all_buf(&mut self.pending).await?;
         // Dropping the line releases its outbox reservation.
         self.pending = Bytes::new();
         Ok(())

@@ -7,7 +7,7 @@
 //! | a change of the saved credentials holds their lock, and reads them again first | two processes renew once |
 //! | new tokens are saved before they are used | a crash loses none that a server has seen |
 //! | a refresh token that the server refused is not sent again | the answer would be the same |
-//! | a renewal is a task of its own | the end of the call that needed it does not stop it |
+//! | a renewal runs in its own task | the end of the call that needed it does not stop it |
 //! | the end of the host waits for renewals | so does the end of a command |
 
 use std::sync::Arc;

@@ -42,7 +42,7 @@ struct ScriptedPeers {
     /// Why nothing can be saved.
     full: Mutex<Option<String>>,
     lock: Arc<tokio::sync::Mutex<()>>,
-    /// Where the token endpoint wants the secret of the policy, if it says no to every other place.
+    /// Where the token endpoint wants the secret of the policy, if it refuses every other place.
     wants_secret_in: Mutex<Option<ClientSecretPlacement>>,
     /// Holds back the answers to the token endpoint.
     gate: Mutex<Option<Arc<TokenGate>>>,

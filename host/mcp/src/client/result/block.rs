@@ -45,50 +45,38 @@ struct RawAnnotations {
     last_modified: Option<String>,
 }
 
-/// A part of a result.
-#[derive(Debug)]
-pub(super) enum ReadBlock {
-    Content(ContentBlock),
-    /// What cannot be read, and why.
-    Unreadable(String),
+/// A block of a result, or what cannot be read, and why.
+pub(super) type ReadBlock = Result<ContentBlock, String>;
+
+fn text_block(text: String) -> ContentBlock {
+    ContentBlock { body: BlockBody::Text(text), annotations: None }
 }
 
 /// A text in place of a block.
-pub(super) fn read_text(raw: &RawValue) -> Option<ReadBlock> {
-    let text = serde_json::from_str(raw.get()).ok()?;
-    Some(ReadBlock::Content(ContentBlock { body: BlockBody::Text(text), annotations: None }))
+pub(super) fn read_text(raw: &RawValue) -> Option<ContentBlock> {
+    serde_json::from_str(raw.get()).ok().map(text_block)
 }
 
 /// The JSON itself as a text.
-pub(super) fn read_json(raw: &RawValue) -> ReadBlock {
-    let body = BlockBody::Text(raw.get().to_owned());
-    ReadBlock::Content(ContentBlock { body, annotations: None })
+pub(super) fn read_json(raw: &RawValue) -> ContentBlock {
+    text_block(raw.get().to_owned())
 }
 
 /// Reads a block.
 pub(super) fn read_block(raw: &RawValue) -> ReadBlock {
     // Some servers write a text where a block belongs.
     if let Some(text) = read_text(raw) {
-        return text;
+        return Ok(text);
     }
-    let block = match Members::read(raw, BLOCK_MEMBERS) {
-        Ok(members) => RawContentBlock(members),
-        Err(error) => {
-            return ReadBlock::Unreadable(one_line(&format!("a block: {error}"), MAX_UNREDACTED_CHARS));
-        }
-    };
+    let block = Members::read(raw, BLOCK_MEMBERS)
+        .map(RawContentBlock)
+        .map_err(|error| one_line(&format!("a block: {error}"), MAX_UNREDACTED_CHARS))?;
     let kind = block.0.get("type").unwrap_or_else(|| block.likely_kind().to_owned());
-    match block.body(&kind) {
-        Ok(body) => {
-            let hints = block.0.raw("annotations").map(read_annotations);
-            let annotations = hints.filter(|hints| *hints != BlockAnnotations::default());
-            ReadBlock::Content(ContentBlock { body, annotations })
-        }
-        Err(why) => {
-            let kind = one_line(&kind, MAX_UNREDACTED_CHARS);
-            ReadBlock::Unreadable(format!("a block of type `{kind}`: {why}"))
-        }
-    }
+    let body = block
+        .body(&kind)
+        .map_err(|why| format!("a block of type `{}`: {why}", one_line(&kind, MAX_UNREDACTED_CHARS)))?;
+    let hints = block.0.raw("annotations").map(read_annotations);
+    Ok(ContentBlock { body, annotations: hints.filter(|hints| *hints != BlockAnnotations::default()) })
 }
 
 /// A media type, from the member `mimeType` or from `mime_type`, as Python programs write it.

@@ -17,6 +17,8 @@ use crate::server::convert::{ToolForm, ToolListItem, to_millis};
 use crate::server::request::{CacheHints, EncodedResult, RequestContext};
 use crate::server::{outputs, prompts_and_resources, session_attachments};
 
+/// How long a client of 2026-07-28 may cache a list. Changes are announced; this is for clients that do not listen.
+pub(super) const LIST_TTL: Duration = Duration::from_secs(60);
 /// Longest URI in an error, in characters.
 const MAX_SHOWN_URI: usize = 2048;
 
@@ -24,7 +26,7 @@ impl McpConnection {
     /// The cache hints of a list. The content depends on the client, so the scope is private. An incomplete list must
     /// not be cached.
     pub(super) fn cache_hints(&self) -> CacheHints {
-        let life = if self.server().is_settled() { self.options().list_ttl } else { Duration::ZERO };
+        let life = if self.server().is_settled() { LIST_TTL } else { Duration::ZERO };
         CacheHints { ttl_ms: to_millis(life), cache_scope: CacheScope::Private }
     }
 
