@@ -194,8 +194,8 @@ impl Registry {
         self.unregister_where(|entry| entry.def.namespace() == Some(namespace))
     }
 
-    fn unregister_where(&self, goes: impl Fn(&ToolEntry) -> bool) -> usize {
-        self.change(|draft| draft.unregister_tools(goes))
+    fn unregister_where(&self, is_removed: impl Fn(&ToolEntry) -> bool) -> usize {
+        self.change(|draft| draft.unregister_tools(is_removed))
     }
 
     /// Removes a plugin. Returns the number of removed tools and reducers.

@@ -105,7 +105,7 @@ impl CallLog {
     }
 
     /// Whether the log is enabled.
-    pub(crate) fn is_on(&self) -> bool {
+    pub(crate) fn is_enabled(&self) -> bool {
         !self.ring.is_empty()
     }
 

@@ -294,7 +294,7 @@ struct NativeInvoker<F> {
 
 impl<F> fmt::Debug for NativeInvoker<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Native").field("timeout", &self.timeout).finish_non_exhaustive()
+        f.debug_struct("NativeInvoker").field("timeout", &self.timeout).finish_non_exhaustive()
     }
 }
 

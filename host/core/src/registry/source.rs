@@ -1,5 +1,5 @@
 //! The sources of tools: replacement of all tools of an MCP server or an OpenAPI document, the state of a source without
-//! tools, and names that are no tools.
+//! tools, and tools that a source could not register.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,7 +37,8 @@ impl Registry {
         })
     }
 
-    /// Sets why a source has no tools; `None` once it has them, or is removed. The names of its tools begin with `namespace`.
+    /// Sets the state of a source without tools. `None` means that the source has tools or was removed. The names of its tools
+    /// begin with `namespace`.
     pub fn set_source_state(&self, namespace: &str, label: &str, state: Option<SourceState>) {
         if self.snapshot().absent.get(namespace).map(|source| source.state) == state {
             return;
@@ -54,7 +55,7 @@ impl Registry {
         });
     }
 
-    /// Sets the qualified names of a source that are no tools, each with the reason. `label` is the
+    /// Sets the tools that a source could not register, by qualified name, each with the reason. `label` is the
     /// [label](crate::tool::ToolSource::label) of the source. Views do not list them. An empty map removes the earlier entries.
     pub fn set_left_out(&self, label: &str, tools: BTreeMap<String, PolicyRefusal>) {
         self.change(|draft| {

@@ -1,4 +1,4 @@
-//! Views: the tools that one caller sees and may call. Definitions and admission come from the same object.
+//! Views: the tools that one caller sees and may call. One object decides both.
 //!
 //! A view is a catalog with a filter and optional local tools. It never changes, and its construction does no work per
 //! tool. The listing is computed once and shared by all views with the same catalog and filter.
@@ -168,7 +168,7 @@ impl View {
     pub fn definitions(&self) -> impl ExactSizeIterator<Item = &Arc<ToolEntry>> {
         let list = || {
             self.found_tools()
-                .filter(|held| held.filter.lists_by_default(held.entry))
+                .filter(|found| found.filter.lists_by_default(found.entry))
                 .filter_map(FoundTool::if_available)
         };
         let listing = self.listing.get_or_init(|| match self.local {
@@ -200,11 +200,11 @@ impl View {
     #[must_use]
     pub fn prompts_and_resources(&self) -> Vec<&Arc<PromptsAndResources>> {
         let mut found: Vec<&Arc<PromptsAndResources>> = Vec::new();
-        for offers in self.callable().filter_map(|entry| entry.prompts_and_resources.as_ref()) {
+        for source in self.callable().filter_map(|entry| entry.prompts_and_resources.as_ref()) {
             // The tools of a plugin are adjacent, so search from the end.
-            let known = |one: &&Arc<PromptsAndResources>| Arc::ptr_eq(one, offers);
-            if !offers.is_empty() && !found.iter().rev().any(known) {
-                found.push(offers);
+            let known = |one: &&Arc<PromptsAndResources>| Arc::ptr_eq(one, source);
+            if !source.is_empty() && !found.iter().rev().any(known) {
+                found.push(source);
             }
         }
         found
@@ -212,13 +212,13 @@ impl View {
 
     /// All tools of the view, sorted by name, even if they are not callable.
     pub fn tools(&self) -> impl Iterator<Item = &Arc<ToolEntry>> {
-        self.found_tools().map(|held| held.entry)
+        self.found_tools().map(|found| found.entry)
     }
 
     /// The tool with this name, even if it is not callable.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Arc<ToolEntry>> {
-        self.find_tool(name).map(|held| held.entry)
+        self.find_tool(name).map(|found| found.entry)
     }
 
     /// Whether a tool has this name and the caller may know that, even if it is not callable.
@@ -249,9 +249,11 @@ impl View {
     /// The reason why a tool is not callable, for the operator; `None` if it is callable.
     #[must_use]
     pub fn denial_reason(&self, entry: &ToolEntry) -> Option<PolicyRefusal> {
-        let held = self.find_tool(entry.def.name.as_str()).filter(|held| std::ptr::eq(&**held.entry, entry));
-        let gate = held.map_or_else(|| self.filter.denial(entry, ToolOrigin::Catalog), |held| held.denial());
-        Some(match gate? {
+        let found =
+            self.find_tool(entry.def.name.as_str()).filter(|found| std::ptr::eq(&**found.entry, entry));
+        let denial =
+            found.map_or_else(|| self.filter.denial(entry, ToolOrigin::Catalog), |found| found.denial());
+        Some(match denial? {
             ToolDenial::Unavailable(refusal) => refusal,
             denial => format!("it is {}", describe(&denial)).into(),
         })
@@ -343,8 +345,8 @@ impl View {
         }
     }
 
-    /// Why a source leaves out the tool with this name ([`Registry::set_left_out`](super::Registry::set_left_out)). `None`
-    /// if no source does, or if this view would not show the tool.
+    /// Why a source could not register the tool with this name ([`Registry::set_left_out`](super::Registry::set_left_out)).
+    /// `None` if no source names such a tool, or if this view would not show it.
     #[must_use]
     pub fn left_out_reason(&self, name: &str) -> Option<&PolicyRefusal> {
         // The toolset of such a tool is the label of its source.
@@ -352,8 +354,8 @@ impl View {
         self.filter.may_name(name, source).then_some(reason)
     }
 
-    /// The source that a tool of this name would have, if that source has no tools. `None` if this view would not show each
-    /// of its tools: the answer must not depend on which names the view excludes.
+    /// The source that a tool of this name would have, if that source has no tools. `None` if this view would hide one of its
+    /// tools: the answer must not reveal which names the view excludes.
     #[must_use]
     pub fn absent_source_of(&self, name: &str) -> Option<&AbsentSource> {
         self.catalog.absent_source_of(name).filter(|source| self.filter.may_name("", &source.label))
@@ -425,7 +427,7 @@ fn unknown_tool(name: &str) -> String {
     format!("Unknown tool: {}", one_line(name, MAX_NAME))
 }
 
-/// What a gate says about a tool, for the operator.
+/// The denial of a tool, for the operator.
 fn describe(denial: &ToolDenial) -> String {
     match denial {
         ToolDenial::Excluded => "excluded on this surface".to_owned(),
