@@ -131,7 +131,7 @@ pub struct MetadataOverride {
     pub title: Option<String>,
     /// The description that a model reads to decide whether to call the tool.
     pub description: Option<String>,
-    /// Labels in addition to those of the source.
+    /// Tags in addition to those of the source.
     pub tags: Vec<String>,
     /// Further words for search.
     pub search_hint: Option<String>,
@@ -272,14 +272,14 @@ impl ToolEntry {
         Self { effects: Some(effects), derived, ..self }
     }
 
-    /// The labels of the tool, sorted: those that the host derives ([`tags`]), those of the source and those of the
+    /// The tags of the tool, sorted: those that the host derives ([`tags`]), those of the source and those of the
     /// operator.
     #[must_use]
     pub fn tags(&self) -> &[Arc<str>] {
         &self.derived.tags
     }
 
-    /// Whether the tool has a label.
+    /// Whether the tool has a tag.
     #[must_use]
     pub fn has_tag(&self, tag: &str) -> bool {
         self.derived.tags.iter().any(|one| **one == *tag)

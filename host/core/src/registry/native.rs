@@ -163,7 +163,7 @@ impl NativeTool {
         self
     }
 
-    /// Adds a label. [`crate::tool::tags`] lists the labels with a meaning for the host.
+    /// Adds a tag. [`crate::tool::tags`] lists the tags with a meaning for the host.
     #[must_use]
     pub fn tag(mut self, tag: impl Into<String>) -> Self {
         self.keywords.tags.push(tag.into());

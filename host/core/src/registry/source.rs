@@ -37,8 +37,8 @@ impl Registry {
         })
     }
 
-    /// Sets the state of a source without tools. `None` means that the source has tools or was removed. The names of its tools
-    /// begin with `namespace`.
+    /// Sets the state of a source without tools. `None` means that the source has tools or was removed. The names of
+    /// its tools begin with `namespace`.
     pub fn set_source_state(&self, namespace: &str, label: &str, state: Option<SourceState>) {
         if self.snapshot().absent.get(namespace).map(|source| source.state) == state {
             return;
@@ -56,7 +56,8 @@ impl Registry {
     }
 
     /// Sets the tools that a source could not register, by qualified name, each with the reason. `label` is the
-    /// [label](crate::tool::ToolSource::label) of the source. Views do not list them. An empty map removes the earlier entries.
+    /// [label](crate::tool::ToolSource::label) of the source. Views do not list them. An empty map removes the earlier
+    /// entries.
     pub fn set_left_out(&self, label: &str, tools: BTreeMap<String, PolicyRefusal>) {
         self.change(|draft| {
             draft.silent_change = true;

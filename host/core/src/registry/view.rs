@@ -354,8 +354,8 @@ impl View {
         self.filter.may_name(name, source).then_some(reason)
     }
 
-    /// The source that a tool of this name would have, if that source has no tools. `None` if this view would hide one of its
-    /// tools: the answer must not reveal which names the view excludes.
+    /// The source that a tool of this name would have, if that source has no tools. `None` if this view would hide one of
+    /// its tools: the answer must not reveal which names the view excludes.
     #[must_use]
     pub fn absent_source_of(&self, name: &str) -> Option<&AbsentSource> {
         self.catalog.absent_source_of(name).filter(|source| self.filter.may_name("", &source.label))

@@ -31,7 +31,8 @@ impl StandingApproval {
         }
     }
 
-    /// A digest for the hosts that share approvals. Versions of Toolbay that show a rule differently ask again.
+    /// A digest by which replicas share approvals. A version of Toolbay that shows a rule differently has another digest,
+    /// and asks again.
     pub(crate) fn digest(&self) -> Digest {
         canonical::sha256(&Value::String(format!("{self:?}")))
     }

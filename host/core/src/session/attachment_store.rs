@@ -28,7 +28,7 @@ pub trait AttachmentStore: Send + Sync + fmt::Debug {
     /// All files of a session, the oldest first.
     fn list<'a>(&'a self, session: &'a str) -> BoxFuture<'a, Vec<Attachment>>;
 
-    /// The session has ended. A store that other replicas read, too, keeps its files until they expire.
+    /// Removes the files of a session that has ended. A store that several replicas share keeps them until they expire.
     fn remove_session(&self, session: &str);
 }
 

@@ -245,7 +245,7 @@ impl PromptsAndResourcesDocument {
     /// Parses and checks a document.
     ///
     /// # Errors
-    /// Names the first problem.
+    /// The document is invalid; the error names the first problem.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.len() > MAX_DOCUMENT_BYTES {
             return Err(format!("it has {} bytes; the limit is {MAX_DOCUMENT_BYTES} bytes", text.len()));

@@ -159,8 +159,7 @@ impl Filter {
         Some(ToolDenial::Unavailable(reason.into_owned()))
     }
 
-    /// Whether a tool that is not registered would pass the lists, by its name and its toolset, which is the label of its
-    /// source.
+    /// Whether the lists would allow a tool that is not registered. Its toolset is the label of its source.
     pub(super) fn may_name(&self, name: &str, toolset: &str) -> bool {
         let server = toolset.strip_prefix(MCP_LABEL);
         let allows = |tools: &AllowList, toolsets: &AllowList, servers: &AllowList| {

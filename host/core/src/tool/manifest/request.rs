@@ -141,7 +141,7 @@ impl RequestTemplate {
     /// Fills in the arguments of a call.
     ///
     /// # Errors
-    /// Returns `input_invalid` for arguments that do not fit into a request.
+    /// The arguments do not fit into a request: `input_invalid`.
     pub fn fill(&self, args: &Map<String, Value>) -> Result<HandlerRequest, ToolError> {
         let given =
             |name: &str| args.get(name).or_else(|| self.defaults.get(name)).filter(|value| !value.is_null());

@@ -153,7 +153,7 @@ impl CommandTemplate {
     /// Fills in the arguments of a call.
     ///
     /// # Errors
-    /// Returns `input_invalid` with a pointer to the argument that a command line cannot hold.
+    /// A command line cannot hold an argument: `input_invalid` with a pointer to the argument.
     pub fn fill(&self, args: &Map<String, Value>) -> Result<CommandLine, ToolError> {
         let given =
             |name: &str| args.get(name).or_else(|| self.defaults.get(name)).filter(|value| !value.is_null());

@@ -1,5 +1,5 @@
-//! Reads the schemas of plugins, MCP servers and OpenAPI documents. What is wrong with one costs a keyword, never the
-//! tool.
+//! Reads the schemas of plugins, MCP servers and OpenAPI documents. A mistake in a schema costs the keyword that has it,
+//! never the tool.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -64,7 +64,7 @@ impl<'a> SchemaReader<'a> {
     /// structured data.
     ///
     /// # Errors
-    /// Returns the dropped keywords if nothing else is left of the schema.
+    /// Nothing is left of the schema; the error lists the dropped keywords.
     pub fn output(&self, text: &str) -> Result<Option<Schema>, DroppedKeywords> {
         let schema = self.read(text, Subject::Result);
         match says_nothing(schema.checked_value()) && says_nothing(schema.value()) {

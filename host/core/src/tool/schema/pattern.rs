@@ -16,7 +16,7 @@ use super::bounds::{MAX_PATTERN_WORK, compile_work};
 use super::keyword::Content;
 use super::validation_options;
 
-/// Who has to understand a pattern.
+/// The regular expression engine that must support a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PatternReader {
     /// The validator of this host, which runs in linear time: it has no look-around and no back-references.

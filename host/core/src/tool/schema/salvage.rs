@@ -1,5 +1,5 @@
-//! Reads a schema in which a part cannot be read, although it is JSON: a number out of range, half of a surrogate pair, too
-//! deep nesting.
+//! Reads a schema that is JSON but has a part that cannot be represented: a number out of range, half of a surrogate
+//! pair, too deep nesting.
 //!
 //! | unreadable part | outcome |
 //! |---|---|
@@ -26,7 +26,7 @@ const TOO_DEEP: &str = "it is nested too deeply";
 #[derive(Debug, Default)]
 pub(super) struct SalvagedSchema {
     pub(super) value: Value,
-    /// The JSON pointers of members that stand twice.
+    /// The JSON pointers of the members that an object has twice.
     pub(super) duplicates: BTreeSet<String>,
     /// What was lost, in the order of the schema.
     pub(super) lost: Vec<LostPart>,

@@ -73,10 +73,10 @@ pub(super) fn shown_pointer(pointer: &str) -> String {
 
 /// The nearest variant with its index and its distance.
 fn nearest_variant<'c>(context: &'c [Variant], at: &str) -> Option<(usize, &'c Variant, usize)> {
-    let far = |errors: &Variant| errors.iter().map(|error| distance(error, at)).sum();
-    let all = context.iter().enumerate().map(|(index, errors)| (index, errors, far(errors)));
+    let total = |errors: &Variant| errors.iter().map(|error| distance(error, at)).sum();
+    let all = context.iter().enumerate().map(|(index, errors)| (index, errors, total(errors)));
     // Of equally near variants, the first.
-    all.min_by_key(|(index, _, far)| (*far, *index))
+    all.min_by_key(|(index, _, distance)| (*distance, *index))
 }
 
 fn distance(error: &ValidationError<'_>, at: &str) -> usize {
