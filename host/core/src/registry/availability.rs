@@ -59,7 +59,7 @@ impl CheckSchedule {
                     .derived
                     .last_check
                     .as_ref()
-                    .map_or(self.start, |answer| answer.at + AVAILABILITY_MAX_AGE),
+                    .map_or(self.start, |result| result.at + AVAILABILITY_MAX_AGE),
             )
         };
         let first = catalog.tools().filter_map(due).min();
@@ -88,7 +88,7 @@ impl ToolEntry {
     }
 
     fn is_due(&self, now: Instant) -> bool {
-        let old = |answer: &CheckResult| now.saturating_duration_since(answer.at) >= AVAILABILITY_MAX_AGE;
+        let old = |result: &CheckResult| now.saturating_duration_since(result.at) >= AVAILABILITY_MAX_AGE;
         self.availability.check.is_some() && self.derived.last_check.as_ref().is_none_or(old)
     }
 }
@@ -96,8 +96,8 @@ impl ToolEntry {
 /// Runs the check of one tool. Returns a result by `until`, whatever the check does.
 async fn run_check(entry: &ToolEntry, until: Instant) -> Option<CheckResult> {
     let check = entry.availability.check.as_ref()?;
-    let asked = AssertUnwindSafe(async { check.check().await }).catch_unwind();
-    let result = match timeout_at(until.into(), asked).await {
+    let check = AssertUnwindSafe(async { check.check().await }).catch_unwind();
+    let result = match timeout_at(until.into(), check).await {
         Ok(Ok(result)) => result,
         Ok(Err(_)) => {
             tracing::error!(tool = %entry.def.name, "the availability check of a tool panicked");

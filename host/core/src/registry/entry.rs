@@ -219,18 +219,18 @@ impl ToolEntry {
 
     /// The expected size of the next result including its uncut text, in bytes; 0 if it is too small to plan for.
     pub(crate) fn expected_total_bytes(&self) -> u64 {
-        let whole = self.derived.result_sizes.total.load(Ordering::Relaxed);
-        let whole = if whole <= 2 * DEFAULT_RESULT_BYTES { 0 } else { whole };
-        whole.max(self.expected_result_bytes())
+        let total = self.derived.result_sizes.total.load(Ordering::Relaxed);
+        let total = if total <= 2 * DEFAULT_RESULT_BYTES { 0 } else { total };
+        total.max(self.expected_result_bytes())
     }
 
     /// Records the size of a result, without its text and in total.
-    pub(crate) fn record_result_size(&self, beside_text: u64, whole: u64) {
+    pub(crate) fn record_result_size(&self, non_text: u64, total: u64) {
         let sizes = &self.derived.result_sizes;
         if self.call.result_bytes > DEFAULT_RESULT_BYTES {
-            update_expectation(&sizes.non_text, self.expected_result_bytes(), beside_text);
+            update_expectation(&sizes.non_text, self.expected_result_bytes(), non_text);
         }
-        update_expectation(&sizes.total, sizes.total.load(Ordering::Relaxed), whole);
+        update_expectation(&sizes.total, sizes.total.load(Ordering::Relaxed), total);
     }
 
     /// The entry as callers see it: if they are asked for a reason, with the argument for it

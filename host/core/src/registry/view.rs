@@ -125,43 +125,43 @@ impl View {
         on_collision: OnCollision,
     ) -> Result<Self, Collision> {
         let Bundle { tools, reducers } = bundle.into();
-        let mut own = self.local.as_deref().cloned().unwrap_or_default();
+        let mut local = self.local.as_deref().cloned().unwrap_or_default();
         for mut entry in tools {
             let name: Arc<str> = entry.def.name.as_str().into();
-            let taken = own.tools.get(&name).map(|added| &added.entry).or_else(|| self.catalog.get(&name));
+            let taken = local.tools.get(&name).map(|added| &added.entry).or_else(|| self.catalog.get(&name));
             match (taken, entry.on_collision.unwrap_or(on_collision)) {
                 (Some(taken), OnCollision::Throw) => return Err(Collision::with_tool(taken)),
                 (Some(_), OnCollision::Keep) => {}
                 (None, _) | (Some(_), OnCollision::Replace) => {
                     self.catalog.settings().apply(&mut entry);
-                    own.reducers.remove(&*name);
+                    local.reducers.remove(&*name);
                     let filter = Arc::clone(&self.filter);
                     let entry = Arc::clone(self.shown_entry(&Arc::new(entry)));
                     let added = LocalTool { entry, filter, origin: ToolOrigin::Ephemeral };
-                    own.tools.insert(name, added);
+                    local.tools.insert(name, added);
                 }
             }
         }
         for reducer in reducers {
             let target = reducer.target.clone();
-            let taken = match own.tools.contains_key(&*target) {
-                true => own.reducers.get(&target),
-                false => own.reducers.get(&target).or_else(|| self.catalog.reducer(&target)),
+            let taken = match local.tools.contains_key(&*target) {
+                true => local.reducers.get(&target),
+                false => local.reducers.get(&target).or_else(|| self.catalog.reducer(&target)),
             };
             match (taken, on_collision) {
                 (Some(taken), OnCollision::Throw) => return Err(Collision::with_reducer(taken)),
                 (Some(_), OnCollision::Keep) => {}
                 (None, _) | (Some(_), OnCollision::Replace) => {
-                    own.reducers.insert(target, Arc::new(reducer));
+                    local.reducers.insert(target, Arc::new(reducer));
                 }
             }
         }
-        Ok(self.with_local(own))
+        Ok(self.with_local(local))
     }
 
-    fn with_local(&self, own: LocalTools) -> Self {
+    fn with_local(&self, local: LocalTools) -> Self {
         let (catalog, filter) = (Arc::clone(&self.catalog), Arc::clone(&self.filter));
-        Self { catalog, filter, local: Some(Arc::new(own)), listing: Arc::default() }
+        Self { catalog, filter, local: Some(Arc::new(local)), listing: Arc::default() }
     }
 
     /// The default list, sorted by name: the callable tools, except for hidden and deferred ones.
@@ -181,7 +181,7 @@ impl View {
     /// Whether the default list can lack tools that a search finds: the view is lazy or has deferred tools.
     #[must_use]
     pub fn is_partial(&self) -> bool {
-        let deferred = |own: &LocalTools| own.tools.values().any(|added| added.entry.flags.deferred);
+        let deferred = |local: &LocalTools| local.tools.values().any(|added| added.entry.flags.deferred);
         let some = self.catalog.has_deferred() || self.local.as_deref().is_some_and(deferred);
         self.filter.is_lazy() || (some && self.discoverable().any(|entry| entry.flags.deferred))
     }
@@ -268,9 +268,9 @@ impl View {
     /// The reducer for results of a tool.
     #[must_use]
     pub fn reducer(&self, tool: &str) -> Option<&Arc<ReducerEntry>> {
-        let Some(own) = &self.local else { return self.catalog.reducer(tool) };
-        match own.reducers.get(tool) {
-            None if !own.tools.contains_key(tool) => self.catalog.reducer(tool),
+        let Some(local) = &self.local else { return self.catalog.reducer(tool) };
+        match local.reducers.get(tool) {
+            None if !local.tools.contains_key(tool) => self.catalog.reducer(tool),
             reducer => reducer,
         }
     }
@@ -364,7 +364,7 @@ impl View {
     /// An estimate of the steps of [`View::similar`], of about ten nanoseconds each: two comparisons of counts for each
     /// name, and the exact comparisons of the best ones.
     pub(crate) fn suggestion_steps(&self) -> u64 {
-        let own = self.local.as_ref().map_or(0, |own| own.tools.len());
+        let local = self.local.as_ref().map_or(0, |local| local.tools.len());
         let names = self.catalog.tools().len().saturating_add(own);
         (names as u64).saturating_mul(40).saturating_add(10_000)
     }
@@ -386,8 +386,9 @@ impl View {
 
     /// The tool with this name and its filter.
     pub(crate) fn find_tool(&self, name: &str) -> Option<FoundTool<'_>> {
-        let own = self.local.as_ref().and_then(|own| own.tools.get(name));
-        own.map(LocalTool::as_found)
+        let local = self.local.as_ref().and_then(|local| local.tools.get(name));
+        local
+            .map(LocalTool::as_found)
             .or_else(|| self.catalog.get(name).map(|entry| self.found_in_catalog(entry)))
     }
 
@@ -405,18 +406,18 @@ impl View {
     /// All tools, sorted by name: a merge of two sorted sequences. A local tool shadows a tool of the catalog.
     fn found_tools(&self) -> impl Iterator<Item = FoundTool<'_>> {
         let mut catalog = self.catalog.tools().map(|entry| self.found_in_catalog(entry)).peekable();
-        let own = self.local.as_ref().map(|own| own.tools.values());
-        let mut own = own.into_iter().flatten().map(LocalTool::as_found).peekable();
+        let local = self.local.as_ref().map(|local| local.tools.values());
+        let mut local = local.into_iter().flatten().map(LocalTool::as_found).peekable();
         std::iter::from_fn(move || {
-            let (Some(next), Some(added)) = (catalog.peek(), own.peek()) else {
-                return catalog.next().or_else(|| own.next());
+            let (Some(next), Some(added)) = (catalog.peek(), local.peek()) else {
+                return catalog.next().or_else(|| local.next());
             };
             match next.entry.def.name.cmp(&added.entry.def.name) {
                 Ordering::Less => catalog.next(),
-                Ordering::Greater => own.next(),
+                Ordering::Greater => local.next(),
                 Ordering::Equal => {
                     catalog.next();
-                    own.next()
+                    local.next()
                 }
             }
         })

@@ -151,9 +151,9 @@ impl SchemaSanitizer<'_> {
     /// Sanitizes a keyword. Returns `false` if it must be removed.
     fn sanitize_keyword(&mut self, key: &str, value: &mut Value) -> bool {
         match (key, value) {
-            (key, Value::String(said)) if TEXT_KEYWORDS.contains(&key) => {
-                if !self.is_clean(said) || said.chars().nth(MAX_SCHEMA_TEXT).is_some() {
-                    *said = sanitize_text(said, MAX_SCHEMA_TEXT, self.redact);
+            (key, Value::String(text)) if TEXT_KEYWORDS.contains(&key) => {
+                if !self.is_clean(text) || text.chars().nth(MAX_SCHEMA_TEXT).is_some() {
+                    *text = sanitize_text(text, MAX_SCHEMA_TEXT, self.redact);
                 }
                 true
             }

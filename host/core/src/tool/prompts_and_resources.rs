@@ -292,8 +292,8 @@ impl PromptsAndResources {
     /// A template has an invalid path, which cannot happen in a parsed document.
     pub fn from_plugin(plugin: &PluginId, document: &PromptsAndResourcesDocument) -> Result<Self, String> {
         let base = format!("{PREFIX}{plugin}/");
-        let offers = Self::with_names(document, |name| format!("{plugin}{NAME_SEPARATOR}{name}"), &base)?;
-        Ok(Self { plugin: Some(plugin.clone()), ..offers })
+        let named = Self::with_names(document, |name| format!("{plugin}{NAME_SEPARATOR}{name}"), &base)?;
+        Ok(Self { plugin: Some(plugin.clone()), ..named })
     }
 
     /// The prompts and resources of the embedder, with unchanged names and with addresses that start with `base`.

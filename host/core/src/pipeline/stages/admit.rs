@@ -87,9 +87,9 @@ async fn check_permission(
         Action::Deny => Err(deny(guard.batch, tool.ctx, &ruling, &Denial::Rule).into()),
         // Boxed to keep the future of calls that need no approval small.
         Action::Ask => {
-            let asked = Instant::now();
+            let start = Instant::now();
             let state = Box::pin(request_approval(guard, tool.ctx, &ruling, call)).await;
-            guard.waited += asked.elapsed();
+            guard.waited += start.elapsed();
             state
         }
     }
@@ -242,11 +242,11 @@ async fn await_reply(
 ) -> Result<Result<ApprovalReply, Denial>, Fault> {
     let patience = batch.call_policy.permissions.ask_timeout;
     // In an async block, since the method itself may panic before it returns a future.
-    let asked = AssertUnwindSafe(async { approver.ask(request).await }).catch_unwind();
+    let answer = AssertUnwindSafe(async { approver.ask(request).await }).catch_unwind();
     tokio::select! {
         biased;
         () = ctx.cancel().cancelled() => Err(cancelled()),
-        answer = asked => Ok(answer.map_err(|_| {
+        answer = answer => Ok(answer.map_err(|_| {
             tracing::error!(tool = %ctx.tool, "an approver panicked; the call is refused");
             Denial::ApproverFailed
         })),

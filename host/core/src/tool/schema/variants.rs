@@ -42,14 +42,14 @@ fn describe_nested(error: &ValidationError<'_>, root: &Value, level: usize) -> V
     let (Kind::AnyOf { context } | Kind::OneOfNotValid { context }) = error.kind() else {
         return plain(pattern::as_written(&cut_value(error)));
     };
-    let Some((index, meant, far)) = nearest_variant(context, &pointer) else {
+    let Some((index, intended, distance)) = nearest_variant(context, &pointer) else {
         return plain(cut_value(error));
     };
-    if far >= OTHER_TYPE {
+    if distance >= OTHER_TYPE {
         return plain(format!("matches none of its variants: {}", list_variants(context)));
     }
-    if far >= OTHER_DISCRIMINATOR
-        && let Some(text) = unknown_discriminator(context, meant, &pointer)
+    if distance >= OTHER_DISCRIMINATOR
+        && let Some(text) = unknown_discriminator(context, intended, &pointer)
     {
         return plain(text);
     }
@@ -59,7 +59,7 @@ fn describe_nested(error: &ValidationError<'_>, root: &Value, level: usize) -> V
         return plain(format!("does not match {name}"));
     }
     let found: Vec<VariantFinding> =
-        meant.iter().take(MAX_FINDINGS).map(|error| describe_nested(error, root, level + 1)).collect();
+        intended.iter().take(MAX_FINDINGS).map(|error| describe_nested(error, root, level + 1)).collect();
     let texts: Vec<String> =
         found.iter().map(|one| format!("{}: {}", shown_pointer(&one.pointer), one.text)).collect();
     let at = found.into_iter().next().map_or(pointer, |first| first.pointer);

@@ -277,16 +277,16 @@ impl<'a> OutputShaper<'a> {
     async fn save(&mut self, text: &str) -> Option<Result<String, ()>> {
         let store = self.store.as_ref()?;
         let tool: Arc<str> = self.tool.into();
-        let whole = SavedText {
+        let saved = SavedText {
             text: text.into(),
             source: self.source.map(|source| source.label().into()).unwrap_or_default(),
             tool: Arc::clone(&tool),
             untrusted: self.rules.untrusted,
         };
-        match store.store.put(store.session, whole).await {
+        match store.store.put(store.session, saved).await {
             Ok(id) => {
                 let shown = id.to_string();
-                if self.saved.iter().all(|kept| kept.id != id) {
+                if self.saved.iter().all(|output| output.id != id) {
                     self.saved.push(SavedOutput { id, tool, bytes: text.len() as u64 });
                 }
                 Some(Ok(shown))
