@@ -72,7 +72,7 @@ impl fmt::Display for ApprovalCaller {
 /// Most characters of arguments that an [`ArgumentsPreview`] has.
 pub const MAX_PREVIEW: usize = 4000;
 
-/// The part of the arguments that the person sees who is asked. The host makes it where it computes on long texts.
+/// The part of the arguments that is shown to the person who is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArgumentsPreview {
     /// The beginning of the arguments as JSON: at most [`MAX_PREVIEW`] characters.
@@ -135,7 +135,7 @@ pub enum ApprovalReply {
     Always,
     /// A person refuses the call, with an optional comment.
     No(Option<String>),
-    /// Nobody could be asked, or nobody answered: the text says why. The call is refused.
+    /// Nobody could be asked, or nobody answered; the text is the reason. The call is refused.
     Unanswered(String),
     /// The reply comes with the next attempt of the call. This attempt ends without running and does not count.
     Deferred,

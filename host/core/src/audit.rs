@@ -105,7 +105,7 @@ pub struct AuditRecord<S = &'static str, R = RefusalReason> {
     pub hints: Vec<Hint>,
     /// The resource usage of the guest; all zero if no tool ran.
     pub usage: Usage,
-    /// The cost in US dollars, as the tool reported it. A failed call may have a cost, too.
+    /// The cost in US dollars, as the tool reported it. A failed call may have a cost as well.
     pub cost_usd: Option<f64>,
     /// The time from the arrival of the call to its result, in microseconds.
     pub duration_us: u64,
@@ -141,8 +141,8 @@ impl<S, R> AuditRecord<S, R> {
         self.refusal.is_some()
     }
 
-    /// The time in which the call did not wait, in microseconds. A person who thinks makes no tool slow. Records of older
-    /// versions have the wait for a place only.
+    /// The duration of the call without the time that it waited, in microseconds: the time that a person takes to approve
+    /// a call does not count. Records of older versions have only the wait for a free place.
     #[must_use]
     pub fn working_us(&self) -> u64 {
         self.duration_us.saturating_sub(self.waited_us.max(self.usage.queued_us))

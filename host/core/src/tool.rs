@@ -34,7 +34,7 @@ use crate::tool::schema::{DroppedKeywords, Schema};
 pub struct ToolDef {
     /// The qualified name by which callers call it.
     pub name: QualifiedName,
-    /// The names of its source, where `name` is not made of the source's own name as it is.
+    /// The names in its source; present if `name` differs from them.
     pub source_name: Option<Box<SourceName>>,
     /// A display name for people.
     pub title: Option<String>,

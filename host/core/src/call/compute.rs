@@ -28,9 +28,9 @@ use toolbay_policy::quantity::show_duration;
 
 use crate::tool::fault::{Fault, FaultKind};
 
-/// The most steps of work that runs at once. A step takes about ten nanoseconds: half a millisecond in all.
+/// Most steps of work that runs on the calling thread. A step takes about ten nanoseconds: half a millisecond in all.
 pub const INLINE_STEPS: u64 = 50_000;
-/// The longest that a call waits for one piece of work.
+/// Longest time that a call waits for one piece of work.
 const MAX_WAIT: Duration = Duration::from_secs(30);
 /// Fewest threads for long work: the work of one source alone must not use them all.
 const MIN_THREADS: usize = 4;
@@ -61,7 +61,7 @@ impl ComputePool {
         ComputeQueue { pool: self.clone(), source, cancel }
     }
 
-    /// The permits of all sources. A runtime with one worker has [`MIN_THREADS`], too.
+    /// The permits of all sources. A runtime with one worker has [`MIN_THREADS`] as well.
     fn permits(&self) -> Arc<Semaphore> {
         let new = || Arc::new(Semaphore::new(workers().max(MIN_THREADS)));
         Arc::clone(self.0.permits.get_or_init(new))

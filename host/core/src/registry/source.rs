@@ -14,7 +14,7 @@ use crate::registry::event::HostEvent;
 impl Registry {
     /// Replaces the tools and reducers of a source, as one change. `label` is the
     /// [label](crate::tool::ToolSource::label) of the tools. A tool whose name is taken is skipped and listed in the
-    /// result; a reducer for a tool that already has one is skipped, too. An empty bundle removes the source.
+    /// result; a reducer for a tool that already has one is skipped as well. An empty bundle removes the source.
     pub fn replace_source(&self, label: &str, mut bundle: Bundle) -> RegistrationResult {
         self.run_hooks(&mut bundle);
         self.change(|draft| {

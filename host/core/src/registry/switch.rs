@@ -45,7 +45,7 @@ impl TagSelector<'_> {
 }
 
 impl Registry {
-    /// Replaces all disabled tools and namespaces with saved ones. They apply to later tools, too.
+    /// Replaces all disabled tools and namespaces with saved ones. They apply to tools that are registered later as well.
     pub fn set_switches(&self, switches: &Switches) {
         self.change(|draft| {
             draft.update_settings(

@@ -105,7 +105,7 @@ impl LocalTool {
 }
 
 impl View {
-    /// A view of a catalog. Pass a filter that several views share as an `Arc`: the views then share the listing, too.
+    /// A view of a catalog. Views that share a filter as an `Arc` also share the listing.
     #[must_use]
     pub fn new(catalog: Arc<Catalog>, filter: impl Into<Arc<Filter>>) -> Self {
         let filter = filter.into();

@@ -38,7 +38,7 @@ pub const MAX_SESSION_FILES: usize = 256;
 pub const MAX_SESSION_BYTES: u64 = 64 << 20;
 /// How long a store keeps a file.
 pub const MAX_FILE_AGE: Duration = Duration::from_secs(24 * 3600);
-/// Bytes that a file counts in addition to its data, so that empty files are bounded, too.
+/// Bytes that a file counts in addition to its data, so that the number of empty files is bounded.
 pub const FILE_OVERHEAD: u64 = 1 << 10;
 
 /// Most bytes of all sessions in memory.

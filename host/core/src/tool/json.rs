@@ -15,7 +15,7 @@ use serde_json::{Map, Number, Value};
 /// Most values of one text, including nested values and keys: a tree of 20 MiB.
 pub const MAX_VALUES: u32 = 250_000;
 
-/// Stands for a byte that is not UTF-8 in arguments that an edge passes on as text. JSON allows this character nowhere, so
+/// Replaces a byte that is not UTF-8 in arguments that an edge passes on as text. JSON allows this character nowhere, so
 /// such arguments are refused.
 pub const INVALID_BYTE: char = '\0';
 

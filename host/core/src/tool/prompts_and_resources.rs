@@ -124,7 +124,7 @@ pub struct DocumentArgument {
     /// Whether the argument is required. An absent optional argument leaves its placeholders empty.
     #[serde(default)]
     pub required: bool,
-    /// Suggested values. Other values are accepted, too.
+    /// Suggested values. Other values are accepted as well.
     #[serde(default)]
     pub values: Vec<String>,
 }

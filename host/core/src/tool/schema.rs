@@ -298,7 +298,7 @@ impl Schema {
         explanation::takes_at_most(steps, self.checked_value(), instance)
     }
 
-    /// Finds out why a value does not match, if [`Schema::matches`] says so.
+    /// Explains why a value does not match. Call it only if [`Schema::matches`] returned `false`.
     #[must_use]
     pub fn explain(&self, instance: &Value) -> Mismatch {
         let root = self.checked_value();

@@ -46,7 +46,7 @@ struct TaskTable {
     tasks: Mutex<HashMap<String, StoredTask>>,
     messages: Mutex<VecDeque<(String, String, TaskMessage)>>,
     arrival: Notify,
-    /// The replicas that the others take for dead.
+    /// The replicas that the others consider dead.
     dead: Mutex<HashSet<String>>,
 }
 

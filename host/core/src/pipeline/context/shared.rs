@@ -40,7 +40,7 @@ pub(crate) fn return_call(shared: &SharedState, batch: &BatchContext) {
     }
 }
 
-/// Whether the session has a standing approval. An approval from another replica is stored in the session, too.
+/// Whether the session has a standing approval. An approval from another replica is also stored in the session.
 pub(crate) async fn is_approved(batch: &BatchContext, approval: &StandingApproval) -> bool {
     let session = &batch.turn.session;
     if session.is_approved(approval) {

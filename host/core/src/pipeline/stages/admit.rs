@@ -160,11 +160,11 @@ async fn request_approval(
 enum Denial {
     /// The rules deny it.
     Rule,
-    /// Nobody can be asked. The text of the approver says why, if there is one.
+    /// Nobody can be asked. The text is the approver's reason, if it gave one.
     NoApprover(Option<String>),
     /// A person said no, with an optional comment.
     Person(Option<String>),
-    /// Nobody replied in this time.
+    /// Nobody replied within this time.
     Timeout(Duration),
     /// The approver panicked.
     ApproverFailed,

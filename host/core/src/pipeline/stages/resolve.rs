@@ -60,7 +60,7 @@ pub(crate) fn find_target<'b>(guard: &mut AuditGuard<'b>, mut args: String) -> (
 }
 
 /// Gates 2 to 10: the budgets of the session, the grant of a calling tool, and whether the tool is known, visible and
-/// available. The session counts the call first, so a call of an unknown tool counts, too.
+/// available. The session counts the call first, so calls of unknown tools count as well.
 pub(crate) async fn resolve<'b>(
     batch: &'b BatchContext,
     target: &'b CallTarget<'b>,

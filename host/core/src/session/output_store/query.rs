@@ -11,7 +11,7 @@ pub const MAX_PATTERN: usize = 1000;
 const MAX_COMPILED: usize = 256 << 10;
 /// Longest duration of a search. The answer then has the matches found so far.
 const SEARCH_TIME: Duration = Duration::from_secs(2);
-/// Bytes of a line that are searched at once. In a longer line, a match longer than [`WINDOW_OVERLAP`] can be missed.
+/// Bytes of a line that are searched in one step. In a longer line, a match longer than [`WINDOW_OVERLAP`] can be missed.
 const WINDOW: usize = 64 << 10;
 /// Bytes by which two consecutive windows overlap.
 const WINDOW_OVERLAP: usize = 4 << 10;

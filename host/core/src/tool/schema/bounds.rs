@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::keyword::Content;
 use super::{SchemaError, cut};
 
-/// Deepest nesting of a schema. A schema of somebody else is cut to less, since its rewritten form is deeper.
+/// Deepest nesting of a schema. A foreign schema is cut to less, since its rewritten form is deeper.
 const MAX_SCHEMA_DEPTH: usize = 100;
 /// Most subschemas after expansion of references.
 const MAX_EXPANDED: u64 = 20_000;

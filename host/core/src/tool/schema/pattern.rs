@@ -25,8 +25,8 @@ pub(super) enum PatternReader {
     Client,
 }
 
-/// The verdicts on the patterns of one schema, each found once. Patterns beyond [`MAX_PATTERN_WORK`] are readable by
-/// nobody.
+/// The verdicts on the patterns of one schema, each found once. Patterns beyond [`MAX_PATTERN_WORK`] count as
+/// unsupported by every engine.
 #[derive(Debug, Default)]
 pub(super) struct Patterns {
     known: HashMap<String, Verdict>,

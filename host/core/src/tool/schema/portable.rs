@@ -63,7 +63,7 @@ const KEYWORDS_BY_TYPE: [(&str, &[&str]); 4] = [
 ];
 /// Keywords whose boolean value every client knows.
 const BOOLEAN_KEYWORDS: [&str; 3] = ["additionalProperties", "unevaluatedItems", "unevaluatedProperties"];
-/// Keywords that tell nothing about values. The root keeps its own.
+/// Keywords that do not restrict values. The root keeps its own.
 const NOTES: [&str; 4] = ["title", "description", "$comment", "$defs"];
 /// Keywords that a merged part of the root may have.
 const MERGED_KEYWORDS: [&str; 5] = ["type", "properties", "required", "title", "description"];
@@ -207,7 +207,7 @@ fn split_types(map: &mut Map<String, Value>) {
         for keyword in keywords {
             let Some(value) = map.shift_remove(*keyword) else { continue };
             let mut takers = variants.iter_mut().filter(|(name, _)| takes(name)).peekable();
-            // A format of numbers is only a note. It stays beside the alternatives.
+            // A format of numbers is only a note. It stays next to the alternatives.
             if takers.peek().is_none() && *keyword == "format" {
                 map.insert((*keyword).to_owned(), value.clone());
             }

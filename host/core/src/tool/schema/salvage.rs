@@ -138,7 +138,7 @@ impl Salvage {
         Ok(Value::Array(list))
     }
 
-    /// Reads data, which means something else without a part of it.
+    /// Reads data, which would have another meaning without one of its parts.
     fn data(&mut self, raw: &RawValue, depth: usize) -> Result<Value, Unreadable> {
         if depth + nesting(raw.get()) > MAX_NESTING {
             return Err(TOO_DEEP.to_owned());
@@ -197,7 +197,7 @@ fn nesting(text: &str) -> usize {
     deepest
 }
 
-/// The members of an object, with their names as they stand in the text.
+/// The members of an object, with their names as written.
 fn members(raw: &RawValue) -> Result<Vec<(&RawValue, &RawValue)>, Unreadable> {
     struct Members<'a>(Vec<(&'a RawValue, &'a RawValue)>);
     struct MembersVisitor;

@@ -43,7 +43,7 @@ pub(super) enum Extent {
     Outline,
 }
 
-/// A schema that somebody else wrote.
+/// A foreign schema.
 pub(super) struct SourceSchema<'a> {
     root: &'a Value,
     dialect: Option<Dialect>,

@@ -138,7 +138,8 @@ impl<'a> OutputShaper<'a> {
         Ok(cut_from)
     }
 
-    /// Works on a text: at once if it is short, else where long work runs. The text is lost if the call is cancelled.
+    /// Changes a text: a short one on the calling thread, a long one on the threads for long work. The text is lost if the
+    /// call is cancelled.
     async fn compute<T: Send + 'static>(
         &self,
         text: &mut String,
@@ -187,7 +188,7 @@ impl<'a> OutputShaper<'a> {
         self.shape_text(text, self.budget, &note).await
     }
 
-    /// Shapes the blocks beside `text`. The text of each block gets the rest of the budget, and the block is dropped
+    /// Shapes the blocks other than `text`. The text of each block gets the rest of the budget, and the block is dropped
     /// when nothing is left. Labels are neutralized instead of marked. They are not cut, since half an address is
     /// useless: a block whose labels do not fit is dropped.
     async fn shape_blocks(&mut self, text: &str, content: &mut Vec<ContentBlock>) -> Result<(), Fault> {

@@ -255,7 +255,7 @@ impl Translator<'_> {
         node.set("prefixItems", Value::Array(list));
     }
 
-    /// `additionalItems` means something only beside a list of schemas.
+    /// `additionalItems` has an effect only together with a list of schemas.
     fn additional_items(&mut self, value: &Value, node: &mut Node<'_>) {
         let items = node.map.get("items").and_then(Value::as_array);
         if items.is_none_or(Vec::is_empty) || node.map.contains_key("prefixItems") {
