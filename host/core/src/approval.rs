@@ -28,7 +28,7 @@ pub struct Decision {
     pub by: Option<&'static str>,
 }
 
-/// Who asks for a call, as far as the host knows. The texts are cut, and come from callers.
+/// The caller who asks for a call, as far as the host knows. The texts are cut, and come from callers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct ApprovalCaller {
     /// The program, as it names itself.
@@ -49,7 +49,7 @@ pub struct ApprovalCaller {
 }
 
 impl fmt::Display for ApprovalCaller {
-    /// Writes what is known: `client inspector 1.2, token:ci, session s-1, profile few`.
+    /// Writes the known fields: `client inspector 1.2, token:ci, session s-1, profile few`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { client, agent, platform, session, profile } = self;
         // The platform says little where the client or the agent is known.

@@ -234,7 +234,7 @@ struct UseLog {
     dropped: u32,
 }
 
-/// Refusals while the call ran: hints for the operator, and texts for a model that the tool could not pass on.
+/// Refusals while the call ran: hints for the operator, and texts for a model that the guest interface cannot express.
 #[derive(Debug, Default)]
 struct RefusalNotes {
     hints: Vec<Hint>,

@@ -47,8 +47,8 @@ use crate::session::output_store::OutputStore;
 use crate::tool::ToolDef;
 use crate::tool::fault::Fault;
 
-/// Runs batches of calls. It stores no state of a session. Clones share their state, except for what a `with_…` method
-/// replaced.
+/// Runs batches of calls. It stores no state of a session. Clones share their state, except for the settings that a
+/// `with_…` method replaced.
 #[derive(Debug, Clone)]
 pub struct Pipeline {
     parts: Arc<PipelineParts>,

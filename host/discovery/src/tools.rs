@@ -63,7 +63,7 @@ pub(super) fn bundle(view: &View) -> Bundle {
     TOOLS.iter().map(bound).collect::<Vec<ToolEntry>>().into()
 }
 
-/// Whether a tool of a view is one of the three. A tool that somebody else gave one of the names is none of them.
+/// Whether a tool of a view is one of the three. A tool of another source with one of the names is not.
 pub(super) fn is_search_tool(entry: &ToolEntry) -> bool {
     let is_it = |own: &ToolDef| own.name == entry.def.name && own.description == entry.def.description;
     TOOLS.iter().any(|(_, own)| is_it(&own.def))

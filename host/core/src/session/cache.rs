@@ -24,7 +24,7 @@ pub(crate) struct ResultKey {
     pub(crate) call: Digest,
     /// The profile of the call.
     pub(crate) profile: Option<Arc<str>>,
-    /// The identity of the caller as the tool may see it, without the number of the turn.
+    /// The part of the caller's identity that the tool may see, without the number of the turn.
     pub(crate) caller: String,
 }
 

@@ -36,8 +36,8 @@ pub fn check(text: &str) -> Result<(), serde_json::Error> {
     walk(text, ValueReader { left: &Cell::new(MAX_VALUES), builds: false, duplicates: None }).map(drop)
 }
 
-/// Parses a JSON text whose author is not asked again, such as a schema: a member that stands twice costs only itself.
-/// Returns the value with the first of the two, and the JSON pointers of such members. The caller must use neither.
+/// Parses a foreign JSON text, such as a schema. If an object has two members with the same name, the value has the first
+/// one, and its JSON pointer is returned as well: the caller must ignore this member.
 ///
 /// # Errors
 /// The same as [`parse`], apart from duplicate keys.

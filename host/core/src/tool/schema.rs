@@ -108,7 +108,7 @@ pub struct Mismatch {
 }
 
 impl Mismatch {
-    /// The keyword, in a text that quotes neither the value nor a name that could be a sentence.
+    /// The keyword, in a text without the value and without names that could be sentences.
     #[must_use]
     pub fn unquoted(&self) -> String {
         let is_plain = |step: &str| {

@@ -1,4 +1,4 @@
-//! Verbs and nouns of APIs that stand for each other, and the action that a query asks for or a tool performs.
+//! Synonymous verbs and nouns of APIs, and the action that a query asks for or a tool performs.
 //!
 //! | text | action |
 //! |---|---|
@@ -16,7 +16,7 @@ pub(super) enum Effect {
     Changes,
 }
 
-/// Verbs that stand for each other, as stems: one action each. A verb may be in several groups.
+/// Synonymous verbs, as stems: one action for each group. A verb may be in several groups.
 const VERBS: &[(Effect, &[&str])] = &[
     (
         Effect::Reads,
@@ -44,7 +44,7 @@ const VERBS: &[(Effect, &[&str])] = &[
     (Effect::Changes, &["reject", "declin", "deny", "dismiss"]),
 ];
 
-/// Nouns that stand for each other, as stems.
+/// Synonymous nouns, as stems.
 const NOUNS: &[&[&str]] = &[
     &["app", "application"],
     &["auth", "authentication"],

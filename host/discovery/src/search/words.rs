@@ -1,4 +1,4 @@
-//! How text becomes words: the same for tools and queries, so that `Listing Pull-Requests` and `pullRequestList` meet.
+//! How text becomes words: the same for tools and queries, so that `Listing Pull-Requests` matches `pullRequestList`.
 //!
 //! | step | example |
 //! |---|---|
@@ -6,7 +6,7 @@
 //! | case is ignored | `Maps` → `maps` |
 //! | English endings are removed | `maps` → `map`, `merged` → `merg`, `repositories` → `repository` |
 //!
-//! The endings are few and the rules plain. A wrong stem does no harm as long as tools and queries have the same one.
+//! The endings are few and the rules simple. A wrong stem does no harm if tools and queries have the same one.
 
 /// The longest word, in characters. A longer one is cut.
 const MAX_WORD: usize = 40;

@@ -156,13 +156,13 @@ async fn request_approval(
     Err(deny(batch, ctx, ruling, &denial).into())
 }
 
-/// Why a call does not run that the rules deny or ask for.
+/// The reason why a call that the rules deny, or that needs an approval, does not run.
 enum Denial {
     /// The rules deny it.
     Rule,
     /// Nobody can be asked. The text is the approver's reason, if it gave one.
     NoApprover(Option<String>),
-    /// A person said no, with an optional comment.
+    /// A person refused the call, with an optional comment.
     Person(Option<String>),
     /// Nobody replied within this time.
     Timeout(Duration),
@@ -254,7 +254,7 @@ async fn await_reply(
     }
 }
 
-/// Returns what the call has taken of the budgets: the client will repeat it with the reply.
+/// Gives the budgets back what the call has taken: the client will repeat it with the reply.
 fn uncount(guard: &AuditGuard<'_>) {
     let (batch, digests) = (guard.batch, guard.digests);
     batch

@@ -76,8 +76,8 @@ pub(crate) async fn resolve<'b>(
     }
 }
 
-/// The refusal of a tool that the caller cannot call, or does not know. All callers of unknown names share one queue, since
-/// the names are theirs to choose; the calls of a tool are in that of its source.
+/// The refusal of a tool that the caller cannot call or must not know. Calls of unknown names share one queue, since callers
+/// can invent any number of names; the calls of a tool are in the queue of its source.
 async fn refuse(batch: &BatchContext, target: &CallTarget<'_>, denial: Option<ToolDenial>) -> EarlyResult {
     let queue = match &batch.parent {
         Some(parent) => parent.ctx.compute_queue(),

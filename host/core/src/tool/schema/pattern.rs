@@ -71,7 +71,7 @@ pub(super) fn for_engine(schema: &Value) -> Cow<'_, Value> {
     Cow::Owned(schema)
 }
 
-/// A message about a schema of [`for_engine`], with the patterns as their author wrote them.
+/// Replaces the patterns of [`for_engine`] in a message by the ones that the author wrote.
 pub(super) fn as_written(message: &str) -> String {
     // A message may quote a pattern as JSON.
     [(r"(?-u:\b)", r"\b"), (r"(?-u:\B)", r"\B"), (r"(?-u:\\b)", r"\\b"), (r"(?-u:\\B)", r"\\B")]

@@ -175,7 +175,8 @@ impl Salvage {
     }
 }
 
-/// The message of an error without its position, which is that in a part of the schema. `serde_json` appends it to the text.
+/// The message of an error without the position that `serde_json` appends: it counts from the start of a part of the
+/// schema.
 #[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
 fn reason(error: serde_json::Error) -> Unreadable {
     let text = error.to_string();

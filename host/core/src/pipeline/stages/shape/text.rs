@@ -299,7 +299,7 @@ impl<'a> OutputShaper<'a> {
         }
     }
 
-    /// Replaces encoded data in a text. Returns the original; `None` if the text stays.
+    /// Replaces encoded data in a text. Returns the original; `None` if the text does not change.
     async fn strip_encoded(&self, text: &mut String) -> Result<Option<String>, Fault> {
         self.compute(text, |text, _| match encoded_data::strip(text) {
             Cow::Borrowed(_) => None,

@@ -16,7 +16,7 @@ const NO_SCHEMA: &str = "it is not a schema";
 const TWICE: &str = "its name stands twice";
 
 impl Translator<'_> {
-    /// Translates a keyword. The pointer is that of the keyword.
+    /// Translates a keyword; `pointer` leads to it.
     pub(super) fn keyword(&mut self, name: &str, keyword: Keyword, value: &Value, node: &mut Node<'_>) {
         let kind = keyword.kind;
         let (is_address, is_note) = (
@@ -323,7 +323,7 @@ impl Translator<'_> {
         Some(Value::Array(names))
     }
 
-    /// A bound of its own, or in draft-04 whether the other bound excludes its value.
+    /// A bound; in draft-04, whether `minimum` or `maximum` excludes its value.
     fn exclusive_bound(&mut self, name: &str, value: &Value, node: &mut Node<'_>) {
         let bound = if name == "exclusiveMinimum" { "minimum" } else { "maximum" };
         let draft4 = self.source.dialect == Some(Dialect::Draft4);

@@ -75,7 +75,7 @@ impl Addresses {
         self.pointers.contains(pointer)
     }
 
-    /// The pointer of the embedded schema that encloses a pointer. The root has the empty one.
+    /// The pointer of the innermost embedded schema that contains a pointer; empty for the root.
     pub(super) fn resource_of<'p>(&self, pointer: &'p str) -> &'p str {
         let mut inside = pointer;
         while let Some((outer, _)) = inside.rsplit_once('/') {
