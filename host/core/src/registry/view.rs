@@ -365,7 +365,7 @@ impl View {
     /// name, and the exact comparisons of the best ones.
     pub(crate) fn suggestion_steps(&self) -> u64 {
         let local = self.local.as_ref().map_or(0, |local| local.tools.len());
-        let names = self.catalog.tools().len().saturating_add(own);
+        let names = self.catalog.tools().len().saturating_add(local);
         (names as u64).saturating_mul(40).saturating_add(10_000)
     }
 
