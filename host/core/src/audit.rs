@@ -286,9 +286,9 @@ impl RefusalCountRecord {
     /// The record of a count.
     #[must_use]
     pub fn new(what: &'static str, count: RefusalCount) -> Self {
-        let RefusalCount { client, outcome, reason, last, count, over } = count;
+        let RefusalCount { client, outcome, reason, last, count, duration } = count;
         let (client, last) = (client.as_deref().map(cut), cut(&last));
-        Self { what, client, outcome, reason, last, count, seconds: over.as_secs().max(1) }
+        Self { what, client, outcome, reason, last, count, seconds: duration.as_secs().max(1) }
     }
 }
 

@@ -170,11 +170,11 @@ impl Registry {
             draft.unregister_tools(is_in_namespace);
             bundle
         });
-        let own = Self::default();
+        let registry = Self::default();
         // Collisions are impossible: the names come from one registry.
-        let moved = own.register(bundle);
-        debug_assert!(moved.is_ok());
-        own
+        let result = registry.register(bundle);
+        debug_assert!(result.is_ok());
+        registry
     }
 
     /// Removes a tool. Returns whether it existed.

@@ -112,8 +112,8 @@ impl MemoryBudget {
     }
 
     fn take(&self, bytes: u64) -> bool {
-        let more = |used: u64| used.checked_add(bytes).filter(|used| *used <= self.0.limit);
-        bytes == 0 || self.0.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
+        let add = |used: u64| used.checked_add(bytes).filter(|used| *used <= self.0.limit);
+        bytes == 0 || self.0.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, add).is_ok()
     }
 
     fn give_back(&self, bytes: u64) {

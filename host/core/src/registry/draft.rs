@@ -162,10 +162,10 @@ fn settings_event(old: &ToolEntry, new: &ToolEntry) -> Option<HostEvent> {
         }
         None | Some(_) => {}
     }
-    let same = old.tags() == new.tags()
+    let is_same = old.tags() == new.tags()
         && old.flags == new.flags
         && old.def.title == new.def.title
         && old.def.description == new.def.description
         && old.def.keywords == new.def.keywords;
-    (!same).then(|| HostEvent::Metadata { tool: tool() })
+    (!is_same).then(|| HostEvent::Metadata { tool: tool() })
 }

@@ -187,9 +187,9 @@ impl Registry {
             let mut entry = draft.catalog.get(tool).map(|entry| ToolEntry::clone(entry));
             let is_named = |entry: &ToolEntry| entry.def.name.as_str() == tool;
             draft.update_settings(is_named, |settings| {
-                let had = entry.as_ref().and_then(|entry| entry.derived.hook_reason.clone());
+                let reason_before = entry.as_ref().and_then(|entry| entry.derived.hook_reason.clone());
                 edit(settings, entry.as_mut());
-                entry.into_iter().filter(|entry| entry.derived.hook_reason != had).collect()
+                entry.into_iter().filter(|entry| entry.derived.hook_reason != reason_before).collect()
             });
             Ok(draft.catalog.get(tool).and_then(|entry| entry.availability.disabled.clone()))
         })
@@ -214,8 +214,8 @@ impl Registry {
                 },
             );
             let turned = |(name, entry): (&Arc<str>, &Arc<ToolEntry>)| {
-                let was = before.get(name).is_some_and(|entry| entry.availability.disabled.is_none());
-                (was != entry.availability.disabled.is_none()).then(|| Arc::clone(name))
+                let was_enabled = before.get(name).is_some_and(|entry| entry.availability.disabled.is_none());
+                (was_enabled != entry.availability.disabled.is_none()).then(|| Arc::clone(name))
             };
             Ok(draft.catalog.tools.iter().filter_map(turned).collect())
         })

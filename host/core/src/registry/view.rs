@@ -375,9 +375,9 @@ impl View {
     pub fn similar(&self, name: &str) -> Vec<&str> {
         let namespace = name.split_once(NAME_SEPARATOR).map(|(namespace, _)| namespace);
         let all = self.catalog.tools().len() <= MAX_COMPARED;
-        let near =
+        let is_compared =
             |found: &FoundTool<'_>| all || (namespace.is_some() && found.entry.def.namespace() == namespace);
-        let named = self.found_tools().filter(near).take(MAX_COMPARED);
+        let named = self.found_tools().filter(is_compared).take(MAX_COMPARED);
         // Whether a tool may be named is asked about the best candidates only.
         TypedName::new(name).nearest_of(named.map(|found| (found.entry.def.name.as_str(), found)), |found| {
             !found.entry.flags.hidden && found.is_available()

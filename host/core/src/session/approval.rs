@@ -52,9 +52,9 @@ impl Session {
 
     /// Adds a standing approval.
     pub(crate) fn add_approval(&self, approval: StandingApproval) {
-        let mut kept = self.approvals.lock();
-        if kept.len() < MAX_APPROVALS && !kept.contains(&approval) {
-            kept.push(approval);
+        let mut approvals = self.approvals.lock();
+        if approvals.len() < MAX_APPROVALS && !approvals.contains(&approval) {
+            approvals.push(approval);
         }
     }
 }

@@ -105,8 +105,8 @@ fn stricter_limit<T: PartialOrd>(
 
 /// Counts one more call atomically; `false` if `most` were counted already.
 fn count(calls: &AtomicU64, most: u64) -> bool {
-    let more = |calls: u64| (calls < most).then(|| calls.saturating_add(1));
-    calls.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    let add = |calls: u64| (calls < most).then(|| calls.saturating_add(1));
+    calls.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
 }
 
 /// The limits of a session that all replicas count together.

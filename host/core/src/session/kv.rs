@@ -32,8 +32,8 @@ impl Bucket {
     pub fn new(plugin: PluginId, scope: KvScope, owner: &str) -> Result<Self, String> {
         let named = scope != KvScope::Plugin;
         if named == owner.is_empty() {
-            let who = if named { "has no" } else { "takes no" };
-            return Err(format!("the call {who} `{}` that owns the entries", scope.as_str()));
+            let problem = if named { "has no" } else { "takes no" };
+            return Err(format!("the call {problem} `{}` that owns the entries", scope.as_str()));
         }
         if owner.len() > MAX_OWNER_BYTES {
             let (bytes, scope) = (owner.len(), scope.as_str());

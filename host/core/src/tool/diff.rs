@@ -358,11 +358,11 @@ fn compare_properties(
     let empty = Map::new();
     let properties = [old, new].map(|map| map.get("properties").and_then(Value::as_object));
     let [before, after] = properties.map(|all| all.unwrap_or(&empty));
-    let must = |map: &Map<String, Value>| -> BTreeSet<String> {
+    let required = |map: &Map<String, Value>| -> BTreeSet<String> {
         let list = map.get("required").and_then(Value::as_array);
         list.into_iter().flatten().filter_map(|name| name.as_str().map(ToOwned::to_owned)).collect()
     };
-    let (needed_before, needed_after) = (must(old), must(new));
+    let (needed_before, needed_after) = (required(old), required(new));
     let open = |map: &Map<String, Value>| map.get("additionalProperties") != Some(&Value::Bool(false));
     for (name, schema) in before {
         let pointer = format!("{at}/properties/{}", pointer_step(name));

@@ -68,15 +68,15 @@ impl Effects {
     pub fn from_grants(grants: &Grants, policy: &Policy) -> Self {
         let online = |name: &str| policy.program(name).is_none_or(|program| program.network);
         let programs = !grants.process.is_empty();
-        let asks_only =
+        let only_reads =
             |methods: &BTreeSet<String>| methods.iter().all(|m| SAFE_METHODS.contains(&m.as_str()));
-        let sends = grants.net.iter().any(|rule| !rule.methods.as_ref().is_some_and(asks_only));
+        let may_send = grants.net.iter().any(|rule| !rule.methods.as_ref().is_some_and(only_reads));
         Self {
             network: !grants.net.is_empty() || grants.process.iter().any(|rule| online(rule.program())),
             file_system: programs || !grants.fs_read.is_empty() || !grants.fs_write.is_empty(),
             privileged: programs || !grants.secrets.is_empty() || !grants.net_private.is_empty(),
             changes: programs || !grants.fs_write.is_empty(),
-            may_change: sends || !grants.kv.is_empty() || !grants.invoke.is_empty(),
+            may_change: may_send || !grants.kv.is_empty() || !grants.invoke.is_empty(),
             adds: grants.attachments.iter().any(|rule| rule.access == AttachmentAccess::Create),
         }
     }
@@ -120,16 +120,16 @@ pub fn derive(tool: &ToolDef, effects: Option<Effects>, more: &[String]) -> Arc<
     let native = *tool.source == ToolSource::Builtin;
     let remote = matches!(*tool.source, ToolSource::Mcp { .. } | ToolSource::OpenApi { .. });
     // The claims of an MCP server are unverified, and permission rules depend on these tags.
-    let believed = !matches!(*tool.source, ToolSource::Mcp { .. });
+    let is_trusted = !matches!(*tool.source, ToolSource::Mcp { .. });
     let open = effects.is_none() || known.may_change || known.adds;
-    let read_only = !known.changes && (!open || (claims.read_only && believed));
+    let read_only = !known.changes && (!open || (claims.read_only && is_trusted));
     let destroys = known.changes || known.may_change || effects.is_none();
     let derived = [
         (NETWORK, known.network || remote),
         (FILE_SYSTEM, known.file_system),
         (PRIVILEGED, known.privileged),
         (READ_ONLY, read_only),
-        (DESTRUCTIVE, destroys && !read_only && !(claims.additive && believed)),
+        (DESTRUCTIVE, destroys && !read_only && !(claims.additive && is_trusted)),
     ];
     let of_host = derived.iter().filter(|(_, holds)| *holds).map(|(tag, _)| *tag);
     let of_source = tool.keywords.tags.iter().map(String::as_str);

@@ -182,11 +182,11 @@ impl<'a> Ranking<'a> {
                 let share = |words: f64, field| words / f64::from(indexed.length(field).max(1));
                 let name = share(score.in_name, IndexedField::Name);
                 let summary = share(score.in_summary, IndexedField::Summary);
-                let covered = f64::midpoint(name, summary).min(1.0);
+                let coverage = f64::midpoint(name, summary).min(1.0);
                 RankedTool {
                     part: at,
                     tool,
-                    score: score.sum * (1.0 + COVERAGE_BONUS * covered) * action_factor(actions, indexed),
+                    score: score.sum * (1.0 + COVERAGE_BONUS * coverage) * action_factor(actions, indexed),
                     exact: false,
                 }
             })

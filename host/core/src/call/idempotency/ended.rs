@@ -42,13 +42,13 @@ impl<T> EndedKeys<T> {
         of_session.keys.push_back((key, bytes));
         of_session.bytes += bytes;
         self.bytes += bytes;
-        let mut forgotten = Vec::new();
+        let mut removed = Vec::new();
         while self.bytes > most
             && let Some(key) = self.remove_oldest_of_largest()
         {
-            forgotten.push(key);
+            removed.push(key);
         }
-        forgotten
+        removed
     }
 
     fn remove_oldest_of_largest(&mut self) -> Option<T> {

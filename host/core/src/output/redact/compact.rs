@@ -62,12 +62,12 @@ impl DigitView {
         let mut places = Vec::with_capacity(text.len());
         (self.walk)(text, &mut |at, _| places.push(at));
         // The digits of a word stand in another order than those of the text.
-        let covered = |range: &Range<usize>| {
+        let is_covered = |range: &Range<usize>| {
             let places = places.get(range.clone()).unwrap_or_default();
             let first = places.iter().min().copied().unwrap_or(text.len());
             first..places.iter().max().map_or(first, |last| last + 1)
         };
-        ranges.iter().map(covered).collect()
+        ranges.iter().map(is_covered).collect()
     }
 }
 

@@ -84,8 +84,8 @@ async fn refuse(batch: &BatchContext, target: &CallTarget<'_>, denial: Option<To
         None => batch.pipeline.compute.queue("unknown tools".into(), target.ctx.cancel().clone()),
     };
     let (view, name) = (batch.view.clone(), Arc::clone(&target.ctx.tool));
-    let suggests = denial.as_ref().is_none_or(ToolDenial::hides_tool);
-    let steps = if suggests { view.suggestion_steps() } else { 0 };
+    let suggests_names = denial.as_ref().is_none_or(ToolDenial::hides_tool);
+    let steps = if suggests_names { view.suggestion_steps() } else { 0 };
     let refusal: Result<Refusal, _> = queue.run(steps, move || view.refuse(&name, denial)).await;
     refusal.map_or_else(EarlyResult::from, EarlyResult::from)
 }

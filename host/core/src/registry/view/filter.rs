@@ -113,8 +113,8 @@ impl Filter {
     pub(super) fn with_current_profile(&self, catalog: &Catalog) -> Option<Self> {
         let given = self.profile.as_ref()?;
         let now = catalog.profile(given.name())?;
-        let same = Arc::ptr_eq(given, now) || given == now;
-        (!same).then(|| Self { profile: Some(Arc::clone(now)), ..self.clone() })
+        let is_same = Arc::ptr_eq(given, now) || given == now;
+        (!is_same).then(|| Self { profile: Some(Arc::clone(now)), ..self.clone() })
     }
 
     /// Whether the default list has only tools that are always included.

@@ -132,9 +132,9 @@ pub fn answer(text: &str, question: &TextQuery, most: usize) -> String {
         TextQuery::Tail(count) => tail(text, *count, most),
         TextQuery::Lines(from, to) => {
             let (from, total) = ((*from).max(1), total());
-            let picked = lines().skip(from - 1).take(to.saturating_sub(from - 1));
+            let selected = lines().skip(from - 1).take(to.saturating_sub(from - 1));
             AnswerWriter::new(&format!("Lines {from} to {} of {total}", to.min(&total)), most)
-                .lines(text, picked)
+                .lines(text, selected)
                 .out
         }
         TextQuery::Chars(from, to) => {
@@ -264,8 +264,8 @@ impl AnswerWriter {
         for (number, line) in lines {
             let (prefix, length) = (format!("\n{number}: "), line.chars().count());
             // A line is split only if it does not fit into an answer alone.
-            let whole = prefix.len() + length + NOTE_CHARS <= self.left;
-            if !(whole || first) || !self.push(&prefix) {
+            let fits = prefix.len() + length + NOTE_CHARS <= self.left;
+            if !(fits || first) || !self.push(&prefix) {
                 self.note(&format!("\n[no room for more: ask for `lines` from {number}]"));
                 break;
             }

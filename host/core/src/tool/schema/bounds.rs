@@ -156,12 +156,12 @@ impl<'a> SchemaWalker<'a> {
     /// Refuses references that lead back to themselves without descending into the value.
     fn check_same_value_cycles(&self) -> Result<(), SchemaError> {
         let mut done = HashSet::new();
-        let mut todo = vec![self.root];
-        while let Some(node) = todo.pop() {
+        let mut pending = vec![self.root];
+        while let Some(node) = pending.pop() {
             self.visit_in_place(node, &mut Vec::new(), &mut done)?;
             match node {
-                Value::Object(map) => todo.extend(map.values()),
-                Value::Array(items) => todo.extend(items),
+                Value::Object(map) => pending.extend(map.values()),
+                Value::Array(items) => pending.extend(items),
                 Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
             }
         }

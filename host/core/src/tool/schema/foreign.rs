@@ -199,14 +199,14 @@ impl Readings<'_, '_> {
         written: Written<'_>,
         bytes: usize,
     ) -> Result<(Translation, Extent), SchemaError> {
-        let whole = match bytes > MAX_SCHEMA_BYTES {
+        let translated = match bytes > MAX_SCHEMA_BYTES {
             true => Err(SchemaError(format!(
                 "the schema has {bytes} bytes; the limit is {MAX_SCHEMA_BYTES} bytes"
             ))),
             false => self.compile(written, Extent::Whole),
         };
-        let error = match whole {
-            Ok(whole) => return Ok((whole, Extent::Whole)),
+        let error = match translated {
+            Ok(translated) => return Ok((translated, Extent::Whole)),
             Err(error) => error,
         };
         let mut outline = self.compile(written, Extent::Outline)?;

@@ -206,12 +206,12 @@ fn split_types(map: &mut Map<String, Value>) {
         let takes = |name: &str| name == of || (of == "number" && name == "integer");
         for keyword in keywords {
             let Some(value) = map.shift_remove(*keyword) else { continue };
-            let mut takers = variants.iter_mut().filter(|(name, _)| takes(name)).peekable();
+            let mut accepting = variants.iter_mut().filter(|(name, _)| takes(name)).peekable();
             // A format of numbers is only a note. It stays next to the alternatives.
-            if takers.peek().is_none() && *keyword == "format" {
+            if accepting.peek().is_none() && *keyword == "format" {
                 map.insert((*keyword).to_owned(), value.clone());
             }
-            takers.for_each(|(_, variant)| {
+            accepting.for_each(|(_, variant)| {
                 variant.insert((*keyword).to_owned(), value.clone());
             });
         }
@@ -297,17 +297,17 @@ fn merge_all_of(root: &mut Map<String, Value>) {
     let Some(parts) = root.get("allOf").and_then(Value::as_array) else { return };
     let part = |part: &Value| {
         let part = part.as_object()?;
-        let only = part.get("$ref").filter(|_| part.len() == 1).and_then(Value::as_str);
-        match only.and_then(|target| target.strip_prefix("#/$defs/")) {
+        let reference = part.get("$ref").filter(|_| part.len() == 1).and_then(Value::as_str);
+        match reference.and_then(|target| target.strip_prefix("#/$defs/")) {
             Some(name) => root.get("$defs")?.get(name)?.as_object().cloned(),
             None => Some(part.clone()),
         }
     };
     let Some(parts) = parts.iter().map(part).collect::<Option<Vec<_>>>() else { return };
-    let closes = |map: &Map<String, Value>| {
+    let is_closed = |map: &Map<String, Value>| {
         ["additionalProperties", "patternProperties"].iter().any(|key| map.contains_key(*key))
     };
-    if closes(root) {
+    if is_closed(root) {
         return;
     }
     let (mut properties, mut required) = (Map::new(), Vec::<Value>::new());

@@ -261,11 +261,11 @@ impl Translator<'_> {
         let mut node = Node { map, place, out: Map::new(), lost: LostParts::default() };
         for (name, value) in map {
             let keyword = Keyword::named(name);
-            let stays = |keyword: Keyword| {
+            let is_kept = |keyword: Keyword| {
                 matches!(keyword.kind, KeywordKind::Reference | KeywordKind::Note | KeywordKind::Remark)
             };
             match keyword {
-                Some(keyword) if alone && !stays(keyword) => {}
+                Some(keyword) if alone && !is_kept(keyword) => {}
                 Some(keyword) => self.step(name, |this| {
                     let has_names =
                         matches!(keyword.kind, KeywordKind::SchemasByName | KeywordKind::SchemasByPattern);

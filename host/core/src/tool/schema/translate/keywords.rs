@@ -416,14 +416,14 @@ fn without_repetitions(values: &[Value]) -> Value {
 fn count(value: &Value) -> Option<u64> {
     /// The largest whole number up to which a float has all of them.
     const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
-    let whole = |number: &f64| number.fract() == 0.0 && (0.0..=MAX_EXACT).contains(number);
+    let is_whole = |number: &f64| number.fract() == 0.0 && (0.0..=MAX_EXACT).contains(number);
     value.as_u64().or_else(|| {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
             reason = "a whole number within the bounds"
         )]
-        value.as_f64().filter(whole).map(|number| number as u64)
+        value.as_f64().filter(is_whole).map(|number| number as u64)
     })
 }
 
