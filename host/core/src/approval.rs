@@ -61,8 +61,8 @@ impl fmt::Display for ApprovalCaller {
             ("session ", session.as_ref()),
             ("profile ", profile.as_ref()),
         ];
-        let known = parts.into_iter().filter_map(|(what, name)| Some((what, name?)));
-        for (at, (what, name)) in known.enumerate() {
+        let named = parts.into_iter().filter_map(|(what, name)| Some((what, name?)));
+        for (at, (what, name)) in named.enumerate() {
             write!(f, "{}{what}{name}", if at == 0 { "" } else { ", " })?;
         }
         Ok(())

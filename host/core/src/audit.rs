@@ -449,13 +449,13 @@ impl GrantRecord {
         let lists = tools.flat_map(|tools| tools.values()).flat_map(|lists| lists.values());
         let granted = lists.map(BTreeSet::len).sum();
         let refused = self.refused.values().map(BTreeSet::len).sum();
-        let one = |text: String| BTreeMap::from([("*".to_owned(), BTreeSet::from([text]))]);
+        let single = |text: String| BTreeMap::from([("*".to_owned(), BTreeSet::from([text]))]);
         Self {
             granted: Authority {
-                tools: BTreeMap::from([("*".to_owned(), one(count("grants", granted)))]),
+                tools: BTreeMap::from([("*".to_owned(), single(count("grants", granted)))]),
                 ..Authority::default()
             },
-            refused: one(count("refusals", refused)),
+            refused: single(count("refusals", refused)),
             held: (!self.held.is_empty()).then(|| count("reasons", self.held.len())).into_iter().collect(),
             ..self.clone()
         }

@@ -397,8 +397,8 @@ impl CallContext {
     pub fn record_use(&self, key: &'static str, what: &str, allowed: bool) {
         let what = &*self.redactor.redact_text(what);
         let mut uses = self.uses.lock();
-        let known = |one: &CapabilityUse| one.key == key && one.allowed == allowed && one.what == what;
-        if uses.kept.iter().any(known) {
+        let is_same = |one: &CapabilityUse| one.key == key && one.allowed == allowed && one.what == what;
+        if uses.kept.iter().any(is_same) {
             return;
         }
         if uses.kept.len() < MAX_USES {

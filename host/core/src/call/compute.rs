@@ -117,11 +117,11 @@ impl ComputeQueue {
     ) -> Result<T, Fault> {
         let done = async {
             // The permit of the source first: each source has few pieces in the common queue.
-            let own = self.pool.permits_of(&self.source).acquire_owned().await;
+            let source_permit = self.pool.permits_of(&self.source).acquire_owned().await;
             let permit = self.pool.permits().acquire_owned().await;
             let counted = move || {
                 let done = work();
-                drop((permit, own));
+                drop((permit, source_permit));
                 done
             };
             // The call owns the task: work that has not begun ends with it.

@@ -406,13 +406,13 @@ impl SecretPatterns {
             let Some(name) = self.names.get(form).filter(|name| which(name)) else {
                 continue;
             };
-            let mut one = SecretMatch { at: hit.range(), name };
-            while let Some(last) = found.pop_if(|last| last.at.end > one.at.start) {
-                if last.at.start < one.at.start || last.at == one.at {
-                    one = SecretMatch { at: last.at.start..one.at.end, name: last.name };
+            let mut next = SecretMatch { at: hit.range(), name };
+            while let Some(last) = found.pop_if(|last| last.at.end > next.at.start) {
+                if last.at.start < next.at.start || last.at == next.at {
+                    next = SecretMatch { at: last.at.start..next.at.end, name: last.name };
                 }
             }
-            found.push(one);
+            found.push(next);
         }
         found
     }

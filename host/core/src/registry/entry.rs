@@ -259,10 +259,10 @@ impl ToolEntry {
     #[must_use]
     pub fn has_reason_argument(&self) -> bool {
         let schema = &self.def.input_schema;
-        let named = |schema: &Value| {
+        let has_argument = |schema: &Value| {
             schema.get("properties").is_some_and(|all| all.get(toolcall_reason::NAME).is_some())
         };
-        named(schema.value()) && !named(schema.checked_value())
+        has_argument(schema.value()) && !has_argument(schema.checked_value())
     }
 
     /// Sets the effects that the grants allow, and derives the tags from them.

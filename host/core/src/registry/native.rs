@@ -251,10 +251,10 @@ impl NativeTool {
         F: Fn(Arc<Value>, Arc<CallContext>) -> R + Send + Sync + 'static,
         R: Future<Output = ToolResult> + Send + 'static,
     {
-        let own = ToolName::new(&self.name)?;
+        let name = ToolName::new(&self.name)?;
         let name = match &self.namespace {
-            Some(namespace) => QualifiedName::join(&PluginId::new(namespace)?, &own)?,
-            None => QualifiedName::from_native(&own),
+            Some(namespace) => QualifiedName::join(&PluginId::new(namespace)?, &name)?,
+            None => QualifiedName::from_native(&name),
         };
         if self.description.trim().is_empty() {
             return Err(DefinitionError::Description(self.name));

@@ -134,8 +134,8 @@ fn answer(text: &SavedText, query: &TextQuery, most: usize) -> String {
     }
     let mark = UntrustedMark::new(&text.source, &text.tool);
     let answer = query::answer(&text.text, query, most.saturating_sub(mark.chars()));
-    let rest = "; ask for less at once";
-    mark.fit(&answer, most, Truncation::Head, answer.chars().count(), rest)
+    let advice = "; ask for less at once";
+    mark.fit(&answer, most, Truncation::Head, answer.chars().count(), advice)
 }
 
 fn absent(id: &str) -> ToolError {

@@ -201,8 +201,8 @@ impl Registry {
         edit: impl FnOnce(&mut RegistrySettings),
     ) -> Result<Vec<Arc<str>>, UnknownNameError> {
         self.try_change(|draft| {
-            let known = draft.catalog.in_namespace(namespace).next().is_some();
-            if !known && !draft.catalog.settings.namespaces.contains_key(namespace) {
+            let is_used = draft.catalog.in_namespace(namespace).next().is_some();
+            if !is_used && !draft.catalog.settings.namespaces.contains_key(namespace) {
                 return Err(UnknownNameError { what: "namespace", name: namespace.to_owned() });
             }
             let before = draft.catalog.clone();

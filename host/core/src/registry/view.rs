@@ -202,8 +202,8 @@ impl View {
         let mut found: Vec<&Arc<PromptsAndResources>> = Vec::new();
         for source in self.callable().filter_map(|entry| entry.prompts_and_resources.as_ref()) {
             // The tools of a plugin are adjacent, so search from the end.
-            let known = |one: &&Arc<PromptsAndResources>| Arc::ptr_eq(one, source);
-            if !source.is_empty() && !found.iter().rev().any(known) {
+            let is_same = |one: &&Arc<PromptsAndResources>| Arc::ptr_eq(one, source);
+            if !source.is_empty() && !found.iter().rev().any(is_same) {
                 found.push(source);
             }
         }

@@ -251,12 +251,12 @@ impl ToolManifest {
     /// The manifest has an argument that the function does not take; the error names it.
     pub fn add_arguments_to(&self, schema: &mut Value) -> Result<(), String> {
         for (name, more) in &self.args {
-            let known = schema.get_mut("properties").and_then(|all| all.get_mut(name.as_str()));
-            let Some(Value::Object(known)) = known else {
+            let property = schema.get_mut("properties").and_then(|all| all.get_mut(name.as_str()));
+            let Some(Value::Object(property)) = property else {
                 return Err(format!("`args.{name}` is set, but the function has no parameter `{name}`"));
             };
             let more = without_optional(more);
-            known.extend(more.as_object().cloned().unwrap_or_default());
+            property.extend(more.as_object().cloned().unwrap_or_default());
         }
         Ok(())
     }

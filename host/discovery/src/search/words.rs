@@ -109,9 +109,9 @@ pub(super) fn singular(word: &str) -> String {
     if let Some(start) = word.strip_suffix("ies").filter(|start| start.len() > 1) {
         return format!("{start}y");
     }
-    let kept = ["us", "ss", "is"].iter().any(|end| word.ends_with(end));
+    let keeps_ending = ["us", "ss", "is"].iter().any(|end| word.ends_with(end));
     match word.strip_suffix('s') {
-        Some(start) if !kept => start.to_owned(),
+        Some(start) if !keeps_ending => start.to_owned(),
         _ => word.to_owned(),
     }
 }

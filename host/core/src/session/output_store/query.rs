@@ -260,19 +260,19 @@ impl AnswerWriter {
     }
 
     fn lines<'a>(mut self, text: &str, lines: impl Iterator<Item = (usize, &'a str)>) -> Self {
-        let mut first = true;
+        let mut is_first = true;
         for (number, line) in lines {
             let (prefix, length) = (format!("\n{number}: "), line.chars().count());
             // A line is split only if it does not fit into an answer alone.
             let fits = prefix.len() + length + NOTE_CHARS <= self.left;
-            if !(fits || first) || !self.push(&prefix) {
+            if !(fits || is_first) || !self.push(&prefix) {
                 self.note(&format!("\n[no room for more: ask for `lines` from {number}]"));
                 break;
             }
             if !self.chars(line.chars(), length, chars_before(text, line) + 1) {
                 break;
             }
-            first = false;
+            is_first = false;
         }
         self
     }

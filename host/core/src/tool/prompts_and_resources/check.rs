@@ -103,8 +103,8 @@ fn check_prompt(prompt: &Prompt, document: &PromptsAndResourcesDocument) -> Resu
     if prompt.messages.is_empty() {
         return Err("it has no messages".to_owned());
     }
-    let known = |name: &str| prompt.arguments.iter().any(|argument| argument.name == name);
-    let filled = |text: &str| check_placeholders(text, known);
+    let is_declared = |name: &str| prompt.arguments.iter().any(|argument| argument.name == name);
+    let filled = |text: &str| check_placeholders(text, is_declared);
     for message in &prompt.messages {
         match &message.content {
             MessageContent::Text { text } => check_visible("a message", text).and_then(|()| filled(text))?,
@@ -151,13 +151,13 @@ fn check_template(template: &ResourceTemplate) -> Result<(), String> {
     if pattern.names().next().is_none() {
         return Err("its path has no placeholder `{…}`; without one, declare a resource".to_owned());
     }
-    let known = |name: &str| pattern.names().any(|gap| gap == name);
+    let is_placeholder = |name: &str| pattern.names().any(|gap| gap == name);
     check_arguments(&template.arguments)?;
-    if let Some(argument) = template.arguments.iter().find(|argument| !known(&argument.name)) {
+    if let Some(argument) = template.arguments.iter().find(|argument| !is_placeholder(&argument.name)) {
         return Err(format!("its path has no placeholder `{{{}}}`", argument.name));
     }
     check_visible("its text", &template.text)?;
-    check_placeholders(&template.text, known)
+    check_placeholders(&template.text, is_placeholder)
 }
 
 fn check_arguments(arguments: &[DocumentArgument]) -> Result<(), String> {

@@ -280,8 +280,8 @@ pub(super) fn compile_work(pattern: &str) -> u64 {
 pub(super) fn find_anchor<'a>(node: &'a Value, name: &str) -> Option<&'a Value> {
     match node {
         Value::Object(map) => {
-            let named = |key| map.get(key).and_then(Value::as_str) == Some(name);
-            if named("$anchor") || named("$dynamicAnchor") {
+            let is_named = |key| map.get(key).and_then(Value::as_str) == Some(name);
+            if is_named("$anchor") || is_named("$dynamicAnchor") {
                 return Some(node);
             }
             map.values().find_map(|child| find_anchor(child, name))

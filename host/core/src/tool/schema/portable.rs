@@ -274,12 +274,12 @@ fn merge_reference(root: &mut Map<String, Value>) {
         root.get("$defs")?.get(name)?.as_object().cloned()
     };
     let Some(definition) = target(root) else { return };
-    let mut own: Vec<&String> = root.keys().filter(|key| !NOTES.contains(&key.as_str())).collect();
+    let mut keywords: Vec<&String> = root.keys().filter(|key| !NOTES.contains(&key.as_str())).collect();
     let same_type = definition.get("type").is_none_or(|kind| Some(kind) == root.get("type"));
-    own.retain(|key| *key != "$ref" && !(*key == "type" && same_type));
+    keywords.retain(|key| *key != "$ref" && !(*key == "type" && same_type));
     // `properties: {}` of the root says nothing.
-    own.retain(|key| !(*key == "properties" && root.get(*key) == Some(&json!({}))));
-    if !own.is_empty() || definition.contains_key("$ref") {
+    keywords.retain(|key| !(*key == "properties" && root.get(*key) == Some(&json!({}))));
+    if !keywords.is_empty() || definition.contains_key("$ref") {
         return;
     }
     root.shift_remove("$ref");

@@ -170,20 +170,20 @@ fn variant_name(schema: Option<&Value>, value: &Value, index: usize, count: usiz
         let options = schema.get("enum").and_then(Value::as_array);
         schema.get("const") == Some(own) || options.is_some_and(|options| options.contains(own))
     };
-    let own = properties.into_iter().flatten().find_map(|(name, schema)| {
-        let own = value.get(name).filter(|own| is_value(schema, own))?;
-        Some(format!("the variant with `{}` = {}", cut(name), cut_value(own)))
+    let discriminator = properties.into_iter().flatten().find_map(|(name, schema)| {
+        let discriminator = value.get(name).filter(|discriminator| is_value(schema, discriminator))?;
+        Some(format!("the variant with `{}` = {}", cut(name), cut_value(discriminator)))
     });
     let title = || {
         let title = schema.get("title").and_then(Value::as_str)?;
         Some(format!("the variant `{}`", cut(title)))
     };
-    let only = || {
+    let only_property = || {
         let mut names = properties?.keys();
         let first = names.next().filter(|_| names.next().is_none())?;
         Some(format!("the variant with `{}`", cut(first)))
     };
-    own.or_else(title).or_else(only).unwrap_or(by_place)
+    discriminator.or_else(title).or_else(only_property).unwrap_or(by_place)
 }
 
 #[cfg(test)]

@@ -311,11 +311,11 @@ impl Translator<'_> {
 
     /// A list of names without repetitions, and without what is no name.
     fn names(&mut self, value: &Value) -> Option<Value> {
-        let mut known = HashSet::new();
+        let mut seen = HashSet::new();
         let mut names = Vec::new();
         for (number, item) in value.as_array()?.iter().enumerate() {
             match item.as_str() {
-                Some(name) if known.insert(name) => names.push(item.clone()),
+                Some(name) if seen.insert(name) => names.push(item.clone()),
                 Some(_) => self.step(&number.to_string(), |this| this.ignore(TWICE)),
                 None => self.step(&number.to_string(), |this| this.ignore("it is not a name")),
             }
@@ -408,8 +408,8 @@ fn types(value: &Value) -> Option<Value> {
 }
 
 fn without_repetitions(values: &[Value]) -> Value {
-    let mut known = HashSet::new();
-    values.iter().filter(|value| known.insert(value.to_string())).cloned().collect()
+    let mut seen = HashSet::new();
+    values.iter().filter(|value| seen.insert(value.to_string())).cloned().collect()
 }
 
 /// A whole number; `2.0` is one.

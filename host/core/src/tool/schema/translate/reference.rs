@@ -146,8 +146,8 @@ impl Definitions {
             return (*known, name);
         }
         let last = pointer.rsplit('/').next().unwrap_or_default().replace("~1", "/").replace("~0", "~");
-        let kept = |c: char| if c.is_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '_' };
-        let wanted: String = last.chars().take(MAX_NAME).map(kept).collect();
+        let escape = |c: char| if c.is_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '_' };
+        let wanted: String = last.chars().take(MAX_NAME).map(escape).collect();
         let wanted = if wanted.is_empty() { "schema".to_owned() } else { wanted };
         let mut name = wanted.clone();
         // The number of definitions is beyond every number in use, so the loop ends soon.
