@@ -28,7 +28,7 @@ pub struct Decision {
     pub by: Option<&'static str>,
 }
 
-/// Who asks for a call, as far as the host knows. The texts are cut, and come from callers.
+/// The caller who asks for a call, as far as the host knows. The texts are cut, and come from callers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct ApprovalCaller {
     /// The program, as it names itself.
@@ -49,7 +49,7 @@ pub struct ApprovalCaller {
 }
 
 impl fmt::Display for ApprovalCaller {
-    /// Writes what is known: `client inspector 1.2, token:ci, session s-1, profile few`.
+    /// Writes the known fields: `client inspector 1.2, token:ci, session s-1, profile few`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { client, agent, platform, session, profile } = self;
         // The platform says little where the client or the agent is known.
@@ -61,8 +61,8 @@ impl fmt::Display for ApprovalCaller {
             ("session ", session.as_ref()),
             ("profile ", profile.as_ref()),
         ];
-        let known = parts.into_iter().filter_map(|(what, name)| Some((what, name?)));
-        for (at, (what, name)) in known.enumerate() {
+        let named = parts.into_iter().filter_map(|(what, name)| Some((what, name?)));
+        for (at, (what, name)) in named.enumerate() {
             write!(f, "{}{what}{name}", if at == 0 { "" } else { ", " })?;
         }
         Ok(())
@@ -72,7 +72,7 @@ impl fmt::Display for ApprovalCaller {
 /// Most characters of arguments that an [`ArgumentsPreview`] has.
 pub const MAX_PREVIEW: usize = 4000;
 
-/// The part of the arguments that the person sees who is asked. The host makes it where it computes on long texts.
+/// The part of the arguments that is shown to the person who is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArgumentsPreview {
     /// The beginning of the arguments as JSON: at most [`MAX_PREVIEW`] characters.
@@ -135,7 +135,7 @@ pub enum ApprovalReply {
     Always,
     /// A person refuses the call, with an optional comment.
     No(Option<String>),
-    /// Nobody could be asked, or nobody answered: the text says why. The call is refused.
+    /// Nobody could be asked, or nobody answered; the text is the reason. The call is refused.
     Unanswered(String),
     /// The reply comes with the next attempt of the call. This attempt ends without running and does not count.
     Deferred,

@@ -105,7 +105,7 @@ pub struct AuditRecord<S = &'static str, R = RefusalReason> {
     pub hints: Vec<Hint>,
     /// The resource usage of the guest; all zero if no tool ran.
     pub usage: Usage,
-    /// The cost in US dollars, as the tool reported it. A failed call may have a cost, too.
+    /// The cost in US dollars, as the tool reported it. A failed call may have a cost as well.
     pub cost_usd: Option<f64>,
     /// The time from the arrival of the call to its result, in microseconds.
     pub duration_us: u64,
@@ -141,8 +141,8 @@ impl<S, R> AuditRecord<S, R> {
         self.refusal.is_some()
     }
 
-    /// The time in which the call did not wait, in microseconds. A person who thinks makes no tool slow. Records of older
-    /// versions have the wait for a place only.
+    /// The duration of the call without the time that it waited, in microseconds: the time that a person takes to approve
+    /// a call does not count. Records of older versions have only the wait for a free place.
     #[must_use]
     pub fn working_us(&self) -> u64 {
         self.duration_us.saturating_sub(self.waited_us.max(self.usage.queued_us))
@@ -286,9 +286,9 @@ impl RefusalCountRecord {
     /// The record of a count.
     #[must_use]
     pub fn new(what: &'static str, count: RefusalCount) -> Self {
-        let RefusalCount { client, outcome, reason, last, count, over } = count;
+        let RefusalCount { client, outcome, reason, last, count, duration } = count;
         let (client, last) = (client.as_deref().map(cut), cut(&last));
-        Self { what, client, outcome, reason, last, count, seconds: over.as_secs().max(1) }
+        Self { what, client, outcome, reason, last, count, seconds: duration.as_secs().max(1) }
     }
 }
 
@@ -449,13 +449,13 @@ impl GrantRecord {
         let lists = tools.flat_map(|tools| tools.values()).flat_map(|lists| lists.values());
         let granted = lists.map(BTreeSet::len).sum();
         let refused = self.refused.values().map(BTreeSet::len).sum();
-        let one = |text: String| BTreeMap::from([("*".to_owned(), BTreeSet::from([text]))]);
+        let single = |text: String| BTreeMap::from([("*".to_owned(), BTreeSet::from([text]))]);
         Self {
             granted: Authority {
-                tools: BTreeMap::from([("*".to_owned(), one(count("grants", granted)))]),
+                tools: BTreeMap::from([("*".to_owned(), single(count("grants", granted)))]),
                 ..Authority::default()
             },
-            refused: one(count("refusals", refused)),
+            refused: single(count("refusals", refused)),
             held: (!self.held.is_empty()).then(|| count("reasons", self.held.len())).into_iter().collect(),
             ..self.clone()
         }

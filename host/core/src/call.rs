@@ -203,7 +203,7 @@ pub struct CallContext {
     pub turn: Arc<TurnContext>,
     redactor: Redactor,
     compute: ComputePool,
-    /// The profile of the view that admitted the call.
+    /// The profile of the call.
     pub profile: Option<Arc<str>>,
     /// The deadline of a nested call: that of its parent.
     pub deadline: Option<Instant>,
@@ -212,7 +212,7 @@ pub struct CallContext {
     usage: Mutex<Usage>,
     /// The trace of the call, if calls are traced.
     pub trace: Option<Arc<CallTrace>>,
-    /// What the call may lose while it runs, on a host with shared state.
+    /// The rights of the call, on a host with shared state.
     rights: OnceLock<Box<CallRights>>,
     /// Runs before the tool does.
     on_begin: OnceLock<BeginHook>,
@@ -234,7 +234,7 @@ struct UseLog {
     dropped: u32,
 }
 
-/// Refusals while the call ran: hints for the operator, and texts for a model that the tool could not pass on.
+/// Refusals while the call ran: hints for the operator, and texts for a model that the guest interface cannot express.
 #[derive(Debug, Default)]
 struct RefusalNotes {
     hints: Vec<Hint>,
@@ -308,14 +308,14 @@ impl CallContext {
         drop(self.on_begin.set(on_begin));
     }
 
-    /// Sets what the call may lose while it runs.
+    /// Sets the rights of the call.
     pub(crate) fn set_rights(&self, rights: CallRights) {
         // A call is invoked once.
         drop(self.rights.set(Box::new(rights)));
     }
 
-    /// What the call may lose while it runs: each host call of its guest must [check](CallRights::check) it. `None` on a
-    /// host without shared state.
+    /// The rights of the call, which each host call of its guest must [check](CallRights::check). `None` on a host without
+    /// shared state.
     #[must_use]
     pub fn rights(&self) -> Option<&CallRights> {
         self.rights.get().map(|rights| &**rights)
@@ -326,8 +326,7 @@ impl CallContext {
     /// more.
     ///
     /// # Errors
-    /// Returns the problem if the policy requires the audit and the start line cannot be written. The tool must not run
-    /// then.
+    /// The start line cannot be written, and the policy requires the audit. The tool must not run then.
     pub fn begin(&self) -> Result<(), String> {
         self.on_begin.get().map_or(Ok(()), |on_begin| (on_begin.0)())?;
         self.began.store(true, Ordering::Release);
@@ -360,14 +359,14 @@ impl CallContext {
         *self.usage.lock()
     }
 
-    /// Where work on the data of this call runs: the work that one source causes delays only that source.
+    /// The queue for work on the data of this call. The work that one source causes delays only that source.
     #[must_use]
     pub fn compute_queue(&self) -> ComputeQueue {
         let source = name::split_qualified(&self.tool).map_or(&*self.tool, |(source, _)| source);
         self.compute_queue_of(source)
     }
 
-    /// Where work on the data of another source than the tool's runs.
+    /// The queue for work on the data of a source other than the tool's.
     #[must_use]
     pub fn compute_queue_of(&self, source: &str) -> ComputeQueue {
         self.compute.queue(source.into(), self.cancel().clone())
@@ -398,8 +397,8 @@ impl CallContext {
     pub fn record_use(&self, key: &'static str, what: &str, allowed: bool) {
         let what = &*self.redactor.redact_text(what);
         let mut uses = self.uses.lock();
-        let known = |one: &CapabilityUse| one.key == key && one.allowed == allowed && one.what == what;
-        if uses.kept.iter().any(known) {
+        let is_same = |one: &CapabilityUse| one.key == key && one.allowed == allowed && one.what == what;
+        if uses.kept.iter().any(is_same) {
             return;
         }
         if uses.kept.len() < MAX_USES {
@@ -440,11 +439,11 @@ impl CallContext {
     pub fn add_silent_refusal(&self, text: &str, only_on_failure: bool) {
         let text = self.redactor.redact_text(text);
         let mut refused = self.refusals.lock();
-        let unheard = &mut refused.silent;
-        if let Some(known) = unheard.iter_mut().find(|known| known.text == text) {
+        let silent = &mut refused.silent;
+        if let Some(known) = silent.iter_mut().find(|known| known.text == text) {
             known.only_on_failure &= only_on_failure;
-        } else if unheard.len() < MAX_SILENT_REFUSALS {
-            unheard.push(SilentRefusal { text: text.into_owned(), only_on_failure });
+        } else if silent.len() < MAX_SILENT_REFUSALS {
+            silent.push(SilentRefusal { text: text.into_owned(), only_on_failure });
         }
     }
 
@@ -486,7 +485,7 @@ impl CallContext {
     }
 }
 
-/// A call that passed every gate. Only [`crate::pipeline`] constructs it, so code cannot express an ungated call.
+/// A call that passed every gate. Only [`crate::pipeline`] constructs it, so no code can invoke a tool without the gates.
 #[derive(Debug)]
 pub struct AdmittedCall {
     pub(crate) tool: Arc<ToolDef>,

@@ -47,7 +47,7 @@ impl HttpChallenge {
         values.flat_map(|(_, value)| Self::parse_all(value)).collect()
     }
 
-    /// The challenges of the value of a header. What is not understood ends the list.
+    /// The challenges in the value of a header, up to the first one that cannot be read.
     #[must_use]
     pub fn parse_all(header: &str) -> Vec<Self> {
         let mut challenges: Vec<Self> = Vec::new();

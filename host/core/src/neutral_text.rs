@@ -15,7 +15,7 @@ use toolbay_policy::hidden_chars::escape_smuggled;
 /// The replacement of a chat template token.
 pub const STRIPPED: &str = "[STRIPPED-TEMPLATE-TOKEN]";
 
-/// Neutralizes a text and escapes hidden text in it: the text as it stands inside a mark.
+/// Neutralizes a text and escapes hidden text in it. The result can be put inside a mark.
 #[must_use]
 pub fn neutral_text(text: &str) -> Cow<'_, str> {
     match escape_smuggled(text) {

@@ -47,8 +47,8 @@ use crate::session::output_store::OutputStore;
 use crate::tool::ToolDef;
 use crate::tool::fault::Fault;
 
-/// Runs batches of calls. It stores no state of a session. Clones share their state, except for what a `with_…` method
-/// replaced.
+/// Runs batches of calls. It stores no state of a session. Clones share their state, except for the settings that a
+/// `with_…` method replaced.
 #[derive(Debug, Clone)]
 pub struct Pipeline {
     parts: Arc<PipelineParts>,
@@ -143,20 +143,20 @@ impl Pipeline {
         self.parts.shared_state_of(session)
     }
 
-    /// What this replica knows about the state that it shares; `None` if it shares none.
+    /// The status of the shared state as this replica sees it; `None` if it shares none.
     #[must_use]
     pub fn shared_status(&self) -> Option<SharedStatus> {
         self.parts.shared.as_ref().map(SharedState::status)
     }
 
-    /// This replica's share of an amount that all replicas have together, rounded up.
+    /// The share of this replica in an amount for all replicas, rounded up.
     #[must_use]
     pub fn share_of(&self, amount: u32) -> u32 {
         let replicas = self.parts.shared.as_ref().map_or(1, |shared| shared.heartbeat.replica_count());
         amount.div_ceil(u32::try_from(replicas).unwrap_or(u32::MAX).max(1))
     }
 
-    /// Whether this replica is in contact with the others that share its state. A host on its own always is.
+    /// Whether this replica is in contact with the others. A host without replicas always is.
     ///
     /// # Errors
     /// The reason why calls are refused.
@@ -209,9 +209,9 @@ impl Pipeline {
         self.parts.results.outbox_limits()
     }
 
-    /// The action of the policy's rules, or of a profile's rules if they are stricter, for an operation that is not a
-    /// tool call but is ruled like a call of `tool`. It asks for no approval and counts nothing. `spelled` has the
-    /// arguments in each of their equal spellings ([`Permissions::decide_spelled`]).
+    /// The action for an operation that is not a tool call but follows the rules for calls of `tool`: that of the policy, or
+    /// of the profile if it is stricter. It requests no approval and counts nothing. `spelled` contains the equivalent
+    /// spellings of the arguments ([`Permissions::decide_spelled`]).
     #[must_use]
     pub fn action_for(
         &self,

@@ -170,11 +170,11 @@ impl Registry {
             draft.unregister_tools(is_in_namespace);
             bundle
         });
-        let own = Self::default();
+        let registry = Self::default();
         // Collisions are impossible: the names come from one registry.
-        let moved = own.register(bundle);
-        debug_assert!(moved.is_ok());
-        own
+        let result = registry.register(bundle);
+        debug_assert!(result.is_ok());
+        registry
     }
 
     /// Removes a tool. Returns whether it existed.
@@ -194,8 +194,8 @@ impl Registry {
         self.unregister_where(|entry| entry.def.namespace() == Some(namespace))
     }
 
-    fn unregister_where(&self, goes: impl Fn(&ToolEntry) -> bool) -> usize {
-        self.change(|draft| draft.unregister_tools(goes))
+    fn unregister_where(&self, is_removed: impl Fn(&ToolEntry) -> bool) -> usize {
+        self.change(|draft| draft.unregister_tools(is_removed))
     }
 
     /// Removes a plugin. Returns the number of removed tools and reducers.

@@ -34,7 +34,7 @@ use crate::tool::schema::{DroppedKeywords, Schema};
 pub struct ToolDef {
     /// The qualified name by which callers call it.
     pub name: QualifiedName,
-    /// The names of its source, where `name` is not made of the source's own name as it is.
+    /// The names in its source; present if `name` differs from them.
     pub source_name: Option<Box<SourceName>>,
     /// A display name for people.
     pub title: Option<String>,
@@ -44,7 +44,7 @@ pub struct ToolDef {
     pub input_schema: Schema,
     /// Schema of `structured`.
     pub output_schema: Option<Schema>,
-    /// Labels for grouping, permission rules and search.
+    /// Toolset, tags and words for grouping, permission rules and search.
     pub keywords: Keywords,
     /// The author's claims about the tool's behaviour.
     pub traits: ToolTraits,
@@ -60,21 +60,21 @@ pub struct ToolDef {
     pub source: Arc<ToolSource>,
 }
 
-/// The names of a tool whose qualified name says another one than its source.
+/// The names of a tool that has another name in its source than in its qualified name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceName {
-    /// The name that its source uses. An MCP server may use any characters.
+    /// The name in its source. An MCP server may use any characters.
     pub own: String,
     /// The qualified name without the operator's `name`. Rules, profiles and switches with this name apply as well.
     pub full: QualifiedName,
 }
 
-/// Labels of a tool for grouping, permission rules and search.
+/// The toolset, tags and words of a tool for grouping, permission rules and search.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Keywords {
     /// The group that the tool belongs to.
     pub toolset: Option<String>,
-    /// Labels.
+    /// The tags.
     pub tags: Vec<String>,
     /// Further words for search.
     pub search_hint: Option<String>,

@@ -81,29 +81,29 @@ pub fn search(parts: &[IndexPart<'_>], query: &str, most: usize) -> Result<Vec<R
         return Err(QueryError::NoHits);
     }
     let query: String = query.chars().take(MAX_QUERY).collect();
-    let asked = query_words(&query);
-    if asked.is_empty() {
+    let words = query_words(&query);
+    if words.is_empty() {
         return Err(QueryError::Empty);
     }
     if let Some((part, tool)) = find_exact(parts, &query) {
         return Ok(vec![RankedTool { part, tool, score: 1.0, exact: true }]);
     }
-    Ok(Ranking::new(parts).top(&asked, Actions::of_query(&query), most))
+    Ok(Ranking::new(parts).top(&words, Actions::of_query(&query), most))
 }
 
 /// The words of a query, each once. Stop words count only if there are no others.
 fn query_words(query: &str) -> Vec<String> {
-    let mut asked: Vec<String> = Vec::new();
+    let mut unique: Vec<String> = Vec::new();
     for word in words(query) {
-        if !asked.contains(&word) {
-            asked.push(word);
+        if !unique.contains(&word) {
+            unique.push(word);
         }
     }
-    if !asked.iter().all(|word| is_stop_word(word)) {
-        asked.retain(|word| !is_stop_word(word));
+    if !unique.iter().all(|word| is_stop_word(word)) {
+        unique.retain(|word| !is_stop_word(word));
     }
-    asked.truncate(MAX_QUERY_WORDS);
-    asked
+    unique.truncate(MAX_QUERY_WORDS);
+    unique
 }
 
 /// The tool with this exact name. Case and separators may differ, and the namespace may be missing, if the name stays

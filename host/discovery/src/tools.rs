@@ -63,7 +63,7 @@ pub(super) fn bundle(view: &View) -> Bundle {
     TOOLS.iter().map(bound).collect::<Vec<ToolEntry>>().into()
 }
 
-/// Whether a tool of a view is one of the three. A tool that somebody else gave one of the names is none of them.
+/// Whether a tool of a view is one of the three. A tool of another source with one of the names is not.
 pub(super) fn is_search_tool(entry: &ToolEntry) -> bool {
     let is_it = |own: &ToolDef| own.name == entry.def.name && own.description == entry.def.description;
     TOOLS.iter().any(|(_, own)| is_it(&own.def))
@@ -110,9 +110,9 @@ fn build_entry(meta: SearchTool) -> Option<ToolEntry> {
     let name = QualifiedName::from_native(&ToolName::new(name).ok()?);
     let mut def = ToolDef::new(name, about, Schema::input(&schema.to_string()).ok()?, ToolSource::Builtin);
     // `tool_call` has the effects of the tool that it calls, so it has no traits.
-    let looks = meta != SearchTool::Call;
+    let read_only = meta != SearchTool::Call;
     def.traits =
-        ToolTraits { read_only: looks, idempotent: looks, closed_world: looks, ..ToolTraits::default() };
+        ToolTraits { read_only, idempotent: read_only, closed_world: read_only, ..ToolTraits::default() };
     let mut entry = ToolEntry::new(def, Arc::new(BoundTool { meta, view: None }));
     entry.flags.always_include = true;
     // The tool that it calls asks for the reason.
@@ -281,20 +281,20 @@ pub fn format_hits(hits: &[ToolHit]) -> Value {
 fn format_hit(hit: &ToolHit, room: &mut usize) -> Value {
     let def = &hit.entry.def;
     let mut tool = Map::new();
-    let mut put = |key: &str, value: Value| drop(tool.insert(key.to_owned(), value));
-    put("name", def.name.as_str().into());
-    put("description", one_line(first_sentence(&def.description), 300).into());
-    put("score", ((hit.score * 100.0).round() / 100.0).into());
-    put("source", def.source.label().into());
-    put("deferred", hit.entry.flags.deferred.into());
+    let mut set = |key: &str, value: Value| drop(tool.insert(key.to_owned(), value));
+    set("name", def.name.as_str().into());
+    set("description", one_line(first_sentence(&def.description), 300).into());
+    set("score", ((hit.score * 100.0).round() / 100.0).into());
+    set("source", def.source.label().into());
+    set("deferred", hit.entry.flags.deferred.into());
     if hit.entry.flags.deferred || hit.exact {
         let bytes = def.input_schema.value().to_string().len();
         match room.checked_sub(bytes) {
             Some(left) => {
                 *room = left;
-                put("schema", def.input_schema.value().clone());
+                set("schema", def.input_schema.value().clone());
             }
-            None => put("schema_at", DESCRIBE.into()),
+            None => set("schema_at", DESCRIBE.into()),
         }
     }
     Value::Object(tool)
@@ -304,20 +304,20 @@ fn format_hit(hit: &ToolHit, room: &mut usize) -> Value {
 fn format_definition(entry: &ToolEntry) -> Value {
     let def = &entry.def;
     let mut tool = Map::new();
-    let mut put = |key: &str, value: Value| {
+    let mut set = |key: &str, value: Value| {
         if !value.is_null() {
             tool.insert(key.to_owned(), value);
         }
     };
-    put("name", one_line(def.name.as_str(), MAX_NAME).into());
-    put("title", json!(def.title));
-    put("description", def.description.as_str().into());
-    put("schema", def.input_schema.value().clone());
-    put("output_schema", json!(def.output_schema.as_ref().map(Schema::value)));
-    put("toolset", json!(def.keywords.toolset));
-    put("tags", entry.tags().iter().map(|tag| Value::from(&**tag)).collect());
-    put("source", def.source.label().into());
-    put("deferred", entry.flags.deferred.into());
-    put("traits", json!(def.traits));
+    set("name", one_line(def.name.as_str(), MAX_NAME).into());
+    set("title", json!(def.title));
+    set("description", def.description.as_str().into());
+    set("schema", def.input_schema.value().clone());
+    set("output_schema", json!(def.output_schema.as_ref().map(Schema::value)));
+    set("toolset", json!(def.keywords.toolset));
+    set("tags", entry.tags().iter().map(|tag| Value::from(&**tag)).collect());
+    set("source", def.source.label().into());
+    set("deferred", entry.flags.deferred.into());
+    set("traits", json!(def.traits));
     Value::Object(tool)
 }

@@ -39,12 +39,12 @@ pub fn parse_calls(vendor: Vendor, message: &Value) -> Result<Vec<ToolCall>, For
 
 /// The list of calls in a response, message or list.
 fn find_calls(vendor: Vendor, message: &Value) -> Result<&[Value], FormatError> {
-    let whole = |problem| FormatError { vendor: vendor.as_str(), problem };
+    let invalid = |problem| FormatError { vendor: vendor.as_str(), problem };
     if let Value::Array(list) = message {
         return Ok(list);
     }
     if !message.is_object() {
-        return Err(whole("it is neither an object nor a list"));
+        return Err(invalid("it is neither an object nor a list"));
     }
     let (pointers, kind): (&[&str], &[&str]) = match vendor {
         Vendor::OpenaiChat => {
@@ -75,7 +75,7 @@ fn find_calls(vendor: Vendor, message: &Value) -> Result<&[Value], FormatError> 
         Vendor::Gemini => message.get("candidates").is_some() || message.get("role").is_some(),
         Vendor::OpenaiResponses | Vendor::Anthropic | Vendor::Mcp => false,
     };
-    if empty { Ok(&[]) } else { Err(whole("it has no list of calls")) }
+    if empty { Ok(&[]) } else { Err(invalid("it has no list of calls")) }
 }
 
 fn parse_call(vendor: Vendor, part: &Value, place: usize) -> Option<ToolCall> {

@@ -70,24 +70,24 @@ pub fn view_definitions(vendor: Vendor, view: &View, strict: bool) -> Definition
 
 fn define(vendor: Vendor, tool: &ToolDef, strict: bool, lost: &mut Vec<SchemaLoss>) -> Value {
     let (name, description) = (tool.name.as_str(), tool.description.as_str());
-    let whole = tool.input_schema.value();
+    let schema = tool.input_schema.value();
     let mut lose = |pointer: &str, what: &str| lost.push(SchemaLoss::new(name, pointer, what));
     match vendor {
         Vendor::OpenaiChat => {
-            let (parameters, strict) = parameters(whole, strict, &mut lose);
+            let (parameters, strict) = parameters(schema, strict, &mut lose);
             json!({"type": "function", "function": {
                 "name": name, "description": description, "parameters": parameters, "strict": strict,
             }})
         }
         Vendor::OpenaiResponses => {
-            let (parameters, strict) = parameters(whole, strict, &mut lose);
+            let (parameters, strict) = parameters(schema, strict, &mut lose);
             json!({
                 "type": "function", "name": name, "description": description,
                 "parameters": parameters, "strict": strict,
             })
         }
         Vendor::Anthropic => {
-            let (parameters, strict) = parameters(whole, strict, &mut lose);
+            let (parameters, strict) = parameters(schema, strict, &mut lose);
             let mut tool = json!({"name": name, "description": description});
             if strict {
                 put(&mut tool, "strict", true);
@@ -99,7 +99,7 @@ fn define(vendor: Vendor, tool: &ToolDef, strict: bool, lost: &mut Vec<SchemaLos
             if !name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
                 lose("", "the name does not start with a letter or `_`; the vendor may refuse the tool");
             }
-            let schema = subset::gemini_schema(whole, &mut lose);
+            let schema = subset::gemini_schema(schema, &mut lose);
             let mut definition =
                 json!({"name": name, "description": description, "parametersJsonSchema": schema});
             if let Some(output) = &tool.output_schema {

@@ -138,16 +138,15 @@ impl ResultPart<'_> {
 /// The Chat Completions API accepts only text in a result. Images follow in a user message with the id of their call.
 fn openai_chat_messages(results: &[CallResult]) -> Vec<Value> {
     let mut messages = Vec::new();
-    let mut pictures = Vec::new();
+    let mut images = Vec::new();
     for result in results {
         let parts = ResultParts::from_result(result);
         let mut lines = vec![if parts.error { format!("error: {}", parts.text) } else { parts.text }];
         for part in &parts.more {
             if let ResultPart::Image(blob) = part {
-                pictures
-                    .push(json!({"type": "text", "text": format!("Image from call {}:", result.call_id)}));
+                images.push(json!({"type": "text", "text": format!("Image from call {}:", result.call_id)}));
                 let url = data_url(&blob.mime_type, &blob.data);
-                pictures.push(json!({"type": "image_url", "image_url": {"url": url}}));
+                images.push(json!({"type": "image_url", "image_url": {"url": url}}));
                 lines.push("[image: see the next message]".to_owned());
             } else {
                 lines.push(part.to_text());
@@ -156,8 +155,8 @@ fn openai_chat_messages(results: &[CallResult]) -> Vec<Value> {
         lines.retain(|line| !line.is_empty());
         messages.push(json!({"role": "tool", "tool_call_id": result.call_id, "content": lines.join("\n")}));
     }
-    if !pictures.is_empty() {
-        messages.push(json!({"role": "user", "content": pictures}));
+    if !images.is_empty() {
+        messages.push(json!({"role": "user", "content": images}));
     }
     messages
 }

@@ -105,7 +105,7 @@ impl CallLog {
     }
 
     /// Whether the log is enabled.
-    pub(crate) fn is_on(&self) -> bool {
+    pub(crate) fn is_enabled(&self) -> bool {
         !self.ring.is_empty()
     }
 
@@ -114,12 +114,12 @@ impl CallLog {
         let before = self.count.fetch_add(1, Ordering::Relaxed);
         let Some(place) = self.slot(before) else { return };
         let number = before + 1;
-        let mut kept = place.lock();
+        let mut slot = place.lock();
         // If two threads write to the same slot, the later call stays.
-        if kept.as_ref().is_none_or(|there| there.number < number) {
-            let oldest = kept.replace(CallEntry { number, ..call });
-            drop(kept);
-            drop(oldest);
+        if slot.as_ref().is_none_or(|call| call.number < number) {
+            let replaced = slot.replace(CallEntry { number, ..call });
+            drop(slot);
+            drop(replaced);
         }
     }
 

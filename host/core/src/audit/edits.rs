@@ -36,8 +36,8 @@ mod tests {
         };
         let before = entries(&[("a", "1"), ("b", "2"), ("c", "3")]);
         let after = entries(&[("b", "2"), ("c", "4"), ("d", "5")]);
-        let told = describe_edits(&before, &after).unwrap();
-        assert_eq!(told, "added `d`; removed `a`; changed `c`");
+        let text = describe_edits(&before, &after).unwrap();
+        assert_eq!(text, "added `d`; removed `a`; changed `c`");
         assert_eq!(describe_edits(&before, &before), None);
         let many: BTreeMap<_, _> = (0..100).map(|n| (n.to_string(), String::new())).collect();
         assert!(describe_edits(&BTreeMap::new(), &many).unwrap().ends_with(" and 80 more"));

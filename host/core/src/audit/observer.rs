@@ -7,7 +7,7 @@ use toolbay_policy::audit_policy::AuditPolicy;
 
 use super::{ActionRecord, AuditHealth, AuditRecord, AuditSink, CallStart, GrantRecord, RequestRecord};
 
-/// Learns of audit records before the sink gets them. A method must not block.
+/// Receives audit records before the sink does. Its methods must not block.
 pub trait AuditObserver: Send + Sync + fmt::Debug {
     /// Observes a call that ended.
     fn observe_call(&self, record: &AuditRecord);

@@ -68,7 +68,7 @@ pub struct RefusalCount {
     /// The number of refusals.
     pub count: u64,
     /// The time from the start of the window to the count.
-    pub over: Duration,
+    pub duration: Duration,
 }
 
 /// The counters of one client for one reason in this window.
@@ -141,7 +141,8 @@ impl RefusalCounter {
 
     /// The counts so far, without waiting for the end of the window. Use it at the end of the program.
     pub fn take_counts(&mut self, now: Instant) -> Vec<RefusalCount> {
-        let over = self.began.take().map(|began| now.saturating_duration_since(began)).unwrap_or_default();
+        let duration =
+            self.began.take().map(|began| now.saturating_duration_since(began)).unwrap_or_default();
         (self.taken, self.listed) = (Some(now), 0);
         let mut counts = Vec::new();
         for (kind, of_reason) in &mut self.tallies {
@@ -152,7 +153,7 @@ impl RefusalCounter {
                     let last = std::mem::take(&mut tally.last);
                     let client = client.cloned();
                     let count = tally.counted;
-                    counts.push(RefusalCount { client, outcome, reason, last, count, over });
+                    counts.push(RefusalCount { client, outcome, reason, last, count, duration });
                 }
                 *tally = ClientTally { flooding: tally.counted > 0, ..ClientTally::default() };
             }
@@ -192,7 +193,7 @@ mod tests {
         let counts = counter.due_counts(start + WINDOW);
         let (client, last) = (Some("a".to_owned()), "x".to_owned());
         let first =
-            RefusalCount { client, outcome: None, reason: "not_found", last, count: 980, over: WINDOW };
+            RefusalCount { client, outcome: None, reason: "not_found", last, count: 980, duration: WINDOW };
         assert_eq!(counts, [first]);
         // A flood that continues is only counted.
         let now = start + WINDOW;

@@ -1,8 +1,8 @@
-//! Where the host computes on the data of others: arguments, results, names, schemas.
+//! Work of the host on foreign data: arguments, results, names, schemas.
 //!
-//! A bound on the size of such data bounds the work, too, but not to a time that other calls can wait: redacting 16 MiB
-//! takes a second. So the host estimates the steps of a piece of work first. Short work runs at once. Long work runs on a
-//! thread that is not a worker of the runtime.
+//! Limits on the size of such data limit this work, too, but other calls cannot wait that long: redacting 16 MiB takes a
+//! second. So the host first estimates the steps of a piece of work. Short work runs at once. Long work runs on a thread
+//! that is not a worker of the runtime.
 //!
 //! | limit | value |
 //! |---|---|
@@ -11,8 +11,8 @@
 //! | pieces of all sources at the same time | the number of workers, at least four |
 //! | time that a call waits for a piece | 30 s |
 //!
-//! So a source whose results are large delays only itself. The end of a call ends its wait. Work that has begun ends at
-//! its own bound and keeps its thread until then.
+//! So a source with large results delays only itself. A call that ends stops waiting. Work that has begun runs to its end
+//! and keeps its thread until then.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
@@ -28,11 +28,11 @@ use toolbay_policy::quantity::show_duration;
 
 use crate::tool::fault::{Fault, FaultKind};
 
-/// The most steps of work that runs at once. A step takes about ten nanoseconds: half a millisecond in all.
+/// Most steps of work that runs on the calling thread. A step takes about ten nanoseconds: half a millisecond in all.
 pub const INLINE_STEPS: u64 = 50_000;
-/// The longest that a call waits for one piece of work.
+/// Longest time that a call waits for one piece of work.
 const MAX_WAIT: Duration = Duration::from_secs(30);
-/// The least number of threads for long work: the work of one source alone must not use them all.
+/// Fewest threads for long work: the work of one source alone must not use them all.
 const MIN_THREADS: usize = 4;
 
 /// The threads for long work of a host, shared fairly between sources. Clones share the threads.
@@ -46,7 +46,7 @@ struct PoolState {
     sources: Mutex<HashMap<Arc<str>, Weak<Semaphore>>>,
 }
 
-/// The pool as one call uses it: for the work that one source causes, until the call ends.
+/// The pool for the work that one source causes, until a call ends.
 #[derive(Debug, Clone)]
 pub struct ComputeQueue {
     pool: ComputePool,
@@ -61,7 +61,7 @@ impl ComputePool {
         ComputeQueue { pool: self.clone(), source, cancel }
     }
 
-    /// The permits of all sources. A runtime with one worker has [`MIN_THREADS`], too.
+    /// The permits of all sources. A runtime with one worker has [`MIN_THREADS`] as well.
     fn permits(&self) -> Arc<Semaphore> {
         let new = || Arc::new(Semaphore::new(workers().max(MIN_THREADS)));
         Arc::clone(self.0.permits.get_or_init(new))
@@ -80,7 +80,7 @@ impl ComputePool {
 }
 
 impl ComputeQueue {
-    /// Runs work of about `steps` steps. A panic of the work is the caller's.
+    /// Runs work of about `steps` steps. A panic of the work is resumed in the caller.
     ///
     /// # Errors
     /// The call was cancelled, or waited for longer than 30 seconds.
@@ -105,7 +105,7 @@ impl ComputeQueue {
         tokio::select! {
             biased;
             () = self.cancel.cancelled() => Err(cancelled()),
-            () = tokio::time::sleep(MAX_WAIT) => Err(late()),
+            () = tokio::time::sleep(MAX_WAIT) => Err(timed_out()),
             // The semaphore is never closed.
             permit = self.pool.permits_of(&self.source).acquire_owned() => permit.map_err(|_| cancelled()),
         }
@@ -117,11 +117,11 @@ impl ComputeQueue {
     ) -> Result<T, Fault> {
         let done = async {
             // The permit of the source first: each source has few pieces in the common queue.
-            let own = self.pool.permits_of(&self.source).acquire_owned().await;
+            let source_permit = self.pool.permits_of(&self.source).acquire_owned().await;
             let permit = self.pool.permits().acquire_owned().await;
             let counted = move || {
                 let done = work();
-                drop((permit, own));
+                drop((permit, source_permit));
                 done
             };
             // The call owns the task: work that has not begun ends with it.
@@ -130,7 +130,7 @@ impl ComputeQueue {
         tokio::select! {
             biased;
             () = self.cancel.cancelled() => Err(cancelled()),
-            () = tokio::time::sleep(MAX_WAIT) => Err(late()),
+            () = tokio::time::sleep(MAX_WAIT) => Err(timed_out()),
             done = done => match done {
                 Ok(done) => Ok(done),
                 Err(error) => match error.try_into_panic() {
@@ -143,9 +143,12 @@ impl ComputeQueue {
     }
 }
 
-/// Runs work of about `steps` steps that belongs to no call, such as reading what a server sent. A panic of the work is the
-/// caller's.
-pub async fn run_apart<T: Send + 'static>(steps: u64, work: impl FnOnce() -> T + Send + 'static) -> T {
+/// Runs work of about `steps` steps that belongs to no call, such as parsing a message of a server. A panic of the work is
+/// resumed in the caller.
+pub async fn run_outside_calls<T: Send + 'static>(
+    steps: u64,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> T {
     if steps <= INLINE_STEPS {
         return work();
     }
@@ -157,7 +160,7 @@ pub async fn run_apart<T: Send + 'static>(steps: u64, work: impl FnOnce() -> T +
     }
 }
 
-fn late() -> Fault {
+fn timed_out() -> Fault {
     let text =
         format!("the host's work on the data of the call took longer than {}", show_duration(MAX_WAIT));
     Fault::new(FaultKind::Deadline, text)

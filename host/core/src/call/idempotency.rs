@@ -20,9 +20,9 @@ pub use ended::EndedKeys;
 
 /// Longest key of a caller, in bytes.
 pub const MAX_KEY_BYTES: usize = 255;
-/// How long a key is known after its call began.
+/// How long a key is remembered after its call began.
 pub const KEY_LIFE: Duration = Duration::from_secs(24 * 3600);
-/// Largest result that is kept under a key, in bytes of its JSON text.
+/// Largest result that is saved under a key, in bytes of its JSON text.
 pub const MAX_RESULT_BYTES: usize = 192 << 10;
 /// Most keys of running calls in memory.
 const MAX_RUNNING: usize = 4096;
@@ -38,7 +38,7 @@ pub struct CallKey {
     pub key: Arc<str>,
 }
 
-/// The result of a call that began, as it is kept: redacted, and not cut yet.
+/// The saved result of a call that began: redacted, and not cut.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum RecordedResult {
     /// The tool's output.
@@ -52,7 +52,7 @@ pub enum RecordedResult {
 pub enum CallEnd {
     /// The call did not begin. The key is free again.
     NotBegun,
-    /// The JSON text of its [`RecordedResult`].
+    /// The call ended with this result: the JSON text of a [`RecordedResult`].
     Result(Box<str>),
     /// The call began, and there is no result to save: it failed, was cut off, or its result is too large.
     Unknown,
@@ -65,7 +65,7 @@ pub enum KeyState {
     Claimed(u64),
     /// A call under this key is running.
     Running,
-    /// A call under this key has ended, so long ago.
+    /// A call under this key has ended. The duration is the time since then.
     Ended(RecordedResult, Duration),
     /// A call under this key began, and its result is not known.
     Unknown,
@@ -95,8 +95,8 @@ pub trait CallKeys: Send + Sync + fmt::Debug {
     fn settle(&self, key: CallKey, claim: u64, end: CallEnd) -> BoxFuture<'static, ()>;
 }
 
-/// The keys of a host on its own, in memory. When they are too many, the session that has most gives up its oldest. Clones
-/// share them.
+/// The keys of a host without replicas, in memory. Beyond the limit, the session with the most keys loses its oldest ones.
+/// Clones share the keys.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryCallKeys(Arc<Mutex<KeyTable>>);
 
@@ -142,8 +142,8 @@ impl KeyTable {
                 None => return Ok(KeyState::Running),
                 Some(CallEnd::Result(text)) => {
                     let age = entry.since.elapsed();
-                    let kept = serde_json::from_str(text).map(|result| KeyState::Ended(result, age));
-                    return Ok(kept.unwrap_or(KeyState::Unknown));
+                    let saved = serde_json::from_str(text).map(|result| KeyState::Ended(result, age));
+                    return Ok(saved.unwrap_or(KeyState::Unknown));
                 }
                 Some(CallEnd::Unknown) if !reruns_unknown => return Ok(KeyState::Unknown),
                 Some(CallEnd::NotBegun | CallEnd::Unknown) => {}

@@ -35,7 +35,7 @@ impl From<Refusal> for Failure {
 }
 
 impl Failure {
-    /// The reason, if this ended a call before its tool was started.
+    /// The refusal reason of a failure that ended a call before its tool was started.
     #[must_use]
     pub fn refusal_reason(&self) -> RefusalReason {
         match self {
@@ -85,7 +85,7 @@ pub struct ToolOutcome {
     pub usage: Usage,
 }
 
-/// The call that a forwarding tool is replaced by.
+/// The call that replaces the call of a forwarding tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForwardTarget {
     /// The qualified name of the target tool.

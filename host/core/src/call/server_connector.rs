@@ -23,7 +23,7 @@ pub type BodyStream = Pin<Box<dyn Stream<Item = Result<Vec<u8>, String>> + Send>
 
 /// Starts the programs of MCP servers and sends requests to MCP servers, as the policy allows.
 ///
-/// The methods that load and save have defaults, which keep nothing: those of a host without a state directory.
+/// The default methods for loading and saving store nothing, as on a host without a state directory.
 pub trait ServerConnector: Send + Sync + fmt::Debug {
     /// Starts a server's program in its sandbox.
     fn start<'a>(
@@ -41,9 +41,9 @@ pub trait ServerConnector: Send + Sync + fmt::Debug {
         request: ConnectorRequest,
     ) -> BoxFuture<'a, Result<ConnectorResponse, ConnectorError>>;
 
-    /// Sends one request of an OAuth flow of a server. Unlike the URL of [`Self::send`], a peer named this one: only
-    /// the `net_private` of the section allows addresses that are not public, unless the URL has the origin of the
-    /// section's URL. No header of the section is sent, and no redirect is followed.
+    /// Sends one request of an OAuth flow of a server. A peer chose the URL. So an address that is not public needs the
+    /// `net_private` of the section, unless the URL has the origin of the section's URL. No header of the section is sent,
+    /// and no redirect is followed.
     fn send_oauth<'a>(
         &'a self,
         name: &'a PluginId,
@@ -74,8 +74,8 @@ pub trait ServerConnector: Send + Sync + fmt::Debug {
         Box::pin(async { Ok(false) })
     }
 
-    /// Keeps other tasks and processes with the same state directory from changing the saved credentials of a server,
-    /// until the lock is dropped. Waits for the one that holds it. A host without a state directory has nothing to lock.
+    /// Locks the saved credentials of a server against other tasks and processes with the same state directory, until the
+    /// lock is dropped. Waits while another holder has the lock. A host without a state directory has nothing to lock.
     ///
     /// The error is a message for people.
     fn lock_credentials<'a>(&'a self, _name: &'a PluginId) -> BoxFuture<'a, Result<CredentialsLock, String>> {
@@ -169,7 +169,7 @@ pub struct ServerProcess {
 
 impl fmt::Debug for ServerProcess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Started").field("confinement", &self.confinement).finish_non_exhaustive()
+        f.debug_struct("ServerProcess").field("confinement", &self.confinement).finish_non_exhaustive()
     }
 }
 
@@ -255,6 +255,6 @@ impl ConnectorResponse {
 
 impl fmt::Debug for ConnectorResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Response").field("status", &self.status).finish_non_exhaustive()
+        f.debug_struct("ConnectorResponse").field("status", &self.status).finish_non_exhaustive()
     }
 }

@@ -1,4 +1,4 @@
-//! State that several replicas share: the ports through which a call asks for it. A host on its own has none of them.
+//! The ports to the state that several replicas share. A host without replicas has none of them.
 //!
 //! | port | question |
 //! |---|---|
@@ -8,7 +8,7 @@
 //! | [`Approvals`] | has a person approved such calls for the rest of this session? |
 //! | [`CallKeys`] | did a call under this idempotency key begin on any replica? |
 //! | [`AttachmentStore`] | which files did tools create for this session? |
-//! | [`TaskStore`] | what became of a call that outlives its request, on whichever replica it runs? |
+//! | [`TaskStore`] | what is the state of a call that outlives its request, on any replica? |
 
 pub mod memory;
 
@@ -36,18 +36,18 @@ pub trait Heartbeat: Send + Sync + fmt::Debug {
     /// The reason why calls are refused, for models and operators.
     fn check(&self) -> Result<(), LostContact>;
 
-    /// Counts the losses of contact. A call that began before the last one must not act, even if the contact is back: the
-    /// replica may have been frozen, and nobody cancelled the call.
+    /// The number of times that the contact was lost. A call that began before the last loss must not act, even if the
+    /// contact is back: the replica may have been frozen, so that nothing cancelled the call.
     fn losses(&self) -> u64;
 
-    /// The number of replicas that are alive, as this one sees them: itself at least. Fast, as [`Heartbeat::check`].
-    fn replica_count(&self) -> usize;
+    /// The number of live replicas that this one knows, at least 1 for itself. It must be fast, as [`Heartbeat::check`].
+    fn replicas(&self) -> usize;
 
-    /// What this replica knows about itself and the others. The leases and budgets are those of other ports.
+    /// The status of this replica and the others. The fields for leases and budgets stay empty: other ports have them.
     fn status(&self) -> SharedStatus;
 }
 
-/// What a replica knows about the state that it shares, for operators.
+/// The status of the shared state as one replica sees it, for operators.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharedStatus {
     /// The name of this replica.
@@ -85,10 +85,10 @@ pub trait Lease: Send + Sync + fmt::Debug {
 
 /// Gives each serial queue to one replica at a time.
 pub trait Leases: Send + Sync + fmt::Debug {
-    /// Waits for the lease of a queue. The caller releases it. When it is lost before, `cancel` is cancelled.
+    /// Waits for the lease of a queue. The caller releases it. If the lease is lost before that, `cancel` is cancelled.
     ///
     /// # Errors
-    /// The message says why there is no lease: the store cannot be reached, or the wait was too long.
+    /// The store cannot be reached, the wait was too long, or the call was cancelled.
     fn acquire<'a>(
         &'a self,
         queue: &'a str,
@@ -110,17 +110,17 @@ pub enum LeaseError {
     Cancelled,
 }
 
-/// Remembers the standing approvals of sessions on all replicas together. The host asks again for an approval that is lost.
+/// Stores the standing approvals of sessions for all replicas. If an approval is lost, the host asks again.
 pub trait Approvals: Send + Sync + fmt::Debug {
-    /// Whether the session of this account has the approval. Without an answer of the store it has not.
+    /// Whether the session of this account has the approval. `false` if the store does not answer.
     fn contains<'a>(&'a self, account: &'a str, approval: Digest) -> BoxFuture<'a, bool>;
 
     /// Adds an approval.
     fn add<'a>(&'a self, account: &'a str, approval: Digest) -> BoxFuture<'a, ()>;
 }
 
-/// Keeps the tasks of all replicas: calls that outlive their request. The replica that runs a task writes what the
-/// others must know, and the others send it what their clients want of the task.
+/// Stores the tasks of all replicas: calls that outlive their request. The replica that runs a task writes its state. The
+/// other replicas send it the messages of their clients.
 pub trait TaskStore: Send + Sync + fmt::Debug {
     /// Writes the state of a task of this replica. A final state is never replaced.
     fn put(&self, task: TaskRecord) -> BoxFuture<'_, Result<TaskWrite, TaskStoreError>>;
@@ -164,9 +164,9 @@ pub struct TaskRecord {
 /// The outcome of writing a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TaskWrite {
-    /// The others see it.
+    /// The other replicas see the state.
     Stored,
-    /// The others have seen another final state: this replica was taken for dead.
+    /// The other replicas have seen another final state, because they took this replica for dead.
     EndedBefore,
 }
 
@@ -181,19 +181,19 @@ pub struct FoundTask {
     pub has_ended: bool,
     /// The replica that runs it.
     pub replica: String,
-    /// Whether that replica is alive. If it is not and the task has not ended, what became of the call is not known.
+    /// Whether that replica is alive. If it is not and the task has not ended, the outcome of the call is unknown.
     pub replica_is_alive: bool,
     /// Its revision in the store.
     pub revision: u64,
 }
 
-/// What a client wants of a task on another replica.
+/// A message of a client to a task on another replica.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskMessage {
-    /// Whether it cancels the task.
+    /// Whether the client cancels the task.
     #[serde(default)]
     pub cancel: bool,
-    /// Its responses to input requests, by their keys.
+    /// The client's responses to input requests, by their keys.
     #[serde(default)]
     pub responses: BTreeMap<String, Value>,
 }
@@ -223,14 +223,14 @@ pub struct SharedState {
 }
 
 impl SharedState {
-    /// What this replica knows about the state that it shares.
+    /// The status of the shared state as this replica sees it.
     #[must_use]
     pub fn status(&self) -> SharedStatus {
         SharedStatus { queues: self.leases.held(), budgets: self.ledger.budgets(), ..self.heartbeat.status() }
     }
 }
 
-/// What a running call may lose: the contact of its replica and the leases of itself and its callers.
+/// The rights of a running call, which it loses with the contact of its replica or a lease of its own or its callers.
 #[derive(Debug, Clone, Default)]
 pub struct CallRights {
     heartbeat: Option<(Arc<dyn Heartbeat>, u64)>,

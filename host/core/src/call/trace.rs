@@ -58,8 +58,8 @@ impl Tracer {
         }
     }
 
-    /// Starts the trace of a call that began at `start`: below the call that makes it, below the span that the request
-    /// names, or as a new trace.
+    /// Starts the trace of a call that began at `start`. Its parent is the calling call, or else the span that the request
+    /// names; without either, it is a new trace.
     pub(crate) fn start(
         self: &Arc<Self>,
         caller: Option<&CallTrace>,

@@ -93,12 +93,12 @@ const MAX_WORD: usize = 64;
 /// The next position from `from` on where a threat can start, and its first character.
 pub(super) fn next_candidate(text: &str, from: usize) -> Option<(usize, char)> {
     let rest = text.get(from..)?;
-    let may = |c: char| match c {
+    let may_follow = |c: char| match c {
         '<' | '[' | ']' | 'H' | 'A' => true,
         c if c.is_ascii() => false,
         c => matches!(fold(c), Some('<' | '[' | ']' | 'H' | 'A')),
     };
-    let at = rest.find(may)?;
+    let at = rest.find(may_follow)?;
     Some((from + at, rest.get(at..)?.chars().next()?))
 }
 
@@ -169,9 +169,9 @@ impl<'t> VisibleChars<'t> {
     /// Reads a word in lower case, up to the first character that cannot be part of one.
     fn word(&mut self) -> String {
         let mut word = String::new();
-        let can = |c: &char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | ':');
+        let is_word_char = |c: &char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | ':');
         for _ in 0..MAX_WORD {
-            let Some(c) = self.peek().filter(can) else { break };
+            let Some(c) = self.peek().filter(is_word_char) else { break };
             word.extend(c.to_lowercase());
             self.next();
         }

@@ -1,4 +1,4 @@
-//! Reads base64 that others wrote, in every form that leaves no doubt about the bytes.
+//! Reads foreign base64, in every form that stands for exactly one sequence of bytes.
 //!
 //! | form | source |
 //! |---|---|

@@ -43,8 +43,8 @@ fn unchanged(text: &str) -> Cow<'_, str> {
     Cow::Borrowed(text)
 }
 
-/// Does the same as [`shorten`], and cleans the parts that are left. They are cut again if they become longer; the number
-/// of characters that the marker says are left out is that of the text before.
+/// Shortens a text as [`shorten`] does, and cleans the remaining parts. They are cut again if cleaning makes them longer.
+/// The marker counts the characters that the text had before it was cleaned.
 #[must_use]
 pub fn shorten_with(
     text: &str,

@@ -112,8 +112,8 @@ impl Redactor {
         if forms.is_empty() {
             return Ok(Self::default());
         }
-        let made = AhoCorasick::new(&forms);
-        let forms = made.map_err(|e| format!("building the search for secrets failed: {e}"))?;
+        let built = AhoCorasick::new(&forms);
+        let forms = built.map_err(|e| format!("building the search for secrets failed: {e}"))?;
         Ok(Self(Some(Arc::new(SecretPatterns {
             forms,
             names,
@@ -163,14 +163,14 @@ impl Redactor {
         // A text has at most as many characters as bytes.
         let cut = if text.len() <= most { None } else { text.char_indices().nth(most) };
         let end = cut.map_or(text.len(), |(at, _)| at);
-        let more = end < text.len();
+        let is_longer = end < text.len();
         let Some(patterns) = &self.0 else {
-            return (Cow::Borrowed(text.get(..end).unwrap_or_default()), more);
+            return (Cow::Borrowed(text.get(..end).unwrap_or_default()), is_longer);
         };
         let seen = text.get(..text.ceil_char_boundary(end.saturating_add(patterns.max_match_bytes)));
         match self.redact_head(seen.unwrap_or(text).as_bytes(), end, |_| true) {
-            Some((clean, _)) => (Cow::Owned(String::from_utf8_lossy(&clean).into_owned()), more),
-            None => (Cow::Borrowed(text.get(..end).unwrap_or_default()), more),
+            Some((clean, _)) => (Cow::Owned(String::from_utf8_lossy(&clean).into_owned()), is_longer),
+            None => (Cow::Borrowed(text.get(..end).unwrap_or_default()), is_longer),
         }
     }
 
@@ -220,8 +220,8 @@ impl Redactor {
         }
         let clean = self.redact_tokens(text);
         // A value can look like JSON itself, and two redacted keys can be equal.
-        let sound = !patterns.has_any(&clean) && json::check(&clean).is_ok();
-        let clean = if sound { clean } else { r#"{"redacted":"[secret]"}"#.to_owned() };
+        let is_clean_json = !patterns.has_any(&clean) && json::check(&clean).is_ok();
+        let clean = if is_clean_json { clean } else { r#"{"redacted":"[secret]"}"#.to_owned() };
         RawValue::from_string(clean).unwrap_or_default()
     }
 
@@ -406,13 +406,13 @@ impl SecretPatterns {
             let Some(name) = self.names.get(form).filter(|name| which(name)) else {
                 continue;
             };
-            let mut one = SecretMatch { at: hit.range(), name };
-            while let Some(last) = found.pop_if(|last| last.at.end > one.at.start) {
-                if last.at.start < one.at.start || last.at == one.at {
-                    one = SecretMatch { at: last.at.start..one.at.end, name: last.name };
+            let mut next = SecretMatch { at: hit.range(), name };
+            while let Some(last) = found.pop_if(|last| last.at.end > next.at.start) {
+                if last.at.start < next.at.start || last.at == next.at {
+                    next = SecretMatch { at: last.at.start..next.at.end, name: last.name };
                 }
             }
-            found.push(one);
+            found.push(next);
         }
         found
     }

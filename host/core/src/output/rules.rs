@@ -22,12 +22,12 @@ impl OutputRules {
     /// an OpenAPI service.
     #[must_use]
     pub fn for_tool(settings: OutputSettings, tool: &ToolDef) -> Self {
-        let foreign = match *tool.source {
+        let is_foreign = match *tool.source {
             ToolSource::Builtin | ToolSource::Plugin { .. } => false,
             ToolSource::Mcp { .. } | ToolSource::OpenApi { .. } => true,
         };
         Self {
-            untrusted: settings.untrusted.unwrap_or(foreign || tool.traits.untrusted_output),
+            untrusted: settings.untrusted.unwrap_or(is_foreign || tool.traits.untrusted_output),
             truncate: settings.truncate.unwrap_or_default(),
             strip_blobs: settings.strip_blobs.unwrap_or(false),
             policy_hints: settings.policy_hints.unwrap_or(false),

@@ -69,7 +69,7 @@ impl MemoryBudget {
     }
 
     /// Waits until `bytes` are free and reserves them.
-    pub async fn reserve_later(&self, bytes: u64) -> MemoryReservation {
+    pub async fn reserve_when_free(&self, bytes: u64) -> MemoryReservation {
         self.wait_until(|| self.reserve(bytes)).await
     }
 
@@ -112,8 +112,8 @@ impl MemoryBudget {
     }
 
     fn take(&self, bytes: u64) -> bool {
-        let more = |used: u64| used.checked_add(bytes).filter(|used| *used <= self.0.limit);
-        bytes == 0 || self.0.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
+        let add = |used: u64| used.checked_add(bytes).filter(|used| *used <= self.0.limit);
+        bytes == 0 || self.0.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, add).is_ok()
     }
 
     fn give_back(&self, bytes: u64) {
@@ -198,7 +198,7 @@ mod tests {
     async fn a_waiter_gets_released_bytes() {
         let budget = MemoryBudget::new("guest_memory", 100);
         let mut one = budget.reserve(100).unwrap();
-        let mut waits = Box::pin(budget.reserve_later(30));
+        let mut waits = Box::pin(budget.reserve_when_free(30));
         assert!((&mut waits).now_or_never().is_none());
         assert!(one.resize(71));
         assert!((&mut waits).now_or_never().is_none(), "29 bytes are not enough");

@@ -1,4 +1,4 @@
-//! What a refusal tells whom: its reason, its remedy, and nothing about tools that the caller must not know.
+//! What a refusal tells a caller: its reason, its remedy, and nothing about tools that the caller must not know.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -70,7 +70,7 @@ pub struct Shaping {
     /// The mark around the texts of an untrusted tool. `structured` is not marked: code that turns it into text must
     /// add the mark.
     pub mark: Option<UntrustedMark>,
-    /// Whether the output does not match the output schema of its tool. The output says so, too.
+    /// Whether the output does not match the output schema of its tool. The output has a note about it.
     pub mismatch: bool,
 }
 
@@ -100,7 +100,7 @@ pub struct PolicyHints {
 
 impl PolicyHints {
     /// The hints as one text, if the policy lets a model read them. A hint can quote the tool, such as the path that a
-    /// server names, so it stands inside the mark of an untrusted tool.
+    /// server names, so it is inside the mark of an untrusted tool.
     #[must_use]
     pub fn for_model(&self, mark: Option<&UntrustedMark>) -> Option<String> {
         if !self.for_model || self.lines.is_empty() {
@@ -112,7 +112,7 @@ impl PolicyHints {
 }
 
 impl CallResult {
-    /// The structured data of the result. A failed call of another MCP server may have some, too.
+    /// The structured data of the result. A failed call of an MCP server may have structured data as well.
     #[must_use]
     pub fn structured(&self) -> Option<&RawValue> {
         match &self.result {
@@ -122,7 +122,7 @@ impl CallResult {
         }
     }
 
-    /// The content blocks of the result, beside its text or message.
+    /// The content blocks of the result, in addition to its text or message.
     #[must_use]
     pub fn content(&self) -> &[ContentBlock] {
         match &self.result {
@@ -132,7 +132,7 @@ impl CallResult {
         }
     }
 
-    /// The cost of the call in US dollars, as the tool reported it. A failed call may have a cost, too.
+    /// The cost of the call in US dollars, as the tool reported it. A failed call may have a cost as well.
     #[must_use]
     pub fn cost_usd(&self) -> Option<f64> {
         cost_of(&self.result)

@@ -22,7 +22,7 @@ pub struct RunningCalls {
 struct RunningState {
     /// The number of the last call.
     last: u64,
-    /// In slots that are used again: adding and removing a call costs few instructions.
+    /// The calls, in reusable slots, so that adding and removing a call is cheap.
     slots: Vec<Option<RunningEntry>>,
     free: Vec<usize>,
     /// The reason why no call may begin.

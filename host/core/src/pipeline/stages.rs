@@ -1,4 +1,4 @@
-//! The stages of a call, in their order. Each takes what the stage before it has made.
+//! The stages of a call, in their order. Each takes the result of the stage before it.
 
 pub(super) mod resolve;
 pub(super) mod validate;

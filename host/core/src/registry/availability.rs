@@ -59,7 +59,7 @@ impl CheckSchedule {
                     .derived
                     .last_check
                     .as_ref()
-                    .map_or(self.start, |answer| answer.at + AVAILABILITY_MAX_AGE),
+                    .map_or(self.start, |result| result.at + AVAILABILITY_MAX_AGE),
             )
         };
         let first = catalog.tools().filter_map(due).min();
@@ -88,7 +88,7 @@ impl ToolEntry {
     }
 
     fn is_due(&self, now: Instant) -> bool {
-        let old = |answer: &CheckResult| now.saturating_duration_since(answer.at) >= AVAILABILITY_MAX_AGE;
+        let old = |result: &CheckResult| now.saturating_duration_since(result.at) >= AVAILABILITY_MAX_AGE;
         self.availability.check.is_some() && self.derived.last_check.as_ref().is_none_or(old)
     }
 }
@@ -96,8 +96,8 @@ impl ToolEntry {
 /// Runs the check of one tool. Returns a result by `until`, whatever the check does.
 async fn run_check(entry: &ToolEntry, until: Instant) -> Option<CheckResult> {
     let check = entry.availability.check.as_ref()?;
-    let asked = AssertUnwindSafe(async { check.check().await }).catch_unwind();
-    let result = match timeout_at(until.into(), asked).await {
+    let check = AssertUnwindSafe(async { check.check().await }).catch_unwind();
+    let result = match timeout_at(until.into(), check).await {
         Ok(Ok(result)) => result,
         Ok(Err(_)) => {
             tracing::error!(tool = %entry.def.name, "the availability check of a tool panicked");
@@ -112,19 +112,19 @@ async fn run_check(entry: &ToolEntry, until: Instant) -> Option<CheckResult> {
 async fn run_checks<'a>(entries: impl IntoIterator<Item = &'a ToolEntry>) -> Vec<Option<CheckResult>> {
     let until = Instant::now() + AVAILABILITY_CHECK_TIMEOUT;
     let entries: Vec<&ToolEntry> = entries.into_iter().collect();
-    let mut answers = Vec::with_capacity(entries.len());
+    let mut results = Vec::with_capacity(entries.len());
     for some in entries.chunks(MAX_CONCURRENT_CHECKS) {
-        answers.extend(join_all(some.iter().map(|entry| run_check(entry, until))).await);
+        results.extend(join_all(some.iter().map(|entry| run_check(entry, until))).await);
     }
-    answers
+    results
 }
 
 impl Bundle {
     /// Runs the checks of the tools, so that the first listing is correct. It takes at most
     /// [`AVAILABILITY_CHECK_TIMEOUT`].
     pub async fn check_availability(&mut self) {
-        let answers = run_checks(&self.tools).await;
-        for (entry, answer) in self.tools.iter_mut().zip(answers) {
+        let results = run_checks(&self.tools).await;
+        for (entry, answer) in self.tools.iter_mut().zip(results) {
             entry.derived.last_check = answer;
         }
     }
@@ -151,9 +151,9 @@ impl Registry {
         let _turn = RefreshGuard(&self.check_schedule.refreshing);
         let (catalog, now) = (self.snapshot(), Instant::now());
         let due: Vec<_> = catalog.tools().filter(|entry| entry.is_due(now)).cloned().collect();
-        let answers = run_checks(due.iter().map(|entry| &**entry)).await;
+        let results = run_checks(due.iter().map(|entry| &**entry)).await;
         self.change(|draft| {
-            for (asked, answer) in due.iter().zip(answers) {
+            for (asked, answer) in due.iter().zip(results) {
                 if let Some(answer) = answer {
                     draft.apply_check_result(asked, answer);
                 }

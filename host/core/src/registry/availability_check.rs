@@ -47,10 +47,10 @@ pub(super) struct CheckResult {
 }
 
 impl CheckResult {
-    pub(super) fn new(said: Result<(), PolicyRefusal>) -> Self {
-        let short = |said: PolicyRefusal| {
-            Arc::new(PolicyRefusal { text: normalize_reason(&said.text).to_string(), ..said })
+    pub(super) fn new(result: Result<(), PolicyRefusal>) -> Self {
+        let normalize = |reason: PolicyRefusal| {
+            Arc::new(PolicyRefusal { text: normalize_reason(&reason.text).to_string(), ..reason })
         };
-        Self { reason: said.err().map(short), at: Instant::now() }
+        Self { reason: result.err().map(normalize), at: Instant::now() }
     }
 }

@@ -22,13 +22,12 @@ const MAX_LISTINGS: usize = 16;
 /// The profiles of a policy by name.
 pub type Profiles = Arc<BTreeMap<Arc<str>, Arc<Profile>>>;
 
-/// What a policy says about all views.
+/// The settings of a policy for all views.
 #[derive(Debug, Clone, Default)]
 pub struct ViewDefaults {
     /// Its profiles.
     pub profiles: Profiles,
-    /// Whether callers are asked for a reason ([`crate::tool::toolcall_reason`]), where neither the tool nor the view
-    /// says it.
+    /// Whether callers are asked for a reason ([`crate::tool::toolcall_reason`]), if neither the tool nor the view sets it.
     pub toolcall_reason: bool,
 }
 
@@ -40,7 +39,7 @@ pub struct Catalog {
     pub(super) reducers: BTreeMap<String, Arc<ReducerEntry>>,
     pub(super) settings: Arc<RegistrySettings>,
     pub(super) view_defaults: ViewDefaults,
-    /// Names that are no tools, each with the reason, by the label of their source.
+    /// The tools that sources could not register, each with the reason, by the label of the source.
     pub(super) left_out: BTreeMap<Arc<str>, Arc<BTreeMap<String, PolicyRefusal>>>,
     /// The sources without tools, by namespace.
     pub(super) absent: BTreeMap<Arc<str>, AbsentSource>,
@@ -139,7 +138,7 @@ impl Catalog {
         self.in_namespace(namespace).next().is_none().then_some(source)
     }
 
-    /// The source that leaves a name out, and the reason.
+    /// The source that could not register a tool of this name, and the reason.
     pub(super) fn left_out(&self, name: &str) -> Option<(&str, &PolicyRefusal)> {
         self.left_out.iter().find_map(|(label, tools)| Some((&**label, tools.get(name)?)))
     }
@@ -185,16 +184,15 @@ impl Catalog {
         filter: &Arc<F>,
         list: impl FnOnce() -> ToolListing,
     ) -> ToolListing {
-        let is_its = |key: &FilterKey| std::ptr::addr_eq(Arc::as_ptr(key), Arc::as_ptr(filter));
-        let kept = || self.listings.0.lock();
-        if let Some((_, listing)) = kept().iter().find(|(key, _)| is_its(key)) {
+        let is_of_filter = |key: &FilterKey| std::ptr::addr_eq(Arc::as_ptr(key), Arc::as_ptr(filter));
+        if let Some((_, listing)) = self.listings.0.lock().iter().find(|(key, _)| is_of_filter(key)) {
             return Arc::clone(listing);
         }
         // Computed without the lock: two concurrent callers both do the work, and neither waits for the other.
         let listing = list();
-        let mut kept = kept();
-        kept.truncate(MAX_LISTINGS - 1);
-        kept.push_front((Arc::clone(filter) as FilterKey, Arc::clone(&listing)));
+        let mut listings = self.listings.0.lock();
+        listings.truncate(MAX_LISTINGS - 1);
+        listings.push_front((Arc::clone(filter) as FilterKey, Arc::clone(&listing)));
         listing
     }
 }

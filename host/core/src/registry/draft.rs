@@ -83,8 +83,8 @@ impl Draft {
     }
 
     /// Removes tools, each with the reducer of its own plugin.
-    pub(super) fn remove_tools(&mut self, goes: impl Fn(&ToolEntry) -> bool) -> Vec<Arc<ToolEntry>> {
-        let removed: Vec<_> = self.catalog.tools().filter(|entry| goes(entry)).cloned().collect();
+    pub(super) fn remove_tools(&mut self, is_removed: impl Fn(&ToolEntry) -> bool) -> Vec<Arc<ToolEntry>> {
+        let removed: Vec<_> = self.catalog.tools().filter(|entry| is_removed(entry)).cloned().collect();
         for entry in &removed {
             self.catalog.tools.remove(entry.def.name.as_str());
             self.remove_own_reducer(entry);
@@ -94,8 +94,8 @@ impl Draft {
     }
 
     /// Removes tools, and queues one event for each of their sources. Returns the number of removed tools.
-    pub(super) fn unregister_tools(&mut self, goes: impl Fn(&ToolEntry) -> bool) -> usize {
-        let removed = self.remove_tools(goes);
+    pub(super) fn unregister_tools(&mut self, is_removed: impl Fn(&ToolEntry) -> bool) -> usize {
+        let removed = self.remove_tools(is_removed);
         let count = removed.len();
         for (source, tools) in group_by_source(removed) {
             self.events.extend(HostEvent::from_source_change(source, Some(&tools), None));
@@ -162,10 +162,10 @@ fn settings_event(old: &ToolEntry, new: &ToolEntry) -> Option<HostEvent> {
         }
         None | Some(_) => {}
     }
-    let same = old.tags() == new.tags()
+    let is_same = old.tags() == new.tags()
         && old.flags == new.flags
         && old.def.title == new.def.title
         && old.def.description == new.def.description
         && old.def.keywords == new.def.keywords;
-    (!same).then(|| HostEvent::Metadata { tool: tool() })
+    (!is_same).then(|| HostEvent::Metadata { tool: tool() })
 }

@@ -131,7 +131,7 @@ pub struct MetadataOverride {
     pub title: Option<String>,
     /// The description that a model reads to decide whether to call the tool.
     pub description: Option<String>,
-    /// Labels in addition to those of the source.
+    /// Tags in addition to those of the source.
     pub tags: Vec<String>,
     /// Further words for search.
     pub search_hint: Option<String>,
@@ -219,18 +219,18 @@ impl ToolEntry {
 
     /// The expected size of the next result including its uncut text, in bytes; 0 if it is too small to plan for.
     pub(crate) fn expected_total_bytes(&self) -> u64 {
-        let whole = self.derived.result_sizes.total.load(Ordering::Relaxed);
-        let whole = if whole <= 2 * DEFAULT_RESULT_BYTES { 0 } else { whole };
-        whole.max(self.expected_result_bytes())
+        let total = self.derived.result_sizes.total.load(Ordering::Relaxed);
+        let total = if total <= 2 * DEFAULT_RESULT_BYTES { 0 } else { total };
+        total.max(self.expected_result_bytes())
     }
 
     /// Records the size of a result, without its text and in total.
-    pub(crate) fn record_result_size(&self, beside_text: u64, whole: u64) {
+    pub(crate) fn record_result_size(&self, non_text: u64, total: u64) {
         let sizes = &self.derived.result_sizes;
         if self.call.result_bytes > DEFAULT_RESULT_BYTES {
-            update_expectation(&sizes.non_text, self.expected_result_bytes(), beside_text);
+            update_expectation(&sizes.non_text, self.expected_result_bytes(), non_text);
         }
-        update_expectation(&sizes.total, sizes.total.load(Ordering::Relaxed), whole);
+        update_expectation(&sizes.total, sizes.total.load(Ordering::Relaxed), total);
     }
 
     /// The entry as callers see it: if they are asked for a reason, with the argument for it
@@ -259,10 +259,10 @@ impl ToolEntry {
     #[must_use]
     pub fn has_reason_argument(&self) -> bool {
         let schema = &self.def.input_schema;
-        let named = |schema: &Value| {
+        let has_argument = |schema: &Value| {
             schema.get("properties").is_some_and(|all| all.get(toolcall_reason::NAME).is_some())
         };
-        named(schema.value()) && !named(schema.checked_value())
+        has_argument(schema.value()) && !has_argument(schema.checked_value())
     }
 
     /// Sets the effects that the grants allow, and derives the tags from them.
@@ -272,14 +272,14 @@ impl ToolEntry {
         Self { effects: Some(effects), derived, ..self }
     }
 
-    /// The labels of the tool, sorted: those that the host derives ([`tags`]), those of the source and those of the
+    /// The tags of the tool, sorted: those that the host derives ([`tags`]), those of the source and those of the
     /// operator.
     #[must_use]
     pub fn tags(&self) -> &[Arc<str>] {
         &self.derived.tags
     }
 
-    /// Whether the tool has a label.
+    /// Whether the tool has a tag.
     #[must_use]
     pub fn has_tag(&self, tag: &str) -> bool {
         self.derived.tags.iter().any(|one| **one == *tag)

@@ -163,7 +163,7 @@ impl NativeTool {
         self
     }
 
-    /// Adds a label. [`crate::tool::tags`] lists the labels with a meaning for the host.
+    /// Adds a tag. [`crate::tool::tags`] lists the tags with a meaning for the host.
     #[must_use]
     pub fn tag(mut self, tag: impl Into<String>) -> Self {
         self.keywords.tags.push(tag.into());
@@ -251,10 +251,10 @@ impl NativeTool {
         F: Fn(Arc<Value>, Arc<CallContext>) -> R + Send + Sync + 'static,
         R: Future<Output = ToolResult> + Send + 'static,
     {
-        let own = ToolName::new(&self.name)?;
+        let name = ToolName::new(&self.name)?;
         let name = match &self.namespace {
-            Some(namespace) => QualifiedName::join(&PluginId::new(namespace)?, &own)?,
-            None => QualifiedName::from_native(&own),
+            Some(namespace) => QualifiedName::join(&PluginId::new(namespace)?, &name)?,
+            None => QualifiedName::from_native(&name),
         };
         if self.description.trim().is_empty() {
             return Err(DefinitionError::Description(self.name));
@@ -294,7 +294,7 @@ struct NativeInvoker<F> {
 
 impl<F> fmt::Debug for NativeInvoker<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Native").field("timeout", &self.timeout).finish_non_exhaustive()
+        f.debug_struct("NativeInvoker").field("timeout", &self.timeout).finish_non_exhaustive()
     }
 }
 

@@ -39,9 +39,9 @@ const MAX_AROUND: u64 = 100;
 pub fn entry(store: Arc<dyn OutputStore>) -> Result<ToolEntry, String> {
     let name = ToolName::new(NAME).map_err(|e| e.to_string())?;
     let schema = Schema::input(&schema().to_string()).map_err(|e| e.to_string())?;
-    let about = "Read the full text of a tool result that was cut. The cut result contains the id. Shows the beginning \
+    let description = "Read the full text of a tool result that was cut. The cut result contains the id. Shows the beginning \
                  unless `mode` says otherwise. Line and character numbers start at 1.";
-    let mut def = ToolDef::new(QualifiedName::from_native(&name), about, schema, ToolSource::Builtin);
+    let mut def = ToolDef::new(QualifiedName::from_native(&name), description, schema, ToolSource::Builtin);
     def.title = Some("Read a cut result".to_owned());
     def.traits =
         ToolTraits { read_only: true, idempotent: true, closed_world: true, ..ToolTraits::default() };
@@ -120,10 +120,10 @@ impl ReadOutput {
             drop(turn);
             answer
         };
-        let answered = tokio::task::spawn_blocking(search).await;
+        let result = tokio::task::spawn_blocking(search).await;
         drop(permit);
-        let answered = answered.map_err(|_| Failure::Host("the text could not be searched".to_owned()))?;
-        Ok(answered.map(ToolOutput::text)?)
+        let result = result.map_err(|_| Failure::Host("the text could not be searched".to_owned()))?;
+        Ok(result.map(ToolOutput::text)?)
     }
 }
 
@@ -134,8 +134,8 @@ fn answer(text: &SavedText, query: &TextQuery, most: usize) -> String {
     }
     let mark = UntrustedMark::new(&text.source, &text.tool);
     let answer = query::answer(&text.text, query, most.saturating_sub(mark.chars()));
-    let rest = "; ask for less at once";
-    mark.fit(&answer, most, Truncation::Head, answer.chars().count(), rest)
+    let advice = "; ask for less at once";
+    mark.fit(&answer, most, Truncation::Head, answer.chars().count(), advice)
 }
 
 fn absent(id: &str) -> ToolError {

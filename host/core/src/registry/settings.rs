@@ -54,11 +54,11 @@ impl RegistrySettings {
         let setting = self.tools.get(entry.def.name.as_str());
         // A tool that the operator renamed stays off.
         let full = self.tools.get(entry.def.full_name().as_str());
-        let own = setting.and_then(|setting| setting.disabled.as_ref());
-        let own = own.or_else(|| full?.disabled.as_ref());
+        let reason = setting.and_then(|setting| setting.disabled.as_ref());
+        let reason = reason.or_else(|| full?.disabled.as_ref());
         let of_namespace = entry.def.namespace().and_then(|namespace| self.namespaces.get(namespace));
         // The most specific reason takes precedence.
-        entry.availability.disabled = own.or(of_namespace).or(entry.derived.hook_reason.as_ref()).cloned();
+        entry.availability.disabled = reason.or(of_namespace).or(entry.derived.hook_reason.as_ref()).cloned();
         let hidden = setting.is_some_and(|setting| setting.hidden);
         entry.apply_presentation(hidden, setting.and_then(|setting| setting.metadata.as_deref()));
     }

@@ -1,5 +1,5 @@
 //! The sources of tools: replacement of all tools of an MCP server or an OpenAPI document, the state of a source without
-//! tools, and names that are no tools.
+//! tools, and tools that a source could not register.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::registry::event::HostEvent;
 impl Registry {
     /// Replaces the tools and reducers of a source, as one change. `label` is the
     /// [label](crate::tool::ToolSource::label) of the tools. A tool whose name is taken is skipped and listed in the
-    /// result; a reducer for a tool that already has one is skipped, too. An empty bundle removes the source.
+    /// result; a reducer for a tool that already has one is skipped as well. An empty bundle removes the source.
     pub fn replace_source(&self, label: &str, mut bundle: Bundle) -> RegistrationResult {
         self.run_hooks(&mut bundle);
         self.change(|draft| {
@@ -37,7 +37,8 @@ impl Registry {
         })
     }
 
-    /// Sets why a source has no tools; `None` once it has them, or is removed. The names of its tools begin with `namespace`.
+    /// Sets the state of a source without tools. `None` means that the source has tools or was removed. The names of
+    /// its tools begin with `namespace`.
     pub fn set_source_state(&self, namespace: &str, label: &str, state: Option<SourceState>) {
         if self.snapshot().absent.get(namespace).map(|source| source.state) == state {
             return;
@@ -54,8 +55,9 @@ impl Registry {
         });
     }
 
-    /// Sets the qualified names of a source that are no tools, each with the reason. `label` is the
-    /// [label](crate::tool::ToolSource::label) of the source. Views do not list them. An empty map removes the earlier entries.
+    /// Sets the tools that a source could not register, by qualified name, each with the reason. `label` is the
+    /// [label](crate::tool::ToolSource::label) of the source. Views do not list them. An empty map removes the earlier
+    /// entries.
     pub fn set_left_out(&self, label: &str, tools: BTreeMap<String, PolicyRefusal>) {
         self.change(|draft| {
             draft.silent_change = true;

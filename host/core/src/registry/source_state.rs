@@ -1,5 +1,5 @@
-//! The states of sources whose tools are not there. A list names such a source, and a call of one of its tools says why there
-//! is no such tool.
+//! The states of sources without tools. Lists name such a source, and the refusal of a call of one of its tools gives its
+//! state as the reason.
 
 use std::sync::Arc;
 

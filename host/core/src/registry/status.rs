@@ -23,7 +23,7 @@ pub struct ToolStatus {
     pub namespace: Option<String>,
     /// The toolset.
     pub toolset: Option<String>,
-    /// The labels.
+    /// The tags.
     pub tags: Vec<Arc<str>>,
     /// The visibility.
     pub flags: ToolFlags,

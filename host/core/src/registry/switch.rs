@@ -45,7 +45,7 @@ impl TagSelector<'_> {
 }
 
 impl Registry {
-    /// Replaces all disabled tools and namespaces with saved ones. They apply to later tools, too.
+    /// Replaces all disabled tools and namespaces with saved ones. They apply to tools that are registered later as well.
     pub fn set_switches(&self, switches: &Switches) {
         self.change(|draft| {
             draft.update_settings(
@@ -187,9 +187,9 @@ impl Registry {
             let mut entry = draft.catalog.get(tool).map(|entry| ToolEntry::clone(entry));
             let is_named = |entry: &ToolEntry| entry.def.name.as_str() == tool;
             draft.update_settings(is_named, |settings| {
-                let had = entry.as_ref().and_then(|entry| entry.derived.hook_reason.clone());
+                let reason_before = entry.as_ref().and_then(|entry| entry.derived.hook_reason.clone());
                 edit(settings, entry.as_mut());
-                entry.into_iter().filter(|entry| entry.derived.hook_reason != had).collect()
+                entry.into_iter().filter(|entry| entry.derived.hook_reason != reason_before).collect()
             });
             Ok(draft.catalog.get(tool).and_then(|entry| entry.availability.disabled.clone()))
         })
@@ -201,8 +201,8 @@ impl Registry {
         edit: impl FnOnce(&mut RegistrySettings),
     ) -> Result<Vec<Arc<str>>, UnknownNameError> {
         self.try_change(|draft| {
-            let known = draft.catalog.in_namespace(namespace).next().is_some();
-            if !known && !draft.catalog.settings.namespaces.contains_key(namespace) {
+            let is_used = draft.catalog.in_namespace(namespace).next().is_some();
+            if !is_used && !draft.catalog.settings.namespaces.contains_key(namespace) {
                 return Err(UnknownNameError { what: "namespace", name: namespace.to_owned() });
             }
             let before = draft.catalog.clone();
@@ -214,8 +214,8 @@ impl Registry {
                 },
             );
             let turned = |(name, entry): (&Arc<str>, &Arc<ToolEntry>)| {
-                let was = before.get(name).is_some_and(|entry| entry.availability.disabled.is_none());
-                (was != entry.availability.disabled.is_none()).then(|| Arc::clone(name))
+                let was_enabled = before.get(name).is_some_and(|entry| entry.availability.disabled.is_none());
+                (was_enabled != entry.availability.disabled.is_none()).then(|| Arc::clone(name))
             };
             Ok(draft.catalog.tools.iter().filter_map(turned).collect())
         })

@@ -77,8 +77,8 @@ impl Registry {
                 self.run_hooks(bundle);
             }
         }
-        let Ok(placed) = self.commit(|draft| Ok::<_, Infallible>(draft.update(removed, steps, defaults)));
-        placed
+        let Ok(outcomes) = self.commit(|draft| Ok::<_, Infallible>(draft.update(removed, steps, defaults)));
+        outcomes
     }
 }
 
@@ -98,21 +98,21 @@ impl Draft {
                 self.events.extend(plugin_event(id, Some(&old), None));
             }
         }
-        let mut all = Vec::with_capacity(steps.len());
+        let mut outcomes = Vec::with_capacity(steps.len());
         for PluginUpdate { plugin, choices } in steps {
             let old = before.remove(&plugin);
-            let (placed, new, kept) = self.catalog.apply_choices(plugin, choices, old.as_ref());
-            if !kept {
-                self.changed |= old.is_some() || placed.choice.is_some();
-                self.events.extend(plugin_event(&placed.plugin, old.as_ref(), new.as_ref()));
+            let (outcome, new, is_kept) = self.catalog.apply_choices(plugin, choices, old.as_ref());
+            if !is_kept {
+                self.changed |= old.is_some() || outcome.choice.is_some();
+                self.events.extend(plugin_event(&outcome.plugin, old.as_ref(), new.as_ref()));
             }
-            all.push(placed);
+            outcomes.push(outcome);
         }
         if let Some(defaults) = defaults {
             self.changed = true;
             self.catalog.view_defaults = defaults;
         }
-        all
+        outcomes
     }
 }
 
@@ -144,7 +144,7 @@ impl Catalog {
         choices: Vec<UpdateChoice>,
         old: Option<&PluginContents>,
     ) -> (UpdateOutcome, Option<PluginContents>, bool) {
-        let mut placed = UpdateOutcome { plugin, choice: None, refused: Vec::new() };
+        let mut outcome = UpdateOutcome { plugin, choice: None, refused: Vec::new() };
         for (index, choice) in choices.into_iter().enumerate() {
             let (part, keep) = match choice {
                 UpdateChoice::Put(mut bundle) => {
@@ -161,15 +161,15 @@ impl Catalog {
                 ),
             };
             // Contents that stay are older than any other source in the namespace.
-            match self.add_contents(&part, (!keep).then_some(&placed.plugin)) {
+            match self.add_contents(&part, (!keep).then_some(&outcome.plugin)) {
                 Ok(()) => {
-                    placed.choice = Some(index);
-                    return (placed, Some(part), keep);
+                    outcome.choice = Some(index);
+                    return (outcome, Some(part), keep);
                 }
-                Err(collision) => placed.refused.push(collision),
+                Err(collision) => outcome.refused.push(collision),
             }
         }
-        (placed, None, false)
+        (outcome, None, false)
     }
 
     /// The collision with a tool of another source in the plugin's namespace, such as a native tool.

@@ -1,4 +1,4 @@
-//! Views: the tools that one caller sees and may call. Definitions and admission come from the same object.
+//! Views: the tools that one caller sees and may call. One object decides both.
 //!
 //! A view is a catalog with a filter and optional local tools. It never changes, and its construction does no work per
 //! tool. The listing is computed once and shared by all views with the same catalog and filter.
@@ -105,7 +105,7 @@ impl LocalTool {
 }
 
 impl View {
-    /// A view of a catalog. Pass a filter that several views share as an `Arc`: the views then share the listing, too.
+    /// A view of a catalog. Views that share a filter as an `Arc` also share the listing.
     #[must_use]
     pub fn new(catalog: Arc<Catalog>, filter: impl Into<Arc<Filter>>) -> Self {
         let filter = filter.into();
@@ -125,50 +125,50 @@ impl View {
         on_collision: OnCollision,
     ) -> Result<Self, Collision> {
         let Bundle { tools, reducers } = bundle.into();
-        let mut own = self.local.as_deref().cloned().unwrap_or_default();
+        let mut local = self.local.as_deref().cloned().unwrap_or_default();
         for mut entry in tools {
             let name: Arc<str> = entry.def.name.as_str().into();
-            let taken = own.tools.get(&name).map(|added| &added.entry).or_else(|| self.catalog.get(&name));
+            let taken = local.tools.get(&name).map(|added| &added.entry).or_else(|| self.catalog.get(&name));
             match (taken, entry.on_collision.unwrap_or(on_collision)) {
                 (Some(taken), OnCollision::Throw) => return Err(Collision::with_tool(taken)),
                 (Some(_), OnCollision::Keep) => {}
                 (None, _) | (Some(_), OnCollision::Replace) => {
                     self.catalog.settings().apply(&mut entry);
-                    own.reducers.remove(&*name);
+                    local.reducers.remove(&*name);
                     let filter = Arc::clone(&self.filter);
                     let entry = Arc::clone(self.shown_entry(&Arc::new(entry)));
                     let added = LocalTool { entry, filter, origin: ToolOrigin::Ephemeral };
-                    own.tools.insert(name, added);
+                    local.tools.insert(name, added);
                 }
             }
         }
         for reducer in reducers {
             let target = reducer.target.clone();
-            let taken = match own.tools.contains_key(&*target) {
-                true => own.reducers.get(&target),
-                false => own.reducers.get(&target).or_else(|| self.catalog.reducer(&target)),
+            let taken = match local.tools.contains_key(&*target) {
+                true => local.reducers.get(&target),
+                false => local.reducers.get(&target).or_else(|| self.catalog.reducer(&target)),
             };
             match (taken, on_collision) {
                 (Some(taken), OnCollision::Throw) => return Err(Collision::with_reducer(taken)),
                 (Some(_), OnCollision::Keep) => {}
                 (None, _) | (Some(_), OnCollision::Replace) => {
-                    own.reducers.insert(target, Arc::new(reducer));
+                    local.reducers.insert(target, Arc::new(reducer));
                 }
             }
         }
-        Ok(self.with_local(own))
+        Ok(self.with_local(local))
     }
 
-    fn with_local(&self, own: LocalTools) -> Self {
+    fn with_local(&self, local: LocalTools) -> Self {
         let (catalog, filter) = (Arc::clone(&self.catalog), Arc::clone(&self.filter));
-        Self { catalog, filter, local: Some(Arc::new(own)), listing: Arc::default() }
+        Self { catalog, filter, local: Some(Arc::new(local)), listing: Arc::default() }
     }
 
     /// The default list, sorted by name: the callable tools, except for hidden and deferred ones.
     pub fn definitions(&self) -> impl ExactSizeIterator<Item = &Arc<ToolEntry>> {
         let list = || {
             self.found_tools()
-                .filter(|held| held.filter.lists_by_default(held.entry))
+                .filter(|found| found.filter.lists_by_default(found.entry))
                 .filter_map(FoundTool::if_available)
         };
         let listing = self.listing.get_or_init(|| match self.local {
@@ -181,7 +181,7 @@ impl View {
     /// Whether the default list can lack tools that a search finds: the view is lazy or has deferred tools.
     #[must_use]
     pub fn is_partial(&self) -> bool {
-        let deferred = |own: &LocalTools| own.tools.values().any(|added| added.entry.flags.deferred);
+        let deferred = |local: &LocalTools| local.tools.values().any(|added| added.entry.flags.deferred);
         let some = self.catalog.has_deferred() || self.local.as_deref().is_some_and(deferred);
         self.filter.is_lazy() || (some && self.discoverable().any(|entry| entry.flags.deferred))
     }
@@ -200,11 +200,11 @@ impl View {
     #[must_use]
     pub fn prompts_and_resources(&self) -> Vec<&Arc<PromptsAndResources>> {
         let mut found: Vec<&Arc<PromptsAndResources>> = Vec::new();
-        for offers in self.callable().filter_map(|entry| entry.prompts_and_resources.as_ref()) {
+        for source in self.callable().filter_map(|entry| entry.prompts_and_resources.as_ref()) {
             // The tools of a plugin are adjacent, so search from the end.
-            let known = |one: &&Arc<PromptsAndResources>| Arc::ptr_eq(one, offers);
-            if !offers.is_empty() && !found.iter().rev().any(known) {
-                found.push(offers);
+            let is_same = |one: &&Arc<PromptsAndResources>| Arc::ptr_eq(one, source);
+            if !source.is_empty() && !found.iter().rev().any(is_same) {
+                found.push(source);
             }
         }
         found
@@ -212,13 +212,13 @@ impl View {
 
     /// All tools of the view, sorted by name, even if they are not callable.
     pub fn tools(&self) -> impl Iterator<Item = &Arc<ToolEntry>> {
-        self.found_tools().map(|held| held.entry)
+        self.found_tools().map(|found| found.entry)
     }
 
     /// The tool with this name, even if it is not callable.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Arc<ToolEntry>> {
-        self.find_tool(name).map(|held| held.entry)
+        self.find_tool(name).map(|found| found.entry)
     }
 
     /// Whether a tool has this name and the caller may know that, even if it is not callable.
@@ -249,9 +249,11 @@ impl View {
     /// The reason why a tool is not callable, for the operator; `None` if it is callable.
     #[must_use]
     pub fn denial_reason(&self, entry: &ToolEntry) -> Option<PolicyRefusal> {
-        let held = self.find_tool(entry.def.name.as_str()).filter(|held| std::ptr::eq(&**held.entry, entry));
-        let gate = held.map_or_else(|| self.filter.denial(entry, ToolOrigin::Catalog), |held| held.denial());
-        Some(match gate? {
+        let found =
+            self.find_tool(entry.def.name.as_str()).filter(|found| std::ptr::eq(&**found.entry, entry));
+        let denial =
+            found.map_or_else(|| self.filter.denial(entry, ToolOrigin::Catalog), |found| found.denial());
+        Some(match denial? {
             ToolDenial::Unavailable(refusal) => refusal,
             denial => format!("it is {}", describe(&denial)).into(),
         })
@@ -266,9 +268,9 @@ impl View {
     /// The reducer for results of a tool.
     #[must_use]
     pub fn reducer(&self, tool: &str) -> Option<&Arc<ReducerEntry>> {
-        let Some(own) = &self.local else { return self.catalog.reducer(tool) };
-        match own.reducers.get(tool) {
-            None if !own.tools.contains_key(tool) => self.catalog.reducer(tool),
+        let Some(local) = &self.local else { return self.catalog.reducer(tool) };
+        match local.reducers.get(tool) {
+            None if !local.tools.contains_key(tool) => self.catalog.reducer(tool),
             reducer => reducer,
         }
     }
@@ -343,8 +345,8 @@ impl View {
         }
     }
 
-    /// Why a source leaves out the tool with this name ([`Registry::set_left_out`](super::Registry::set_left_out)). `None`
-    /// if no source does, or if this view would not show the tool.
+    /// Why a source could not register the tool with this name ([`Registry::set_left_out`](super::Registry::set_left_out)).
+    /// `None` if no source names such a tool, or if this view would not show it.
     #[must_use]
     pub fn left_out_reason(&self, name: &str) -> Option<&PolicyRefusal> {
         // The toolset of such a tool is the label of its source.
@@ -352,8 +354,8 @@ impl View {
         self.filter.may_name(name, source).then_some(reason)
     }
 
-    /// The source that a tool of this name would have, if that source has no tools. `None` if this view would not show each
-    /// of its tools: the answer must not depend on which names the view excludes.
+    /// The source that a tool of this name would have, if that source has no tools. `None` if this view would hide one of
+    /// its tools: the answer must not reveal which names the view excludes.
     #[must_use]
     pub fn absent_source_of(&self, name: &str) -> Option<&AbsentSource> {
         self.catalog.absent_source_of(name).filter(|source| self.filter.may_name("", &source.label))
@@ -362,8 +364,8 @@ impl View {
     /// An estimate of the steps of [`View::similar`], of about ten nanoseconds each: two comparisons of counts for each
     /// name, and the exact comparisons of the best ones.
     pub(crate) fn suggestion_steps(&self) -> u64 {
-        let own = self.local.as_ref().map_or(0, |own| own.tools.len());
-        let names = self.catalog.tools().len().saturating_add(own);
+        let local = self.local.as_ref().map_or(0, |local| local.tools.len());
+        let names = self.catalog.tools().len().saturating_add(local);
         (names as u64).saturating_mul(40).saturating_add(10_000)
     }
 
@@ -373,9 +375,9 @@ impl View {
     pub fn similar(&self, name: &str) -> Vec<&str> {
         let namespace = name.split_once(NAME_SEPARATOR).map(|(namespace, _)| namespace);
         let all = self.catalog.tools().len() <= MAX_COMPARED;
-        let near =
+        let is_compared =
             |found: &FoundTool<'_>| all || (namespace.is_some() && found.entry.def.namespace() == namespace);
-        let named = self.found_tools().filter(near).take(MAX_COMPARED);
+        let named = self.found_tools().filter(is_compared).take(MAX_COMPARED);
         // Whether a tool may be named is asked about the best candidates only.
         TypedName::new(name).nearest_of(named.map(|found| (found.entry.def.name.as_str(), found)), |found| {
             !found.entry.flags.hidden && found.is_available()
@@ -384,8 +386,9 @@ impl View {
 
     /// The tool with this name and its filter.
     pub(crate) fn find_tool(&self, name: &str) -> Option<FoundTool<'_>> {
-        let own = self.local.as_ref().and_then(|own| own.tools.get(name));
-        own.map(LocalTool::as_found)
+        let local = self.local.as_ref().and_then(|local| local.tools.get(name));
+        local
+            .map(LocalTool::as_found)
             .or_else(|| self.catalog.get(name).map(|entry| self.found_in_catalog(entry)))
     }
 
@@ -403,18 +406,18 @@ impl View {
     /// All tools, sorted by name: a merge of two sorted sequences. A local tool shadows a tool of the catalog.
     fn found_tools(&self) -> impl Iterator<Item = FoundTool<'_>> {
         let mut catalog = self.catalog.tools().map(|entry| self.found_in_catalog(entry)).peekable();
-        let own = self.local.as_ref().map(|own| own.tools.values());
-        let mut own = own.into_iter().flatten().map(LocalTool::as_found).peekable();
+        let local = self.local.as_ref().map(|local| local.tools.values());
+        let mut local = local.into_iter().flatten().map(LocalTool::as_found).peekable();
         std::iter::from_fn(move || {
-            let (Some(next), Some(added)) = (catalog.peek(), own.peek()) else {
-                return catalog.next().or_else(|| own.next());
+            let (Some(next), Some(added)) = (catalog.peek(), local.peek()) else {
+                return catalog.next().or_else(|| local.next());
             };
             match next.entry.def.name.cmp(&added.entry.def.name) {
                 Ordering::Less => catalog.next(),
-                Ordering::Greater => own.next(),
+                Ordering::Greater => local.next(),
                 Ordering::Equal => {
                     catalog.next();
-                    own.next()
+                    local.next()
                 }
             }
         })
@@ -425,7 +428,7 @@ fn unknown_tool(name: &str) -> String {
     format!("Unknown tool: {}", one_line(name, MAX_NAME))
 }
 
-/// What a gate says about a tool, for the operator.
+/// The denial of a tool, for the operator.
 fn describe(denial: &ToolDenial) -> String {
     match denial {
         ToolDenial::Excluded => "excluded on this surface".to_owned(),

@@ -31,7 +31,8 @@ impl StandingApproval {
         }
     }
 
-    /// A digest for the hosts that share approvals. Versions of Toolbay that show a rule differently ask again.
+    /// A digest by which replicas share approvals. A version of Toolbay that shows a rule differently has another digest,
+    /// and asks again.
     pub(crate) fn digest(&self) -> Digest {
         canonical::sha256(&Value::String(format!("{self:?}")))
     }
@@ -51,9 +52,9 @@ impl Session {
 
     /// Adds a standing approval.
     pub(crate) fn add_approval(&self, approval: StandingApproval) {
-        let mut kept = self.approvals.lock();
-        if kept.len() < MAX_APPROVALS && !kept.contains(&approval) {
-            kept.push(approval);
+        let mut approvals = self.approvals.lock();
+        if approvals.len() < MAX_APPROVALS && !approvals.contains(&approval) {
+            approvals.push(approval);
         }
     }
 }

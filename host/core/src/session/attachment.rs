@@ -121,8 +121,8 @@ impl MemoryAttachments {
     #[must_use]
     pub fn created(&self) -> Vec<(Attachment, Arc<[u8]>)> {
         let all = self.stored.lock();
-        let made = all.iter().filter(|kept| kept.made_by_a_tool);
-        made.map(|kept| (kept.attachment.clone(), Arc::clone(&kept.data))).collect()
+        let created = all.iter().filter(|kept| kept.made_by_a_tool);
+        created.map(|kept| (kept.attachment.clone(), Arc::clone(&kept.data))).collect()
     }
 }
 
@@ -133,14 +133,14 @@ fn push_attachment(
     data: Arc<[u8]>,
     made_by_a_tool: bool,
 ) -> Attachment {
-    let about = Attachment {
+    let attachment = Attachment {
         id: format!("a{}", all.len() + 1),
         name: name.to_owned(),
         media_type: media_type.to_owned(),
         size: data.len() as u64,
     };
-    all.push(StoredAttachment { attachment: about.clone(), data, made_by_a_tool });
-    about
+    all.push(StoredAttachment { attachment: attachment.clone(), data, made_by_a_tool });
+    attachment
 }
 
 impl Attachments for MemoryAttachments {
@@ -154,8 +154,9 @@ impl Attachments for MemoryAttachments {
     fn read<'a>(&'a self, id: &'a str, most: u64) -> BoxFuture<'a, Result<Vec<u8>, AttachmentError>> {
         Box::pin(async move {
             let all = self.stored.lock();
-            let kept = all.iter().find(|kept| kept.attachment.id == id).ok_or(AttachmentError::NotFound)?;
-            let data = Arc::clone(&kept.data);
+            let stored =
+                all.iter().find(|stored| stored.attachment.id == id).ok_or(AttachmentError::NotFound)?;
+            let data = Arc::clone(&stored.data);
             drop(all);
             if data.len() as u64 > most {
                 return Err(AttachmentError::TooLarge(data.len() as u64));
@@ -172,9 +173,9 @@ impl Attachments for MemoryAttachments {
     ) -> BoxFuture<'a, Result<Attachment, AttachmentError>> {
         Box::pin(async move {
             let mut all = self.stored.lock();
-            let made = all.iter().filter(|kept| kept.made_by_a_tool);
+            let created = all.iter().filter(|kept| kept.made_by_a_tool);
             let (count, bytes) =
-                made.fold((0, 0_u64), |(n, sum), kept| (n + 1, sum.saturating_add(kept.attachment.size)));
+                created.fold((0, 0_u64), |(n, sum), kept| (n + 1, sum.saturating_add(kept.attachment.size)));
             if count >= MAX_CREATED || bytes.saturating_add(data.len() as u64) > self.most_bytes {
                 return Err(AttachmentError::Other(format!(
                     "the tools of this turn have created {count} attachments with {bytes} bytes; the limits are \

@@ -28,7 +28,7 @@ pub trait AttachmentStore: Send + Sync + fmt::Debug {
     /// All files of a session, the oldest first.
     fn list<'a>(&'a self, session: &'a str) -> BoxFuture<'a, Vec<Attachment>>;
 
-    /// The session has ended. A store that other replicas read, too, keeps its files until they expire.
+    /// Removes the files of a session that has ended. A store that several replicas share keeps them until they expire.
     fn remove_session(&self, session: &str);
 }
 
@@ -38,7 +38,7 @@ pub const MAX_SESSION_FILES: usize = 256;
 pub const MAX_SESSION_BYTES: u64 = 64 << 20;
 /// How long a store keeps a file.
 pub const MAX_FILE_AGE: Duration = Duration::from_secs(24 * 3600);
-/// Bytes that a file counts in addition to its data, so that empty files are bounded, too.
+/// Bytes that a file counts in addition to its data, so that the number of empty files is bounded.
 pub const FILE_OVERHEAD: u64 = 1 << 10;
 
 /// Most bytes of all sessions in memory.

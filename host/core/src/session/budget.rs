@@ -105,8 +105,8 @@ fn stricter_limit<T: PartialOrd>(
 
 /// Counts one more call atomically; `false` if `most` were counted already.
 fn count(calls: &AtomicU64, most: u64) -> bool {
-    let more = |calls: u64| (calls < most).then(|| calls.saturating_add(1));
-    calls.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    let add = |calls: u64| (calls < most).then(|| calls.saturating_add(1));
+    calls.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
 }
 
 /// The limits of a session that all replicas count together.
@@ -178,8 +178,8 @@ impl Session {
     /// # Errors
     /// The number of calls or the cost has reached its limit.
     pub(crate) fn count_call(&self, policy: &SessionLimits, turn: Option<&TurnCount>) -> Result<(), Refusal> {
-        let own = &self.limits;
-        if let Some(cap) = stricter_limit(RefusalReason::MaxCost, policy.max_cost_usd, own.max_cost_usd) {
+        let limits = &self.limits;
+        if let Some(cap) = stricter_limit(RefusalReason::MaxCost, policy.max_cost_usd, limits.max_cost_usd) {
             let (most, spent) = (cap.most, self.cost_usd());
             if spent >= most {
                 let why = format!("hit ${most} budget cap for this session (${spent:.4} spent)");
@@ -190,13 +190,13 @@ impl Session {
             && let Some(bound) = stricter_limit(
                 RefusalReason::MaxCallsPerTurn,
                 policy.max_calls_per_turn,
-                own.max_calls_per_turn,
+                limits.max_calls_per_turn,
             )
             && !count(&turn.calls, bound.most)
         {
             return Err(bound.refuse(&format!("hit {}-tool-call budget for this turn", bound.most)));
         }
-        match stricter_limit(RefusalReason::MaxCalls, policy.max_calls, own.max_calls) {
+        match stricter_limit(RefusalReason::MaxCalls, policy.max_calls, limits.max_calls) {
             Some(bound) if !count(&self.usage.calls, bound.most) => {
                 Err(bound.refuse(&format!("hit {}-tool-call budget for this session", bound.most)))
             }
@@ -210,9 +210,9 @@ impl Session {
 
     /// The limits that all replicas count together, and the errors of calls beyond them.
     pub(crate) fn shared_budget(&self, policy: &SessionLimits) -> Option<SharedBudget> {
-        let own = &self.limits;
-        let calls = stricter_limit(RefusalReason::MaxCalls, policy.max_calls, own.max_calls);
-        let cost = stricter_limit(RefusalReason::MaxCost, policy.max_cost_usd, own.max_cost_usd);
+        let limits = &self.limits;
+        let calls = stricter_limit(RefusalReason::MaxCalls, policy.max_calls, limits.max_calls);
+        let cost = stricter_limit(RefusalReason::MaxCost, policy.max_cost_usd, limits.max_cost_usd);
         (calls.is_some() || cost.is_some()).then_some(SharedBudget { calls, cost })
     }
 
@@ -241,16 +241,16 @@ impl Session {
         tool: &str,
         call: &Digest,
     ) -> Result<(), Refusal> {
-        let own = &self.limits;
+        let limits = &self.limits;
         let of_turn = stricter_limit(
             RefusalReason::MaxIdenticalCallsPerTurn,
             policy.max_identical_calls_per_turn,
-            own.max_identical_calls_per_turn,
+            limits.max_identical_calls_per_turn,
         );
         let of_session = stricter_limit(
             RefusalReason::MaxIdenticalCalls,
             policy.max_identical_calls,
-            own.max_identical_calls,
+            limits.max_identical_calls,
         );
         let of_turn = turn.and_then(|turn| Some(("turn", &turn.same, of_turn?)));
         let of_session = of_session.map(|bound| ("session", &self.usage.same, bound));

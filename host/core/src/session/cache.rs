@@ -24,7 +24,7 @@ pub(crate) struct ResultKey {
     pub(crate) call: Digest,
     /// The profile of the call.
     pub(crate) profile: Option<Arc<str>>,
-    /// The identity of the caller as the tool may see it, without the number of the turn.
+    /// The part of the caller's identity that the tool may see, without the number of the turn.
     pub(crate) caller: String,
 }
 
@@ -68,13 +68,13 @@ impl Session {
         keep: Duration,
     ) -> Option<(ToolOutput, Duration)> {
         let mut cache = self.cache.lock();
-        let kept = cache.entries.get(key)?;
-        let age = kept.since.elapsed();
-        if age >= keep || !std::ptr::eq(kept.tool.as_ptr(), Arc::as_ptr(tool)) {
+        let result = cache.entries.get(key)?;
+        let age = result.since.elapsed();
+        if age >= keep || !std::ptr::eq(result.tool.as_ptr(), Arc::as_ptr(tool)) {
             cache.remove(key);
             return None;
         }
-        let output = Arc::clone(&kept.output);
+        let output = Arc::clone(&result.output);
         drop(cache);
         Some((ToolOutput::clone(&output), age))
     }
@@ -97,7 +97,7 @@ impl Session {
         }
         // A cached result costs nothing.
         let output = Arc::new(ToolOutput { cost_usd: None, ..output.clone() });
-        let kept = CachedResult { tool: Arc::downgrade(tool), output, bytes, since: Instant::now() };
+        let result = CachedResult { tool: Arc::downgrade(tool), output, bytes, since: Instant::now() };
         let mut cache = self.cache.lock();
         cache.remove(&key);
         while cache.order.len() >= entries || cache.bytes + bytes > most {
@@ -107,7 +107,7 @@ impl Session {
         }
         cache.bytes += bytes;
         cache.order.push_back(key.clone());
-        cache.entries.insert(key, kept);
+        cache.entries.insert(key, result);
     }
 }
 

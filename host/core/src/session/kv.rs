@@ -30,10 +30,10 @@ impl Bucket {
     /// The owner is missing, so that strangers would share the bucket; the scope takes no owner; or the owner is longer
     /// than [`MAX_OWNER_BYTES`].
     pub fn new(plugin: PluginId, scope: KvScope, owner: &str) -> Result<Self, String> {
-        let named = scope != KvScope::Plugin;
-        if named == owner.is_empty() {
-            let who = if named { "has no" } else { "takes no" };
-            return Err(format!("the call {who} `{}` that owns the entries", scope.as_str()));
+        let needs_owner = scope != KvScope::Plugin;
+        if needs_owner == owner.is_empty() {
+            let problem = if needs_owner { "has no" } else { "takes no" };
+            return Err(format!("the call {problem} `{}` that owns the entries", scope.as_str()));
         }
         if owner.len() > MAX_OWNER_BYTES {
             let (bytes, scope) = (owner.len(), scope.as_str());

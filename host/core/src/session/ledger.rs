@@ -31,7 +31,7 @@ pub struct Budget {
     pub cost_usd: Option<f64>,
 }
 
-/// The reason why a budget gives no call.
+/// The reason why no call was taken from an account.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LedgerError {
     /// All calls are spent, or leased to other replicas.

@@ -213,41 +213,41 @@ impl OutputStore for MemoryOutputStore {
             let most = self.quota.check(&text)?;
             let (id, weight) = (OutputId::from_text(&text), text.weight());
             let key: SavedTextKey = (session.into(), id.clone());
-            let mut kept = self.saved.lock();
-            kept.forget(&key);
-            kept.expire(self.quota.age);
-            while kept.session(session).0 + weight > most || kept.session(session).1 >= MAX_TEXTS {
-                let Some(oldest) = kept.order.iter().find(|key| &*key.0 == session).cloned() else { break };
-                kept.forget(&oldest);
+            let mut saved = self.saved.lock();
+            saved.forget(&key);
+            saved.expire(self.quota.age);
+            while saved.session(session).0 + weight > most || saved.session(session).1 >= MAX_TEXTS {
+                let Some(oldest) = saved.order.iter().find(|key| &*key.0 == session).cloned() else { break };
+                saved.forget(&oldest);
             }
-            while kept.bytes + weight > self.quota.bytes || kept.order.len() >= MAX_ALL_TEXTS {
-                let Some(oldest) = kept.order.front().cloned() else { break };
-                kept.forget(&oldest);
+            while saved.bytes + weight > self.quota.bytes || saved.order.len() >= MAX_ALL_TEXTS {
+                let Some(oldest) = saved.order.front().cloned() else { break };
+                saved.forget(&oldest);
             }
-            kept.bytes += weight;
-            let (bytes, texts) = kept.sessions.entry(session.into()).or_default();
+            saved.bytes += weight;
+            let (bytes, texts) = saved.sessions.entry(session.into()).or_default();
             (*bytes, *texts) = (*bytes + weight, *texts + 1);
-            kept.order.push_back(key.clone());
-            kept.texts.insert(key, (text, Instant::now()));
+            saved.order.push_back(key.clone());
+            saved.texts.insert(key, (text, Instant::now()));
             Ok(id)
         })
     }
 
     fn get<'a>(&'a self, session: &'a str, id: &'a OutputId) -> BoxFuture<'a, Option<SavedText>> {
         Box::pin(async move {
-            let mut kept = self.saved.lock();
-            kept.expire(self.quota.age);
-            kept.texts.get(&(session.into(), id.clone())).map(|(text, _)| text.clone())
+            let mut saved = self.saved.lock();
+            saved.expire(self.quota.age);
+            saved.texts.get(&(session.into(), id.clone())).map(|(text, _)| text.clone())
         })
     }
 
     fn list<'a>(&'a self, session: &'a str) -> BoxFuture<'a, Vec<SavedOutput>> {
         Box::pin(async move {
-            let mut kept = self.saved.lock();
-            kept.expire(self.quota.age);
-            let of_session = kept.order.iter().filter(|key| &*key.0 == session);
+            let mut saved = self.saved.lock();
+            saved.expire(self.quota.age);
+            let of_session = saved.order.iter().filter(|key| &*key.0 == session);
             let listed = of_session.filter_map(|key| {
-                let (text, _) = kept.texts.get(key)?;
+                let (text, _) = saved.texts.get(key)?;
                 Some(SavedOutput {
                     id: key.1.clone(),
                     tool: Arc::clone(&text.tool),

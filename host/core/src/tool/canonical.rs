@@ -153,8 +153,8 @@ fn write_text<F: FnMut(&[u8])>(text: &str, out: &mut ChunkWriter<F>) {
 
 /// Whether a text needs no escapes. The inner loop has no branches, so the compiler can vectorize it.
 fn is_plain(text: &str) -> bool {
-    let stands = |byte: &u8| *byte >= b' ' && *byte != b'"' && *byte != b'\\';
-    text.as_bytes().chunks(64).all(|bytes| bytes.iter().fold(true, |plain, byte| plain & stands(byte)))
+    let is_unescaped = |byte: &u8| *byte >= b' ' && *byte != b'"' && *byte != b'\\';
+    text.as_bytes().chunks(64).all(|bytes| bytes.iter().fold(true, |plain, byte| plain & is_unescaped(byte)))
 }
 
 fn write_number(number: &Number, out: &mut impl Write) {

@@ -131,7 +131,7 @@ pub struct ToolError {
     pub subject: Option<String>,
     /// The cost of the attempt in US dollars, if any.
     pub cost_usd: Option<f64>,
-    /// What the tool returned beside the message.
+    /// What the tool returned in addition to the message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub details: Option<Box<ErrorDetails>>,
     /// What would allow the refused operation, for the operator. Only the host sets it.
@@ -142,7 +142,7 @@ pub struct ToolError {
     pub refusal: Option<RefusalReason>,
 }
 
-/// What a failed call returned beside its message. A plugin returns none; other MCP servers may.
+/// What a failed call returned in addition to its message. Plugins return nothing else; MCP servers may.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct ErrorDetails {
     /// Structured data for programs, a JSON text.
@@ -167,7 +167,7 @@ impl ToolError {
         Self { code, message, subject: None, cost_usd: None, details: None, hint: None, refusal: None }
     }
 
-    /// Adds what the tool returned beside the message, if it is anything.
+    /// Adds what the tool returned in addition to the message, unless it is empty.
     #[must_use]
     pub fn with_details(self, details: ErrorDetails) -> Self {
         let is_empty = details.structured.is_none() && details.content.is_empty();

@@ -114,12 +114,12 @@ impl SchemaSanitizer<'_> {
     /// Runs `inner` with the pointer one step further. Reports the part if `inner` says that it must be removed.
     fn keeps(&mut self, name: &str, is_name: bool, inner: impl FnOnce(&mut Self) -> bool) -> bool {
         let end = extend_pointer(&mut self.at, name);
-        let kept = inner(self);
-        if !kept {
+        let is_kept = inner(self);
+        if !is_kept {
             (self.removed)(RemovedPart { pointer: &self.at, is_name });
         }
         self.at.truncate(end);
-        kept
+        is_kept
     }
 
     /// Sanitizes a schema or a list of schemas. Returns `false` if it must be removed.
@@ -132,9 +132,9 @@ impl SchemaSanitizer<'_> {
             // Without one item, the others would have another place or another meaning.
             Value::Array(all) => all.iter_mut().enumerate().fold(true, |clean, (n, one)| {
                 let end = extend_pointer(&mut self.at, &n.to_string());
-                let kept = self.sanitize_node(one);
+                let is_kept = self.sanitize_node(one);
                 self.at.truncate(end);
-                clean && kept
+                clean && is_kept
             }),
             Value::String(name) => self.is_clean(name),
             Value::Null | Value::Bool(_) | Value::Number(_) => true,
@@ -151,17 +151,17 @@ impl SchemaSanitizer<'_> {
     /// Sanitizes a keyword. Returns `false` if it must be removed.
     fn sanitize_keyword(&mut self, key: &str, value: &mut Value) -> bool {
         match (key, value) {
-            (key, Value::String(said)) if TEXT_KEYWORDS.contains(&key) => {
-                if !self.is_clean(said) || said.chars().nth(MAX_SCHEMA_TEXT).is_some() {
-                    *said = sanitize_text(said, MAX_SCHEMA_TEXT, self.redact);
+            (key, Value::String(text)) if TEXT_KEYWORDS.contains(&key) => {
+                if !self.is_clean(text) || text.chars().nth(MAX_SCHEMA_TEXT).is_some() {
+                    *text = sanitize_text(text, MAX_SCHEMA_TEXT, self.redact);
                 }
                 true
             }
             ("pattern", Value::String(pattern)) if !self.is_clean(pattern) => {
                 let shown = escape_pattern(pattern).filter(|shown| self.is_clean(shown));
-                let kept = shown.is_some();
+                let is_kept = shown.is_some();
                 *pattern = shown.unwrap_or_default();
-                kept
+                is_kept
             }
             ("patternProperties", Value::Object(named)) => {
                 self.escape_patterns(named);
@@ -175,9 +175,9 @@ impl SchemaSanitizer<'_> {
             ("required", Value::Array(names)) => {
                 let mut number = 0;
                 names.retain_mut(|name| {
-                    let kept = self.keeps(&number.to_string(), true, |this| this.sanitize_node(name));
+                    let is_kept = self.keeps(&number.to_string(), true, |this| this.sanitize_node(name));
                     number += 1;
-                    kept
+                    is_kept
                 });
                 true
             }

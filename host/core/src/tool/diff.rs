@@ -142,7 +142,7 @@ const MAX_LOCATION: usize = 80;
 fn describe(diff: &ToolDiff) -> String {
     let mut worst: Vec<&Difference> = diff.differences.iter().collect();
     worst.sort_by_key(|one| std::cmp::Reverse(one.impact));
-    let one = |one: &&Difference| {
+    let line = |one: &&Difference| {
         // A location contains names from the guest.
         let at: String = if one.at.is_empty() {
             "arguments".to_owned()
@@ -151,7 +151,7 @@ fn describe(diff: &ToolDiff) -> String {
         };
         format!("{} {}", at.chars().take(MAX_LOCATION).collect::<String>(), one.change)
     };
-    let mut words: Vec<String> = worst.iter().take(MAX_SHOWN).map(one).collect();
+    let mut words: Vec<String> = worst.iter().take(MAX_SHOWN).map(line).collect();
     if worst.len() > MAX_SHOWN {
         words.push(format!("and {} more", worst.len() - MAX_SHOWN));
     }
@@ -203,15 +203,15 @@ impl SourceDiff {
     /// The changes of all tools that differ, sorted by name.
     #[must_use]
     pub fn changes(&self) -> Vec<ToolChange> {
-        let one = |tool: &Arc<str>, impact, what: &str| ToolChange {
+        let change = |tool: &Arc<str>, impact, what: &str| ToolChange {
             tool: Arc::clone(tool),
             impact,
             what: what.to_owned(),
         };
         let mut changes: Vec<ToolChange> = (self.added.iter())
-            .map(|tool| one(tool, Impact::Compatible, "added"))
-            .chain(self.removed.iter().map(|tool| one(tool, Impact::Breaking, "removed")))
-            .chain(self.changed.iter().map(|(tool, diff)| one(tool, diff.impact(), &describe(diff))))
+            .map(|tool| change(tool, Impact::Compatible, "added"))
+            .chain(self.removed.iter().map(|tool| change(tool, Impact::Breaking, "removed")))
+            .chain(self.changed.iter().map(|(tool, diff)| change(tool, diff.impact(), &describe(diff))))
             .collect();
         changes.sort_by(|one, other| one.tool.cmp(&other.tool));
         changes
@@ -303,10 +303,10 @@ fn compare_schemas(old: &Value, new: &Value, at: &str, depth: usize, diff: &mut 
 /// Compares types and enumerated values.
 fn compare_types(old: &Map<String, Value>, new: &Map<String, Value>, at: &str, diff: &mut ToolDiff) {
     let kinds = |map: &Map<String, Value>| -> Option<BTreeSet<String>> {
-        let one = |kind: &Value| kind.as_str().map(ToOwned::to_owned);
+        let name = |kind: &Value| kind.as_str().map(ToOwned::to_owned);
         let mut kinds: BTreeSet<String> = match map.get("type")? {
-            Value::Array(list) => list.iter().filter_map(one).collect(),
-            kind => one(kind).into_iter().collect(),
+            Value::Array(list) => list.iter().filter_map(name).collect(),
+            kind => name(kind).into_iter().collect(),
         };
         if kinds.contains("number") {
             kinds.insert("integer".to_owned());
@@ -358,11 +358,11 @@ fn compare_properties(
     let empty = Map::new();
     let properties = [old, new].map(|map| map.get("properties").and_then(Value::as_object));
     let [before, after] = properties.map(|all| all.unwrap_or(&empty));
-    let must = |map: &Map<String, Value>| -> BTreeSet<String> {
+    let required = |map: &Map<String, Value>| -> BTreeSet<String> {
         let list = map.get("required").and_then(Value::as_array);
         list.into_iter().flatten().filter_map(|name| name.as_str().map(ToOwned::to_owned)).collect()
     };
-    let (needed_before, needed_after) = (must(old), must(new));
+    let (needed_before, needed_after) = (required(old), required(new));
     let open = |map: &Map<String, Value>| map.get("additionalProperties") != Some(&Value::Bool(false));
     for (name, schema) in before {
         let pointer = format!("{at}/properties/{}", pointer_step(name));

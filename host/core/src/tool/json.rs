@@ -15,7 +15,7 @@ use serde_json::{Map, Number, Value};
 /// Most values of one text, including nested values and keys: a tree of 20 MiB.
 pub const MAX_VALUES: u32 = 250_000;
 
-/// Stands for a byte that is not UTF-8 in arguments that an edge passes on as text. JSON allows this character nowhere, so
+/// Replaces a byte that is not UTF-8 in arguments that an edge passes on as text. JSON allows this character nowhere, so
 /// such arguments are refused.
 pub const INVALID_BYTE: char = '\0';
 
@@ -36,8 +36,8 @@ pub fn check(text: &str) -> Result<(), serde_json::Error> {
     walk(text, ValueReader { left: &Cell::new(MAX_VALUES), builds: false, duplicates: None }).map(drop)
 }
 
-/// Parses a JSON text whose author is not asked again, such as a schema: a member that stands twice costs only itself.
-/// Returns the value with the first of the two, and the JSON pointers of such members. The caller must use neither.
+/// Parses a foreign JSON text, such as a schema. If an object has two members with the same name, the value has the first
+/// one, and its JSON pointer is returned as well: the caller must ignore this member.
 ///
 /// # Errors
 /// The same as [`parse`], apart from duplicate keys.

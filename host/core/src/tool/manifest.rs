@@ -79,7 +79,7 @@ pub struct ToolManifest {
     pub description: Option<String>,
     /// The group that the tool belongs to.
     pub toolset: Option<String>,
-    /// Labels.
+    /// The tags.
     pub tags: Vec<String>,
     /// Traits by their names in the contract: `read-only`.
     pub traits: Vec<String>,
@@ -151,7 +151,7 @@ impl Manifest {
     /// Parses and checks a manifest.
     ///
     /// # Errors
-    /// Returns one line that names the problem and its place.
+    /// The manifest is invalid; the error is one line with the problem and its place.
     pub fn parse(text: &str) -> Result<Self, String> {
         Self::read(text).map_err(|problem| one_line(&problem, MAX_PROBLEM))
     }
@@ -218,7 +218,7 @@ impl ToolManifest {
     /// The request template of a handler; `None` for a function or a program.
     ///
     /// # Errors
-    /// Names the part of the request that is invalid.
+    /// A part of the request is invalid; the error names it.
     pub fn request(&self) -> Result<Option<RequestTemplate>, String> {
         let returns_json = self.output.is_some();
         self.http.as_ref().map(|http| RequestTemplate::new(http, &self.args, returns_json)).transpose()
@@ -227,7 +227,7 @@ impl ToolManifest {
     /// The command template of a program; `None` for a function or a handler.
     ///
     /// # Errors
-    /// Names the part of the command line that is invalid.
+    /// A part of the command line is invalid; the error names it.
     pub fn template(&self) -> Result<Option<CommandTemplate>, String> {
         let prints_json = self.output.is_some();
         self.run.as_ref().map(|run| CommandTemplate::new(run, &self.args, prints_json)).transpose()
@@ -248,15 +248,15 @@ impl ToolManifest {
     /// Extends a schema derived from a function's types with the argument schemas of the manifest.
     ///
     /// # Errors
-    /// Names an argument of the manifest that the function does not take.
+    /// The manifest has an argument that the function does not take; the error names it.
     pub fn add_arguments_to(&self, schema: &mut Value) -> Result<(), String> {
         for (name, more) in &self.args {
-            let known = schema.get_mut("properties").and_then(|all| all.get_mut(name.as_str()));
-            let Some(Value::Object(known)) = known else {
+            let property = schema.get_mut("properties").and_then(|all| all.get_mut(name.as_str()));
+            let Some(Value::Object(property)) = property else {
                 return Err(format!("`args.{name}` is set, but the function has no parameter `{name}`"));
             };
             let more = without_optional(more);
-            known.extend(more.as_object().cloned().unwrap_or_default());
+            property.extend(more.as_object().cloned().unwrap_or_default());
         }
         Ok(())
     }

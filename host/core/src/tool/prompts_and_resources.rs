@@ -124,7 +124,7 @@ pub struct DocumentArgument {
     /// Whether the argument is required. An absent optional argument leaves its placeholders empty.
     #[serde(default)]
     pub required: bool,
-    /// Suggested values. Other values are accepted, too.
+    /// Suggested values. Other values are accepted as well.
     #[serde(default)]
     pub values: Vec<String>,
 }
@@ -245,7 +245,7 @@ impl PromptsAndResourcesDocument {
     /// Parses and checks a document.
     ///
     /// # Errors
-    /// Names the first problem.
+    /// The document is invalid; the error names the first problem.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.len() > MAX_DOCUMENT_BYTES {
             return Err(format!("it has {} bytes; the limit is {MAX_DOCUMENT_BYTES} bytes", text.len()));
@@ -292,8 +292,8 @@ impl PromptsAndResources {
     /// A template has an invalid path, which cannot happen in a parsed document.
     pub fn from_plugin(plugin: &PluginId, document: &PromptsAndResourcesDocument) -> Result<Self, String> {
         let base = format!("{PREFIX}{plugin}/");
-        let offers = Self::with_names(document, |name| format!("{plugin}{NAME_SEPARATOR}{name}"), &base)?;
-        Ok(Self { plugin: Some(plugin.clone()), ..offers })
+        let named = Self::with_names(document, |name| format!("{plugin}{NAME_SEPARATOR}{name}"), &base)?;
+        Ok(Self { plugin: Some(plugin.clone()), ..named })
     }
 
     /// The prompts and resources of the embedder, with unchanged names and with addresses that start with `base`.

@@ -1,7 +1,7 @@
 //! Refusals: a gate of the host ended the call before its tool was started.
 //!
-//! A refusal has a reason for programs beside its text. Each gate returns a [`Refusal`], which cannot be built without
-//! one, so the audit, the log, the admin page and the metrics can tell every refusal from the others.
+//! A refusal has a text, and a reason for programs. Each gate returns a [`Refusal`], which cannot be built without
+//! a reason, so the audit, the log, the admin page and the metrics can tell every refusal from the others.
 
 use std::fmt;
 

@@ -108,7 +108,7 @@ pub struct Mismatch {
 }
 
 impl Mismatch {
-    /// The keyword, in a text that quotes neither the value nor a name that could be a sentence.
+    /// The keyword, in a text without the value and without names that could be sentences.
     #[must_use]
     pub fn unquoted(&self) -> String {
         let is_plain = |step: &str| {
@@ -175,7 +175,7 @@ impl Schema {
         Self { shown: Arc::new(value), checked: None, dropped: None, compiled: Arc::default() }
     }
 
-    /// A schema of somebody else, which was compiled before.
+    /// A foreign schema, which was compiled before.
     fn from_parts(shown: Value, checked: Value, dropped: Option<DroppedKeywords>) -> Self {
         let checked = (checked != shown).then(|| Arc::new(checked));
         Self { shown: Arc::new(shown), checked, dropped: dropped.map(Arc::new), compiled: Arc::default() }
@@ -223,7 +223,7 @@ impl Schema {
         lost.iter().any(|one| one.pointer.is_empty())
     }
 
-    /// Validates a value. It can take seconds: on a worker thread, see [`Schema::match_within`].
+    /// Validates a value. This can take seconds; worker threads use [`Schema::match_within`].
     ///
     /// # Errors
     /// The value does not match; the error has the first few findings.
@@ -231,13 +231,13 @@ impl Schema {
         if self.matches(instance)? { Ok(()) } else { Err(self.explain(instance)) }
     }
 
-    /// Whether a value matches, if finding out takes at most this many steps, of about ten nanoseconds each.
+    /// Whether a value matches. `None` if the validation takes more than `steps` steps, of about ten nanoseconds each.
     #[must_use]
     pub fn match_within(&self, steps: u64, instance: &Value) -> Option<Result<bool, Mismatch>> {
         // Measuring a large value takes long, too.
         let mut left = MAX_MEASURED;
-        let extent = Extent::measure_within(instance, &mut left)?;
-        (self.match_steps(&extent) <= steps).then(|| self.match_measured(instance, &extent))
+        let size = ValueSize::measure_within(instance, &mut left)?;
+        (self.match_steps(&size) <= steps).then(|| self.match_measured(instance, &size))
     }
 
     /// Whether a value matches.
@@ -245,11 +245,11 @@ impl Schema {
     /// # Errors
     /// The value is too large for the schema, or the schema cannot be compiled.
     pub fn matches(&self, instance: &Value) -> Result<bool, Mismatch> {
-        self.match_measured(instance, &Extent::measure(instance))
+        self.match_measured(instance, &ValueSize::measure(instance))
     }
 
-    /// An estimate of the steps to match a value of this extent.
-    fn match_steps(&self, Extent { nodes, bytes }: &Extent) -> u64 {
+    /// An estimate of the steps to match a value of this size.
+    fn match_steps(&self, ValueSize { nodes, bytes }: &ValueSize) -> u64 {
         match self.compiled.get() {
             Some(Ok(CompiledSchema { cost, .. })) => {
                 let patterns = bytes.saturating_mul(cost.patterns) / 3;
@@ -258,7 +258,7 @@ impl Schema {
             Some(Err(_)) => 0,
             None => {
                 let root = self.checked_value();
-                let compile = Extent::measure(root).nodes.saturating_mul(COMPILE_STEPS);
+                let compile = ValueSize::measure(root).nodes.saturating_mul(COMPILE_STEPS);
                 compile
                     .saturating_add(bounds::pattern_work(root))
                     .saturating_add(*nodes)
@@ -267,7 +267,11 @@ impl Schema {
         }
     }
 
-    fn match_measured(&self, instance: &Value, Extent { nodes, bytes }: &Extent) -> Result<bool, Mismatch> {
+    fn match_measured(
+        &self,
+        instance: &Value,
+        ValueSize { nodes, bytes }: &ValueSize,
+    ) -> Result<bool, Mismatch> {
         let root = self.checked_value();
         let CompiledSchema { validator, cost } = match self.compiled.get_or_init(|| compile(root)) {
             Ok(compiled) => compiled,
@@ -287,13 +291,14 @@ impl Schema {
         Ok(validator.is_valid(instance))
     }
 
-    /// Whether [`Schema::explain`] takes at most this many steps, of about ten nanoseconds each. Finding out takes no more.
+    /// Whether [`Schema::explain`] takes at most `steps` steps, of about ten nanoseconds each. This method takes no more
+    /// steps itself.
     #[must_use]
     pub fn explains_within(&self, steps: u64, instance: &Value) -> bool {
         explanation::takes_at_most(steps, self.checked_value(), instance)
     }
 
-    /// Finds out why a value does not match, if [`Schema::matches`] says so.
+    /// Explains why a value does not match. Call it only if [`Schema::matches`] returned `false`.
     #[must_use]
     pub fn explain(&self, instance: &Value) -> Mismatch {
         let root = self.checked_value();
@@ -349,40 +354,40 @@ fn validation_options() -> ValidationOptions<'static> {
 }
 
 /// The size of a value to validate.
-struct Extent {
+struct ValueSize {
     /// The number of values, including nested ones.
     nodes: u64,
     /// The bytes of all strings, including keys.
     bytes: u64,
 }
 
-impl Extent {
+impl ValueSize {
     fn measure(value: &Value) -> Self {
         let mut left = usize::MAX;
         Self::measure_within(value, &mut left).unwrap_or(Self { nodes: u64::MAX, bytes: u64::MAX })
     }
 
-    /// Does the same for a value with at most `left` values inside.
+    /// Measures a value with at most `left` values inside; `None` if it has more.
     fn measure_within(value: &Value, left: &mut usize) -> Option<Self> {
-        let mut extent = Self { nodes: 1, bytes: 0 };
+        let mut size = Self { nodes: 1, bytes: 0 };
         match value {
             Value::Object(map) => {
                 *left = left.checked_sub(map.len())?;
                 for (key, child) in map {
-                    extent.bytes += key.len() as u64;
-                    extent.add(&Self::measure_within(child, left)?);
+                    size.bytes += key.len() as u64;
+                    size.add(&Self::measure_within(child, left)?);
                 }
             }
             Value::Array(items) => {
                 *left = left.checked_sub(items.len())?;
                 for child in items {
-                    extent.add(&Self::measure_within(child, left)?);
+                    size.add(&Self::measure_within(child, left)?);
                 }
             }
-            Value::String(text) => extent.bytes = text.len() as u64,
+            Value::String(text) => size.bytes = text.len() as u64,
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
-        Some(extent)
+        Some(size)
     }
 
     fn add(&mut self, inner: &Self) {

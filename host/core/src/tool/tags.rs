@@ -1,7 +1,7 @@
-//! The labels of a tool. The host derives six labels from the grants. The author's claims count only where the grants
+//! The tags of a tool. The host derives six tags from the grants. The author's claims count only where the grants
 //! leave the answer open, and they never remove `network`, `file_system` or `privileged`.
 //!
-//! | label | condition |
+//! | tag | condition |
 //! |---|---|
 //! | `network` | the grants include requests, connections or a program with network access; also every MCP server and OpenAPI service |
 //! | `file_system` | the grants include files or a program, which can read files |
@@ -11,8 +11,8 @@
 //! | `slow` | the source sets it |
 //!
 //! Native code has no grants, so its claims count. The claims of an MCP server do not count: its tools are
-//! `destructive`. All other labels of a source are kept. A source can set one of the six derived labels, `slow`, and
-//! native code can set all. The operator can add any label but remove none.
+//! `destructive`. All other tags of a source are kept. A source can set one of the six derived tags, `slow`, and native
+//! code can set all. The operator can add any tag but remove none.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub const TASK_REQUIRED: &str = "task_required";
 /// The tool can access programs, credentials or private networks.
 pub const PRIVILEGED: &str = "privileged";
 
-/// The labels that the host derives.
+/// The tags that the host derives.
 pub const DERIVED: [&str; 6] = [DESTRUCTIVE, FILE_SYSTEM, NETWORK, PRIVILEGED, READ_ONLY, SLOW];
 
 /// Safe methods (RFC 9110, section 9.2.1).
@@ -68,15 +68,15 @@ impl Effects {
     pub fn from_grants(grants: &Grants, policy: &Policy) -> Self {
         let online = |name: &str| policy.program(name).is_none_or(|program| program.network);
         let programs = !grants.process.is_empty();
-        let asks_only =
+        let only_reads =
             |methods: &BTreeSet<String>| methods.iter().all(|m| SAFE_METHODS.contains(&m.as_str()));
-        let sends = grants.net.iter().any(|rule| !rule.methods.as_ref().is_some_and(asks_only));
+        let may_send = grants.net.iter().any(|rule| !rule.methods.as_ref().is_some_and(only_reads));
         Self {
             network: !grants.net.is_empty() || grants.process.iter().any(|rule| online(rule.program())),
             file_system: programs || !grants.fs_read.is_empty() || !grants.fs_write.is_empty(),
             privileged: programs || !grants.secrets.is_empty() || !grants.net_private.is_empty(),
             changes: programs || !grants.fs_write.is_empty(),
-            may_change: sends || !grants.kv.is_empty() || !grants.invoke.is_empty(),
+            may_change: may_send || !grants.kv.is_empty() || !grants.invoke.is_empty(),
             adds: grants.attachments.iter().any(|rule| rule.access == AttachmentAccess::Create),
         }
     }
@@ -95,9 +95,12 @@ impl Effects {
     }
 }
 
-/// The derived labels that a tool may have under some policy. `kind` is that of its source, and `declared` what it asks
-/// for: no policy grants more.
-pub fn possible<'a>(kind: &'a str, declared: &'a [Capability]) -> impl Iterator<Item = &'static str> + 'a {
+/// The derived tags that a tool may have under some policy. `kind` is the kind of its source, and `declared` are the
+/// capabilities that it requests: no policy grants more.
+pub fn possible_tags<'a>(
+    kind: &'a str,
+    declared: &'a [Capability],
+) -> impl Iterator<Item = &'static str> + 'a {
     use CapabilityKind::{FsRead, FsWrite, Invoke, Kv, Net, Process, Secret};
     let asks = move |kinds: &[CapabilityKind]| declared.iter().any(|one| kinds.contains(&one.kind));
     DERIVED.into_iter().filter(move |tag| match (kind, *tag) {
@@ -110,23 +113,23 @@ pub fn possible<'a>(kind: &'a str, declared: &'a [Capability]) -> impl Iterator<
     })
 }
 
-/// All labels of a tool, sorted. `more` are the operator's labels.
+/// All tags of a tool, sorted. `more` are the operator's tags.
 #[must_use]
 pub fn derive(tool: &ToolDef, effects: Option<Effects>, more: &[String]) -> Arc<[Arc<str>]> {
     let (claims, known) = (tool.traits, effects.unwrap_or_default());
     let native = *tool.source == ToolSource::Builtin;
     let remote = matches!(*tool.source, ToolSource::Mcp { .. } | ToolSource::OpenApi { .. });
-    // The claims of an MCP server are unverified, and permission rules depend on these labels.
-    let believed = !matches!(*tool.source, ToolSource::Mcp { .. });
+    // The claims of an MCP server are unverified, and permission rules depend on these tags.
+    let is_trusted = !matches!(*tool.source, ToolSource::Mcp { .. });
     let open = effects.is_none() || known.may_change || known.adds;
-    let read_only = !known.changes && (!open || (claims.read_only && believed));
+    let read_only = !known.changes && (!open || (claims.read_only && is_trusted));
     let destroys = known.changes || known.may_change || effects.is_none();
     let derived = [
         (NETWORK, known.network || remote),
         (FILE_SYSTEM, known.file_system),
         (PRIVILEGED, known.privileged),
         (READ_ONLY, read_only),
-        (DESTRUCTIVE, destroys && !read_only && !(claims.additive && believed)),
+        (DESTRUCTIVE, destroys && !read_only && !(claims.additive && is_trusted)),
     ];
     let of_host = derived.iter().filter(|(_, holds)| *holds).map(|(tag, _)| *tag);
     let of_source = tool.keywords.tags.iter().map(String::as_str);
@@ -188,7 +191,7 @@ mod tests {
             assert_eq!(grants.missing().count(), 0, "{grants:?}");
             Effects::from_grants(&grants, &policy)
         });
-        let possible: Vec<&str> = possible(def.source.as_label().kind, &wishes).collect();
+        let possible: Vec<&str> = possible_tags(def.source.as_label().kind, &wishes).collect();
         let derived = derive(&def, effects, &[]);
         let mut of_host = derived.iter().filter(|tag| DERIVED.contains(&&***tag));
         assert!(of_host.all(|tag| possible.contains(&&**tag)), "{wishes:?}: {derived:?} beyond {possible:?}");
@@ -240,7 +243,7 @@ mod tests {
             ("builtin", &[], ""),
         ] {
             let wishes: Vec<Capability> = wishes.iter().map(|kind| wish(kind)).collect();
-            let possible: Vec<&str> = possible(kind, &wishes).collect();
+            let possible: Vec<&str> = possible_tags(kind, &wishes).collect();
             let missing: Vec<&str> = DERIVED.into_iter().filter(|tag| !possible.contains(tag)).collect();
             assert_eq!(missing.join(" "), never, "{kind} {wishes:?}");
         }

@@ -21,8 +21,10 @@ pub fn schema_with_reason(schema: &Schema) -> Option<Schema> {
     }
     let mut value = schema.value().clone();
     let properties = value.as_object_mut()?.entry("properties").or_insert_with(|| json!({}));
-    let about = "Why you chose this tool and what you expect from it.";
-    properties.as_object_mut()?.insert(NAME.to_owned(), json!({"type": "string", "description": about}));
+    let description = "Why you chose this tool and what you expect from it.";
+    properties
+        .as_object_mut()?
+        .insert(NAME.to_owned(), json!({"type": "string", "description": description}));
     // Validation uses the schema without it.
     Some(schema.with_shown(value))
 }

@@ -1,4 +1,4 @@
-//! Verbs and nouns of APIs that stand for each other, and the action that a query asks for or a tool performs.
+//! Synonymous verbs and nouns of APIs, and the action that a query asks for or a tool performs.
 //!
 //! | text | action |
 //! |---|---|
@@ -16,7 +16,7 @@ pub(super) enum Effect {
     Changes,
 }
 
-/// Verbs that stand for each other, as stems: one action each. A verb may be in several groups.
+/// Synonymous verbs, as stems: one action for each group. A verb may be in several groups.
 const VERBS: &[(Effect, &[&str])] = &[
     (
         Effect::Reads,
@@ -44,7 +44,7 @@ const VERBS: &[(Effect, &[&str])] = &[
     (Effect::Changes, &["reject", "declin", "deny", "dismiss"]),
 ];
 
-/// Nouns that stand for each other, as stems.
+/// Synonymous nouns, as stems.
 const NOUNS: &[&[&str]] = &[
     &["app", "application"],
     &["auth", "authentication"],
@@ -97,17 +97,17 @@ impl Actions {
     /// The actions that a query asks for.
     pub(super) fn of_query(query: &str) -> Self {
         let all: Vec<String> = words(query).collect();
-        let mut asked = Self::first_in(&all);
+        let mut actions = Self::first_in(&all);
         let (read, list) = (Self::of_word("retriev"), Self::of_word("enumerat"));
         if all.first().is_some_and(|word| QUESTIONS.contains(&word.as_str())) {
-            asked = Self(asked.0 | read.0 | list.0);
+            actions = Self(actions.0 | read.0 | list.0);
         }
-        if asked.0 & read.0 != 0 && asked.0 & list.0 != 0 {
+        if actions.0 & read.0 != 0 && actions.0 & list.0 != 0 {
             // `Show the labels` asks for a list, `show the label` for one.
             let unwanted = if names_several(query) { read } else { list };
-            asked = Self(asked.0 & !unwanted.0);
+            actions = Self(actions.0 & !unwanted.0);
         }
-        asked
+        actions
     }
 
     pub(super) fn is_empty(self) -> bool {

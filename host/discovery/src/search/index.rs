@@ -27,7 +27,7 @@ pub(super) enum IndexedField {
     Details,
     /// Further words of the operator or the author.
     Hint,
-    /// Labels, toolset and namespace.
+    /// Tags, toolset and namespace.
     Tags,
     /// The names of the arguments.
     Parameters,
@@ -41,7 +41,7 @@ pub(super) const FIELDS: usize = 6;
 pub struct ToolDocument<'a> {
     /// The definition.
     pub def: &'a ToolDef,
-    /// The labels, including those that the host derives.
+    /// The tags, including those that the host derives.
     pub tags: Vec<&'a str>,
 }
 
@@ -72,7 +72,7 @@ pub(super) struct IndexedTool {
     pub(super) lengths: [u16; FIELDS],
     /// What the tool does, by its summary or else its name.
     pub(super) actions: Actions,
-    /// Whether the tool changes something, as it claims or its grants show. A wrong claim only affects its rank.
+    /// Whether the tool changes something, by its claims or its grants. A wrong claim affects only its rank.
     pub(super) effect: Effect,
 }
 

@@ -1,7 +1,7 @@
 //! The score of a tool for a query: BM25F. Each field counts with its weight and is normalized by its length. The sum
 //! saturates for each word, and rare words count more. A tool whose name and summary have few other words is
-//! preferred: `List pull requests` is the operation of the resource, `List commits on a pull request` that of a part.
-//! So is a tool that performs the action of the query.
+//! preferred: `List pull requests` is an operation of the resource, `List commits on a pull request` of one of its parts.
+//! A tool that performs the action of the query is preferred as well.
 //!
 //! The weights were chosen with the `tune` pairs of `tests/search/pairs.json`; the test `search_pairs` measures them.
 
@@ -32,7 +32,7 @@ const RELATED_WEIGHT: f64 = 0.6;
 const COVERAGE_BONUS: f64 = 0.5;
 /// The share that is added if the tool performs the action of the query.
 const ACTION_BONUS: f64 = 0.2;
-/// The share that is added if the query asks for a change and the tool may make one, or for none and it makes none.
+/// The share that is added if the query asks for a change and the tool may change something, or if neither is the case.
 const EFFECT_BONUS: f64 = 0.3;
 /// The share that is added if the query names no action and the tool creates something: `comment on an issue`.
 const CREATION_BONUS: f64 = 0.1;
@@ -49,7 +49,7 @@ pub(super) struct Ranking<'a> {
     averages: [f64; FIELDS],
 }
 
-/// How well a tool has a word of the query, with its synonyms.
+/// How well a tool matches a word of the query and its synonyms.
 #[derive(Debug, Clone, Copy, Default)]
 struct WordMatch {
     frequency: f64,
@@ -182,11 +182,11 @@ impl<'a> Ranking<'a> {
                 let share = |words: f64, field| words / f64::from(indexed.length(field).max(1));
                 let name = share(score.in_name, IndexedField::Name);
                 let summary = share(score.in_summary, IndexedField::Summary);
-                let covered = f64::midpoint(name, summary).min(1.0);
+                let coverage = f64::midpoint(name, summary).min(1.0);
                 RankedTool {
                     part: at,
                     tool,
-                    score: score.sum * (1.0 + COVERAGE_BONUS * covered) * action_factor(actions, indexed),
+                    score: score.sum * (1.0 + COVERAGE_BONUS * coverage) * action_factor(actions, indexed),
                     exact: false,
                 }
             })

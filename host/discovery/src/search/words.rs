@@ -1,4 +1,4 @@
-//! How text becomes words: the same for tools and queries, so that `Listing Pull-Requests` and `pullRequestList` meet.
+//! How text becomes words: the same for tools and queries, so that `Listing Pull-Requests` matches `pullRequestList`.
 //!
 //! | step | example |
 //! |---|---|
@@ -6,7 +6,7 @@
 //! | case is ignored | `Maps` → `maps` |
 //! | English endings are removed | `maps` → `map`, `merged` → `merg`, `repositories` → `repository` |
 //!
-//! The endings are few and the rules plain. A wrong stem does no harm as long as tools and queries have the same one.
+//! The endings are few and the rules simple. A wrong stem does no harm if tools and queries have the same one.
 
 /// The longest word, in characters. A longer one is cut.
 const MAX_WORD: usize = 40;
@@ -109,9 +109,9 @@ pub(super) fn singular(word: &str) -> String {
     if let Some(start) = word.strip_suffix("ies").filter(|start| start.len() > 1) {
         return format!("{start}y");
     }
-    let kept = ["us", "ss", "is"].iter().any(|end| word.ends_with(end));
+    let keeps_ending = ["us", "ss", "is"].iter().any(|end| word.ends_with(end));
     match word.strip_suffix('s') {
-        Some(start) if !kept => start.to_owned(),
+        Some(start) if !keeps_ending => start.to_owned(),
         _ => word.to_owned(),
     }
 }

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
-use toolbay_core::call::compute::run_apart;
+use toolbay_core::call::compute::run_outside_calls;
 use toolbay_core::call::server_connector::{BodyStream, ConnectorRequest, ConnectorResponse};
 use toolbay_policy::excerpt::one_line;
 use toolbay_policy::mcp_server::HttpServerConfig;
@@ -266,7 +266,7 @@ impl HttpLink {
         let body = collect(response.body, most, self.inbox.track_response_buffer()).await?;
         let is_json = kind.as_deref().is_some_and(is_json);
         let steps = reading_steps(&body);
-        let response = match run_apart(steps, move || BodyContent::read(id, &body, is_json)).await {
+        let response = match run_outside_calls(steps, move || BodyContent::read(id, &body, is_json)).await {
             BodyContent::Response(result) => Ok(result),
             BodyContent::Repaired(repaired) => return Ok(self.accept_repaired(repaired)),
             BodyContent::Unreadable(problem) => {
@@ -368,20 +368,21 @@ impl HttpLink {
         event: Vec<u8>,
     ) -> Result<Option<RpcResult>, LinkError> {
         let ended = |flood: FloodError| self.close_flooded(&flood);
-        let messages = match run_apart(reading_steps(&event), move || EventContent::read(id, event)).await {
-            EventContent::Messages(messages) => messages,
-            EventContent::Repaired(repaired) => return Ok(Some(self.accept_repaired(repaired))),
-            EventContent::Unreadable(event, found) => {
-                self.inbox.record_invalid_message("in a stream", &event).map_err(ended)?;
-                return match found {
-                    Some(found) if id.is_some() && found.id.number() == id => {
-                        let what = format!("the server's response cannot be read: {}", found.problem);
-                        Err(LinkError::InvalidResponse(what.into()))
-                    }
-                    Some(_) | None => Ok(None),
-                };
-            }
-        };
+        let messages =
+            match run_outside_calls(reading_steps(&event), move || EventContent::read(id, event)).await {
+                EventContent::Messages(messages) => messages,
+                EventContent::Repaired(repaired) => return Ok(Some(self.accept_repaired(repaired))),
+                EventContent::Unreadable(event, found) => {
+                    self.inbox.record_invalid_message("in a stream", &event).map_err(ended)?;
+                    return match found {
+                        Some(found) if id.is_some() && found.id.number() == id => {
+                            let what = format!("the server's response cannot be read: {}", found.problem);
+                            Err(LinkError::InvalidResponse(what.into()))
+                        }
+                        Some(_) | None => Ok(None),
+                    };
+                }
+            };
         for message in messages {
             match message {
                 RpcMessage::Response { id: of, result } if id.is_some_and(|id| answers(id, &of, &result)) => {

@@ -180,7 +180,7 @@ impl Host {
 
 /// The tags that the host may derive from grants, which are not known yet.
 fn possible_tags<'a>(kind: &'a str, declared: &'a [Capability]) -> impl Iterator<Item = String> + 'a {
-    tags::possible(kind, declared).map(str::to_owned)
+    tags::possible_tags(kind, declared).map(str::to_owned)
 }
 
 fn add_tool(known: &mut KnownNames, name: String, tool: KnownTool) {

@@ -71,7 +71,7 @@ async fn wait(
         () = ctx.cancel().cancelled() => {
             Err(Fault::new(FaultKind::Cancelled, "the call was cancelled before it ran"))
         }
-        done = tokio::time::timeout(patience, budget.reserve_later(bytes)) => done.map_err(|_| exhausted()),
+        done = tokio::time::timeout(patience, budget.reserve_when_free(bytes)) => done.map_err(|_| exhausted()),
     }
 }
 

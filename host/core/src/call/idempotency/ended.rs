@@ -1,13 +1,13 @@
-//! Which ended keys are forgotten when there is no room for more.
+//! The keys of ended calls, and which of them are forgotten first.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// What each key counts besides its result, in bytes.
+/// Bytes that a key counts for in addition to its result.
 const OVERHEAD: usize = 1 << 10;
 
-/// The keys whose calls have ended, by session. When they are too many, the session that has most gives up its oldest, so
-/// no session pushes out the keys of one that has fewer.
+/// The keys of ended calls, by session. Beyond the limit, the session with the most bytes loses its oldest keys, so no
+/// session displaces the keys of a smaller one.
 #[derive(Debug)]
 pub struct EndedKeys<T> {
     sessions: HashMap<Arc<str>, SessionKeys<T>>,
@@ -34,21 +34,21 @@ impl<T> Default for SessionKeys<T> {
 }
 
 impl<T> EndedKeys<T> {
-    /// Adds the newest key of a session, whose result has `result_bytes`. Returns the keys that are forgotten, so that all
-    /// others have at most `most` bytes; each counts 1 KiB and its result.
+    /// Adds the newest key of a session, whose result has `result_bytes`. A key counts for 1 KiB and its result. Returns the
+    /// keys that no longer fit into `most` bytes, which are forgotten.
     pub fn add(&mut self, session: &Arc<str>, key: T, result_bytes: usize, most: usize) -> Vec<T> {
         let bytes = result_bytes.saturating_add(OVERHEAD);
         let of_session = self.sessions.entry(Arc::clone(session)).or_default();
         of_session.keys.push_back((key, bytes));
         of_session.bytes += bytes;
         self.bytes += bytes;
-        let mut forgotten = Vec::new();
+        let mut removed = Vec::new();
         while self.bytes > most
             && let Some(key) = self.remove_oldest_of_largest()
         {
-            forgotten.push(key);
+            removed.push(key);
         }
-        forgotten
+        removed
     }
 
     fn remove_oldest_of_largest(&mut self) -> Option<T> {

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::{Approvals, FoundTask, TaskMessage, TaskRecord, TaskStore, TaskStoreError, TaskWrite};
 use crate::tool::canonical::Digest;
 
-/// Most approvals in memory. A later one is asked again.
+/// Most approvals in memory. Further ones are not stored, so the host asks again.
 const MAX_APPROVALS: usize = 10_000;
 /// Most tasks in memory.
 const MAX_TASKS: usize = 10_000;
@@ -46,7 +46,7 @@ struct TaskTable {
     tasks: Mutex<HashMap<String, StoredTask>>,
     messages: Mutex<VecDeque<(String, String, TaskMessage)>>,
     arrival: Notify,
-    /// The replicas that the others take for dead.
+    /// The replicas that the others consider dead.
     dead: Mutex<HashSet<String>>,
 }
 

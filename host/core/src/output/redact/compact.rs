@@ -62,12 +62,12 @@ impl DigitView {
         let mut places = Vec::with_capacity(text.len());
         (self.walk)(text, &mut |at, _| places.push(at));
         // The digits of a word stand in another order than those of the text.
-        let covered = |range: &Range<usize>| {
+        let is_covered = |range: &Range<usize>| {
             let places = places.get(range.clone()).unwrap_or_default();
             let first = places.iter().min().copied().unwrap_or(text.len());
             first..places.iter().max().map_or(first, |last| last + 1)
         };
-        ranges.iter().map(covered).collect()
+        ranges.iter().map(is_covered).collect()
     }
 }
 
@@ -193,8 +193,8 @@ fn walk_decimal(text: &[u8], take: &mut dyn FnMut(usize, u8)) {
     });
 }
 
-/// Visits the bytes that the words of a text stand for. `take_word` visits those of a word at a position, and returns whether
-/// it stands for any. Offsets of dumps are between numbers that follow each other; any other word is not.
+/// Visits the bytes that the words of a text encode. `take_word` visits those of the word at a position, and returns
+/// whether the word encodes any. Between two numbers may be an offset of a dump, but no other word.
 fn walk_numbers(
     text: &[u8],
     take: &mut dyn FnMut(usize, u8),
@@ -217,7 +217,7 @@ fn number(digits: &[u8], radix: u32) -> Option<u8> {
     u8::from_str_radix(std::str::from_utf8(digits).ok()?, radix).ok()
 }
 
-/// Visits the two hexadecimal digits of a byte, at the first and the last place of what stands for it.
+/// Visits the two hexadecimal digits of a byte. `first` and `last` are the positions of its encoded form.
 fn take_byte(byte: Option<u8>, first: usize, last: usize, take: &mut dyn FnMut(usize, u8)) -> bool {
     let Some(byte) = byte else { return false };
     let digit = |value: u8| if value < 10 { b'0' + value } else { b'a' + value - 10 };

@@ -1,8 +1,8 @@
 //! Encodings in which the writer chooses what to encode. The text is decoded and searched, and matches are mapped back
 //! to the original. The mapping decodes the text again, so texts without matches need no map.
 //!
-//! What a later cleaner removes is an encoding, too: between the characters of a value, it hides the value from a search
-//! before the cleaner, which then puts it together.
+//! Characters that a later stage removes are an encoding as well: between the characters of a value, they hide the value
+//! from an earlier search, and their removal restores it.
 
 use std::ops::Range;
 

@@ -274,7 +274,7 @@ impl<'b> AuditGuard<'b> {
 
     fn push_log_entry(&self, record: &AuditRecord, ended: Instant) {
         let log = &self.batch.pipeline.call_log;
-        if !log.is_on() {
+        if !log.is_enabled() {
             return;
         }
         log.push(CallEntry {

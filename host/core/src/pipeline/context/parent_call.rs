@@ -39,8 +39,8 @@ impl ParentCall {
 
     /// As [`ToolCaller::count`](crate::call::invoke::nested::ToolCaller::count).
     pub(crate) fn count(&self, calls: u32, most: u32) -> Option<u32> {
-        let more = |made: u32| made.checked_add(calls).filter(|made| *made <= most);
-        self.nested_count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()
+        let add = |made: u32| made.checked_add(calls).filter(|made| *made <= most);
+        self.nested_count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()
     }
 
     /// Refuses a tool outside of the calling tool's grant, before the calling tool learns whether it exists.

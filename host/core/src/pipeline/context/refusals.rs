@@ -10,12 +10,12 @@ use crate::tool::content::{ContentBlock, ToolOutput};
 
 /// The hints for the operator: first that of the call's own failure, then those of refusals while it ran.
 pub(crate) fn hints(result: &Result<ToolOutput, Failure>, ctx: &CallContext) -> Vec<Hint> {
-    let own = match result {
+    let hint = match result {
         Err(Failure::Refused(error)) => error.hint.clone(),
         Err(Failure::Fault(fault)) => fault.hint().map(|hint| ctx.redactor().redact_hint(hint)),
         Ok(_) | Err(Failure::Host(_)) => None,
     };
-    let mut hints: Vec<Hint> = own.into_iter().collect();
+    let mut hints: Vec<Hint> = hint.into_iter().collect();
     for hint in ctx.hints() {
         if !hints.contains(&hint) {
             hints.push(hint);

@@ -87,14 +87,14 @@ impl ResultMemory {
     }
 
     fn try_reserve(&self, bytes: u64) -> Option<ResultReservation> {
-        let held = self.budget.reserve(bytes)?;
+        let reservation = self.budget.reserve(bytes)?;
         self.running.fetch_add(1, Ordering::AcqRel);
         let running = RunningCallGuard { count: Arc::clone(&self.running), budget: self.budget.clone() };
-        Some(ResultReservation { reservation: held, _running: running })
+        Some(ResultReservation { reservation, _running: running })
     }
 
     /// Reserves `bytes`, waiting while calls run. It does not wait for undelivered results.
-    async fn reserve_later(
+    async fn reserve_when_free(
         &self,
         bytes: u64,
         cancel: &CancellationToken,
@@ -132,7 +132,7 @@ impl CallMemory {
         self.0 = match results.try_reserve(bytes) {
             Some(reserved) => Some(reserved),
             // Boxed to keep the future of calls that do not wait small.
-            None => Some(Box::pin(results.reserve_later(bytes, ctx.cancel())).await?),
+            None => Some(Box::pin(results.reserve_when_free(bytes, ctx.cancel())).await?),
         };
         Ok(())
     }
@@ -146,13 +146,13 @@ impl CallMemory {
     ) -> Result<(), Fault> {
         let bytes = match answer {
             Ok(output) => {
-                let beside = beside_text(output);
+                let non_text = non_text_bytes(output);
                 let text = text_bytes(output);
                 // A text that will be cut is copied into the output store.
                 let text = if text > DEFAULT_RESULT_BYTES { text.saturating_mul(2) } else { text };
-                let whole = beside.saturating_add(text);
-                entry.record_result_size(beside, whole);
-                whole
+                let total = non_text.saturating_add(text);
+                entry.record_result_size(non_text, total);
+                total
             }
             Err(failure) => failure_bytes(failure),
         };
@@ -160,7 +160,7 @@ impl CallMemory {
             return Ok(());
         }
         // Boxed to keep the future of results that do not wait small.
-        Box::pin(self.hold_later(results, bytes)).await
+        Box::pin(self.hold_when_free(results, bytes)).await
     }
 
     /// Corrects the reservation to the size of the shaped result, and releases the spare capacity of cut texts.
@@ -188,12 +188,12 @@ impl CallMemory {
     }
 
     /// Waits for memory with a finished result. The results that wait may take as many bytes as the budget has.
-    async fn hold_later(&mut self, results: &ResultMemory, bytes: u64) -> Result<(), Fault> {
+    async fn hold_when_free(&mut self, results: &ResultMemory, bytes: u64) -> Result<(), Fault> {
         let what = "the tool has run, but the memory for results is used up";
         let exhausted = || results.budget.exhausted(what, bytes);
         let _waits = results.pending.reserve(bytes).ok_or_else(exhausted)?;
-        let held = results.budget.wait_until(|| self.try_hold(results, bytes).then_some(()));
-        tokio::time::timeout(results.patience, held).await.map_err(|_| exhausted())
+        let hold = results.budget.wait_until(|| self.try_hold(results, bytes).then_some(()));
+        tokio::time::timeout(results.patience, hold).await.map_err(|_| exhausted())
     }
 }
 
@@ -207,7 +207,7 @@ fn shrink(text: &mut String) {
 /// Bytes of a result with all its parts.
 pub(crate) fn bytes_of(result: &Result<ToolOutput, Failure>) -> u64 {
     match result {
-        Ok(output) => beside_text(output).saturating_add(text_bytes(output)),
+        Ok(output) => non_text_bytes(output).saturating_add(text_bytes(output)),
         Err(failure) => failure_bytes(failure),
     }
 }
@@ -234,7 +234,7 @@ fn text_bytes(output: &ToolOutput) -> u64 {
 }
 
 /// Bytes of a result apart from its texts.
-fn beside_text(output: &ToolOutput) -> u64 {
+fn non_text_bytes(output: &ToolOutput) -> u64 {
     let json = [&output.structured, &output.meta].into_iter().flatten().map(|raw| raw.get().len() as u64);
     json.chain(output.content.iter().map(data_bytes)).fold(0, u64::saturating_add)
 }

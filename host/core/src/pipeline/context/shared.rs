@@ -1,4 +1,4 @@
-//! What the stages of a call ask of the state that several replicas share.
+//! The requests of the stages to the state that several replicas share.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(crate) fn check_contact(shared: &SharedState) -> Result<(), Refusal> {
     })
 }
 
-/// Takes the call from the budget of its session, if the session has a name: a session without one stays on this replica.
+/// Takes the call from the budget of its session, if the session has a name. A session without a name stays on this replica.
 pub(crate) async fn charge(shared: &SharedState, batch: &BatchContext) -> Result<(), Refusal> {
     let session = &batch.turn.session;
     let Some(account) = session.account() else { return Ok(()) };
@@ -40,7 +40,7 @@ pub(crate) fn return_call(shared: &SharedState, batch: &BatchContext) {
     }
 }
 
-/// Whether the session has a standing approval. One of another replica is remembered here.
+/// Whether the session has a standing approval. An approval from another replica is also stored in the session.
 pub(crate) async fn is_approved(batch: &BatchContext, approval: &StandingApproval) -> bool {
     let session = &batch.turn.session;
     if session.is_approved(approval) {

@@ -10,7 +10,7 @@ use crate::tool::ToolSource;
 pub(crate) struct CallTarget<'b> {
     /// The tool, if the caller may know that it exists. It is looked up once, so all stages see the same tool.
     pub(crate) found: Option<FoundTool<'b>>,
-    /// The source of the tool, also of one that the caller must not know of.
+    /// The source of the tool, even if the caller must not know that the tool exists.
     pub(crate) source: Option<&'b Arc<ToolSource>>,
     /// The gate that refuses the tool.
     pub(crate) denial: Option<ToolDenial>,

@@ -1,7 +1,7 @@
 //! Nested calls: calls that a running tool makes. They pass the same stages as all other calls.
 //!
 //! Nested calls run under the view, session, turn and rules of the parent call. They end with it and are recorded with
-//! its id. Their outputs go to a program, so they are neither reduced nor marked nor saved. If one of them is
+//! its id. Their outputs go to a program, so they are not reduced, marked or saved. If one of them is
 //! untrusted, the output of the calling tool is marked as untrusted, too.
 
 use std::sync::Arc;

@@ -87,9 +87,9 @@ async fn check_permission(
         Action::Deny => Err(deny(guard.batch, tool.ctx, &ruling, &Denial::Rule).into()),
         // Boxed to keep the future of calls that need no approval small.
         Action::Ask => {
-            let asked = Instant::now();
+            let start = Instant::now();
             let state = Box::pin(request_approval(guard, tool.ctx, &ruling, call)).await;
-            guard.waited += asked.elapsed();
+            guard.waited += start.elapsed();
             state
         }
     }
@@ -156,15 +156,15 @@ async fn request_approval(
     Err(deny(batch, ctx, ruling, &denial).into())
 }
 
-/// Why a call does not run that the rules deny or ask for.
+/// The reason why a call that the rules deny, or that needs an approval, does not run.
 enum Denial {
     /// The rules deny it.
     Rule,
-    /// Nobody can be asked. The text of the approver says why, if there is one.
+    /// Nobody can be asked. The text is the approver's reason, if it gave one.
     NoApprover(Option<String>),
-    /// A person said no, with an optional comment.
+    /// A person refused the call, with an optional comment.
     Person(Option<String>),
-    /// Nobody replied in this time.
+    /// Nobody replied within this time.
     Timeout(Duration),
     /// The approver panicked.
     ApproverFailed,
@@ -242,11 +242,11 @@ async fn await_reply(
 ) -> Result<Result<ApprovalReply, Denial>, Fault> {
     let patience = batch.call_policy.permissions.ask_timeout;
     // In an async block, since the method itself may panic before it returns a future.
-    let asked = AssertUnwindSafe(async { approver.ask(request).await }).catch_unwind();
+    let answer = AssertUnwindSafe(async { approver.ask(request).await }).catch_unwind();
     tokio::select! {
         biased;
         () = ctx.cancel().cancelled() => Err(cancelled()),
-        answer = asked => Ok(answer.map_err(|_| {
+        answer = answer => Ok(answer.map_err(|_| {
             tracing::error!(tool = %ctx.tool, "an approver panicked; the call is refused");
             Denial::ApproverFailed
         })),
@@ -254,7 +254,7 @@ async fn await_reply(
     }
 }
 
-/// Returns what the call has taken of the budgets: the client will repeat it with the reply.
+/// Gives the budgets back what the call has taken: the client will repeat it with the reply.
 fn uncount(guard: &AuditGuard<'_>) {
     let (batch, digests) = (guard.batch, guard.digests);
     batch

@@ -21,7 +21,7 @@ const PARSE_STEPS: u64 = 2;
 pub(super) struct OutputMismatch {
     /// The fault, whose message can quote the output.
     pub(super) fault: Fault,
-    /// The line of the host beside the output. It stands outside of the mark for what others wrote, so it quotes nothing.
+    /// The line that the host adds to the output. It is outside of the mark of untrusted text, so it quotes nothing.
     pub(super) mark: String,
 }
 

@@ -28,7 +28,7 @@ pub(super) enum KeyedCall {
     Ended(Result<ToolOutput, ToolError>, Duration),
 }
 
-/// A claimed key. A call that is dropped while it runs leaves an unknown result.
+/// A claimed key. If the call is dropped while it runs, its result is recorded as unknown.
 pub(super) struct KeyClaim {
     keys: Arc<dyn CallKeys>,
     key: Option<CallKey>,
@@ -36,7 +36,7 @@ pub(super) struct KeyClaim {
     ctx: Arc<CallContext>,
 }
 
-/// Claims the key of a call, or finds out what became of the first call with it.
+/// Claims the key of a call, or returns the result of the first call with this key.
 pub(super) async fn claim(
     batch: &BatchContext,
     tool: ResolvedTool<'_>,

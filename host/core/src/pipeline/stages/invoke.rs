@@ -143,7 +143,7 @@ impl Invocation<'_, '_> {
     async fn accept(&mut self, answer: Result<ToolOutput, Failure>) -> Result<ToolOutput, Failure> {
         self.guard.update_run(|run| run.cost_usd = cost_of(&answer));
         let mut answer = answer;
-        let moved = match self.guard.batch.parent {
+        let has_moved = match self.guard.batch.parent {
             // A calling tool has limits of its own.
             Some(_) => false,
             None => oversize::fit(&mut answer, self.tool),
@@ -151,7 +151,7 @@ impl Invocation<'_, '_> {
         // Memory first: a result that does not fit is not processed.
         self.memory.count(&self.guard.batch.pipeline.results, self.tool.entry(), &answer).await?;
         // Most tools have no output schema, and many hosts no secret: these calls make no future for either.
-        let is_checked = !moved && self.tool.entry().def.output_schema.is_some();
+        let is_checked = !has_moved && self.tool.entry().def.output_schema.is_some();
         if let (true, Ok(output)) = (is_checked, &mut answer)
             && let Err(problem) = self.check(output).await
         {

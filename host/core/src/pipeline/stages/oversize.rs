@@ -44,15 +44,15 @@ pub(super) fn fit(result: &mut Result<ToolOutput, Failure>, tool: ResolvedTool<'
     let setting = result_bytes_setting(tool.entry());
     let hit = LimitHit { name: "result_bytes", value: quantity::show_bytes(limit), setting };
     hit.hint().into_iter().for_each(|hint| tool.ctx.add_hint(hint));
-    let mut moved = false;
+    let mut has_moved = false;
     while bytes > limit
         && let Some(largest) = parts.largest()
     {
-        moved |= matches!(largest, LargestPart::Structured);
+        has_moved |= matches!(largest, LargestPart::Structured);
         parts.replace(&largest, &hit);
         bytes = parts.bytes();
     }
-    moved
+    has_moved
 }
 
 impl<'a> BoundedParts<'a> {

@@ -60,7 +60,7 @@ pub(crate) fn find_target<'b>(guard: &mut AuditGuard<'b>, mut args: String) -> (
 }
 
 /// Gates 2 to 10: the budgets of the session, the grant of a calling tool, and whether the tool is known, visible and
-/// available. The session counts the call first, so a call of an unknown tool counts, too.
+/// available. The session counts the call first, so calls of unknown tools count as well.
 pub(crate) async fn resolve<'b>(
     batch: &'b BatchContext,
     target: &'b CallTarget<'b>,
@@ -76,16 +76,16 @@ pub(crate) async fn resolve<'b>(
     }
 }
 
-/// The refusal of a tool that the caller cannot call, or does not know. All callers of unknown names share one queue, since
-/// the names are theirs to choose; the calls of a tool are in that of its source.
+/// The refusal of a tool that the caller cannot call or must not know. Calls of unknown names share one queue, since callers
+/// can invent any number of names; the calls of a tool are in the queue of its source.
 async fn refuse(batch: &BatchContext, target: &CallTarget<'_>, denial: Option<ToolDenial>) -> EarlyResult {
     let queue = match &batch.parent {
         Some(parent) => parent.ctx.compute_queue(),
         None => batch.pipeline.compute.queue("unknown tools".into(), target.ctx.cancel().clone()),
     };
     let (view, name) = (batch.view.clone(), Arc::clone(&target.ctx.tool));
-    let suggests = denial.as_ref().is_none_or(ToolDenial::hides_tool);
-    let steps = if suggests { view.suggestion_steps() } else { 0 };
+    let suggests_names = denial.as_ref().is_none_or(ToolDenial::hides_tool);
+    let steps = if suggests_names { view.suggestion_steps() } else { 0 };
     let refusal: Result<Refusal, _> = queue.run(steps, move || view.refuse(&name, denial)).await;
     refusal.map_or_else(EarlyResult::from, EarlyResult::from)
 }

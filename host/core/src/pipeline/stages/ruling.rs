@@ -118,7 +118,7 @@ impl<'a> Ruling<'a> {
         }
     }
 
-    /// What would allow the call, for every table that keeps it from running at once.
+    /// What would allow the call, for every table of the policy that refuses it or asks for an approval.
     pub(super) fn hint(&self) -> Option<Hint> {
         let entry = self.subject.entry();
         let tags: Vec<&str> = entry.tags().iter().map(|tag| &**tag).collect();

@@ -20,7 +20,7 @@ use crate::pipeline::context::target::CallTarget;
 use crate::pipeline::result::{ShapedOutput, Shaping};
 use crate::tool::content::{ContentBlock, ToolOutput};
 
-/// The rules for texts of the host, and for outputs that go to a calling tool.
+/// The rules for texts of the host and for outputs to a calling tool.
 const HOST_RULES: OutputRules =
     OutputRules { untrusted: false, truncate: Truncation::Head, strip_blobs: false, policy_hints: false };
 

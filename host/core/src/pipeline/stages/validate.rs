@@ -82,7 +82,7 @@ async fn read(
     Ok(arguments)
 }
 
-/// Gate 14. Most arguments match at once; finding out why they do not can take longer.
+/// Gate 14. Most arguments are validated quickly; explaining a mismatch can take longer.
 async fn match_schema(
     tool: ResolvedTool<'_>,
     arguments: ParsedArguments,

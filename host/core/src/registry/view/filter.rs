@@ -113,8 +113,8 @@ impl Filter {
     pub(super) fn with_current_profile(&self, catalog: &Catalog) -> Option<Self> {
         let given = self.profile.as_ref()?;
         let now = catalog.profile(given.name())?;
-        let same = Arc::ptr_eq(given, now) || given == now;
-        (!same).then(|| Self { profile: Some(Arc::clone(now)), ..self.clone() })
+        let is_same = Arc::ptr_eq(given, now) || given == now;
+        (!is_same).then(|| Self { profile: Some(Arc::clone(now)), ..self.clone() })
     }
 
     /// Whether the default list has only tools that are always included.
@@ -159,8 +159,7 @@ impl Filter {
         Some(ToolDenial::Unavailable(reason.into_owned()))
     }
 
-    /// Whether a tool that is not registered would pass the lists, by its name and its toolset, which is the label of its
-    /// source.
+    /// Whether the lists would allow a tool that is not registered. Its toolset is the label of its source.
     pub(super) fn may_name(&self, name: &str, toolset: &str) -> bool {
         let server = toolset.strip_prefix(MCP_LABEL);
         let allows = |tools: &AllowList, toolsets: &AllowList, servers: &AllowList| {

@@ -27,19 +27,19 @@ impl View {
         };
         let mut merged = first.clone();
         for view in views {
-            let mut own = merged.local.as_deref().cloned().unwrap_or_default();
+            let mut local = merged.local.as_deref().cloned().unwrap_or_default();
             for incoming in view.found_tools() {
-                merged.merge_tool(&mut own, view, incoming, on_collision)?;
+                merged.merge_tool(&mut local, view, incoming, on_collision)?;
             }
-            merged = merged.with_local(own);
+            merged = merged.with_local(local);
         }
         Ok(merged)
     }
 
-    /// Merges one tool into `own`, the local tools of the merged view.
+    /// Merges one tool into `local`, the local tools of the merged view.
     fn merge_tool(
         &self,
-        own: &mut LocalTools,
+        local: &mut LocalTools,
         view: &Self,
         incoming: FoundTool<'_>,
         on_collision: OnCollision,
@@ -58,10 +58,10 @@ impl View {
             },
         };
         if takes {
-            own.tools.insert(name.into(), incoming.to_local());
+            local.tools.insert(name.into(), incoming.to_local());
             match view.reducer(name) {
-                Some(reducer) => drop(own.reducers.insert(name.to_owned(), Arc::clone(reducer))),
-                None => drop(own.reducers.remove(name)),
+                Some(reducer) => drop(local.reducers.insert(name.to_owned(), Arc::clone(reducer))),
+                None => drop(local.reducers.remove(name)),
             }
         }
         Ok(())

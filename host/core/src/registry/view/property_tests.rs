@@ -1,4 +1,4 @@
-//! Definitions and admission never disagree, for all filters, flags, local tools and merges.
+//! Definitions and callable tools never disagree, for all filters, flags, local tools and merges.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -136,14 +136,14 @@ fn agrees(view: &View) -> Result<(), TestCaseError> {
         (names(view.definitions()), names(view.discoverable()), names(view.callable()));
     prop_assert!(callable.is_sorted(), "the tools are sorted by name");
     for name in NAMES.into_iter().chain(["nobody__has"]) {
-        let admitted = view.find(name);
-        prop_assert_eq!(admitted.is_ok(), callable.contains(&name), "{}: {:?}", name, admitted);
-        let flags = admitted.as_ref().map(|entry| entry.flags).unwrap_or_default();
-        prop_assert_eq!(found.contains(&name), admitted.is_ok() && !flags.hidden);
-        prop_assert_eq!(listed.contains(&name), admitted.is_ok() && !flags.hidden && !flags.deferred);
+        let callable_entry = view.find(name);
+        prop_assert_eq!(callable_entry.is_ok(), callable.contains(&name), "{}: {:?}", name, callable_entry);
+        let flags = callable_entry.as_ref().map(|entry| entry.flags).unwrap_or_default();
+        prop_assert_eq!(found.contains(&name), callable_entry.is_ok() && !flags.hidden);
+        prop_assert_eq!(listed.contains(&name), callable_entry.is_ok() && !flags.hidden && !flags.deferred);
         prop_assert_eq!(view.get(name).is_some(), names(view.tools()).contains(&name));
         if let Some(entry) = view.get(name) {
-            prop_assert_eq!(view.denial_reason(entry).is_none(), admitted.is_ok());
+            prop_assert_eq!(view.denial_reason(entry).is_none(), callable_entry.is_ok());
         }
     }
     Ok(())

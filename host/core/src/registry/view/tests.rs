@@ -40,7 +40,7 @@ fn an_absent_list_allows_all_and_an_empty_list_nothing() {
             assert_eq!(
                 view.find(name).is_ok(),
                 seen.contains(&name),
-                "definitions and admission agree on {name}"
+                "definitions and calls agree on {name}"
             );
         }
     }

@@ -11,7 +11,7 @@ pub const MAX_PATTERN: usize = 1000;
 const MAX_COMPILED: usize = 256 << 10;
 /// Longest duration of a search. The answer then has the matches found so far.
 const SEARCH_TIME: Duration = Duration::from_secs(2);
-/// Bytes of a line that are searched at once. In a longer line, a match longer than [`WINDOW_OVERLAP`] can be missed.
+/// Bytes of a line that are searched in one step. In a longer line, a match longer than [`WINDOW_OVERLAP`] can be missed.
 const WINDOW: usize = 64 << 10;
 /// Bytes by which two consecutive windows overlap.
 const WINDOW_OVERLAP: usize = 4 << 10;
@@ -132,9 +132,9 @@ pub fn answer(text: &str, question: &TextQuery, most: usize) -> String {
         TextQuery::Tail(count) => tail(text, *count, most),
         TextQuery::Lines(from, to) => {
             let (from, total) = ((*from).max(1), total());
-            let picked = lines().skip(from - 1).take(to.saturating_sub(from - 1));
+            let selected = lines().skip(from - 1).take(to.saturating_sub(from - 1));
             AnswerWriter::new(&format!("Lines {from} to {} of {total}", to.min(&total)), most)
-                .lines(text, picked)
+                .lines(text, selected)
                 .out
         }
         TextQuery::Chars(from, to) => {
@@ -260,19 +260,19 @@ impl AnswerWriter {
     }
 
     fn lines<'a>(mut self, text: &str, lines: impl Iterator<Item = (usize, &'a str)>) -> Self {
-        let mut first = true;
+        let mut is_first = true;
         for (number, line) in lines {
             let (prefix, length) = (format!("\n{number}: "), line.chars().count());
             // A line is split only if it does not fit into an answer alone.
-            let whole = prefix.len() + length + NOTE_CHARS <= self.left;
-            if !(whole || first) || !self.push(&prefix) {
+            let fits = prefix.len() + length + NOTE_CHARS <= self.left;
+            if !(fits || is_first) || !self.push(&prefix) {
                 self.note(&format!("\n[no room for more: ask for `lines` from {number}]"));
                 break;
             }
             if !self.chars(line.chars(), length, chars_before(text, line) + 1) {
                 break;
             }
-            first = false;
+            is_first = false;
         }
         self
     }

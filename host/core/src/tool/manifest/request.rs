@@ -77,14 +77,14 @@ impl RequestTemplate {
         args: &Map<String, Value>,
         returns_json: bool,
     ) -> Result<Self, String> {
-        let known = |name: &str| {
+        let check_declared = |name: &str| {
             args.contains_key(name)
                 .then_some(())
                 .ok_or_else(|| format!("`http` uses `{{{name}}}`, but `args.{name}` is not declared"))
         };
         let text = |text: &str| {
             let text = TextTemplate::parse(text)?;
-            text.names().try_for_each(known)?;
+            text.names().try_for_each(check_declared)?;
             Ok::<_, String>(text)
         };
         let texts = |all: &BTreeMap<String, String>| {
@@ -119,7 +119,7 @@ impl RequestTemplate {
         if spec.body.is_some() && !spec.json.is_empty() {
             return Err("`http.body` and `http.json` are both set; a request has one body".to_owned());
         }
-        spec.json.iter().try_for_each(|name| known(name))?;
+        spec.json.iter().try_for_each(|name| check_declared(name))?;
         Ok(Self {
             method,
             path,
@@ -141,7 +141,7 @@ impl RequestTemplate {
     /// Fills in the arguments of a call.
     ///
     /// # Errors
-    /// Returns `input_invalid` for arguments that do not fit into a request.
+    /// The arguments do not fit into a request: `input_invalid`.
     pub fn fill(&self, args: &Map<String, Value>) -> Result<HandlerRequest, ToolError> {
         let given =
             |name: &str| args.get(name).or_else(|| self.defaults.get(name)).filter(|value| !value.is_null());

@@ -85,14 +85,14 @@ impl CommandTemplate {
         args: &Map<String, Value>,
         prints_json: bool,
     ) -> Result<Self, String> {
-        let known = |name: &str| {
+        let check_declared = |name: &str| {
             args.contains_key(name).then_some(()).ok_or_else(|| {
                 format!("the command line uses `{{{name}}}`, but `args.{name}` is not declared")
             })
         };
         let text = |text: &str| {
             let text = TextTemplate::parse(text)?;
-            text.names().try_for_each(known)?;
+            text.names().try_for_each(check_declared)?;
             Ok::<_, String>(text)
         };
         let texts = |all: &[String]| all.iter().map(|one| text(one)).collect::<Result<Vec<_>, _>>();
@@ -102,7 +102,7 @@ impl CommandTemplate {
                 ArgumentTemplate::Single(one) => CommandPart { when: None, texts: vec![text(one)?] },
                 ArgumentTemplate::Group(all) => CommandPart { when: None, texts: texts(all)? },
                 ArgumentTemplate::Conditional { when, args } => {
-                    known(when)?;
+                    check_declared(when)?;
                     CommandPart { when: Some(when.clone()), texts: texts(args)? }
                 }
             });
@@ -153,7 +153,7 @@ impl CommandTemplate {
     /// Fills in the arguments of a call.
     ///
     /// # Errors
-    /// Returns `input_invalid` with a pointer to the argument that a command line cannot hold.
+    /// A command line cannot hold an argument: `input_invalid` with a pointer to the argument.
     pub fn fill(&self, args: &Map<String, Value>) -> Result<CommandLine, ToolError> {
         let given =
             |name: &str| args.get(name).or_else(|| self.defaults.get(name)).filter(|value| !value.is_null());

@@ -60,8 +60,9 @@ pub(super) fn check_icons(
         check_count("icons of one tool", icons.len(), MAX_ICONS)?;
         icons.iter().try_for_each(check_icon)?;
     }
-    let of = |tool: &str| document.icons.get(tool).or_else(|| document.icons.get(ALL_TOOLS));
-    let bytes: usize = tools.iter().filter_map(|tool| of(tool)).flatten().map(|icon| icon.src.len()).sum();
+    let icons_of = |tool: &str| document.icons.get(tool).or_else(|| document.icons.get(ALL_TOOLS));
+    let bytes: usize =
+        tools.iter().filter_map(|tool| icons_of(tool)).flatten().map(|icon| icon.src.len()).sum();
     if bytes > MAX_ICON_BYTES {
         return Err(format!(
             "its icons add {bytes} bytes to the list of its {} tools; the limit is {MAX_ICON_BYTES} bytes",
@@ -74,10 +75,10 @@ pub(super) fn check_icons(
 fn check_icon(icon: &Icon) -> Result<(), String> {
     check_count("sizes of an icon", icon.sizes.len(), MAX_ICONS)?;
     for size in &icon.sizes {
-        let good = size.split_once('x').is_some_and(|(wide, high)| {
+        let is_valid = size.split_once('x').is_some_and(|(wide, high)| {
             [wide, high].iter().all(|n| (1..=5).contains(&n.len()) && n.bytes().all(|b| b.is_ascii_digit()))
         });
-        if !good {
+        if !is_valid {
             return Err(format!("`{}` is not an icon size such as `48x48`", one_line(size, MAX_LABEL)));
         }
     }
@@ -102,8 +103,8 @@ fn check_prompt(prompt: &Prompt, document: &PromptsAndResourcesDocument) -> Resu
     if prompt.messages.is_empty() {
         return Err("it has no messages".to_owned());
     }
-    let known = |name: &str| prompt.arguments.iter().any(|argument| argument.name == name);
-    let filled = |text: &str| check_placeholders(text, known);
+    let is_declared = |name: &str| prompt.arguments.iter().any(|argument| argument.name == name);
+    let filled = |text: &str| check_placeholders(text, is_declared);
     for message in &prompt.messages {
         match &message.content {
             MessageContent::Text { text } => check_visible("a message", text).and_then(|()| filled(text))?,
@@ -150,13 +151,13 @@ fn check_template(template: &ResourceTemplate) -> Result<(), String> {
     if pattern.names().next().is_none() {
         return Err("its path has no placeholder `{…}`; without one, declare a resource".to_owned());
     }
-    let known = |name: &str| pattern.names().any(|gap| gap == name);
+    let is_placeholder = |name: &str| pattern.names().any(|gap| gap == name);
     check_arguments(&template.arguments)?;
-    if let Some(argument) = template.arguments.iter().find(|argument| !known(&argument.name)) {
+    if let Some(argument) = template.arguments.iter().find(|argument| !is_placeholder(&argument.name)) {
         return Err(format!("its path has no placeholder `{{{}}}`", argument.name));
     }
     check_visible("its text", &template.text)?;
-    check_placeholders(&template.text, known)
+    check_placeholders(&template.text, is_placeholder)
 }
 
 fn check_arguments(arguments: &[DocumentArgument]) -> Result<(), String> {
@@ -230,11 +231,11 @@ fn check_visible(what: &str, value: &str) -> Result<(), String> {
 /// Checks a path: segments of letters, digits and `-._~`, as in `guide/style.md`, except for `.` and `..`.
 fn check_path(path: &str, gaps: bool) -> Result<(), String> {
     let legal = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b) || (gaps && b"{}".contains(&b));
-    let good = path.len() <= MAX_PATH
+    let is_valid = path.len() <= MAX_PATH
         && path
             .split('/')
             .all(|step| !step.is_empty() && step != "." && step != ".." && step.bytes().all(legal));
-    good.then_some(()).ok_or_else(|| {
+    is_valid.then_some(()).ok_or_else(|| {
         format!(
             "its path must have at most {MAX_PATH} characters, in segments of A-Z a-z 0-9 - . _ ~ separated by \
              single `/`"
@@ -244,11 +245,11 @@ fn check_path(path: &str, gaps: bool) -> Result<(), String> {
 
 fn check_mime(mime: Option<&str>) -> Result<(), String> {
     let Some(mime) = mime else { return Ok(()) };
-    let good = mime.len() <= MAX_LABEL
+    let is_valid = mime.len() <= MAX_LABEL
         && mime.split_once('/').is_some_and(|(kind, rest)| !kind.is_empty() && !rest.is_empty())
         && mime.bytes().all(|b| b.is_ascii_graphic() || b == b' ');
     let shown = || format!("`{}` is not a media type such as `text/plain`", one_line(mime, MAX_LABEL));
-    good.then_some(()).ok_or_else(shown)
+    is_valid.then_some(()).ok_or_else(shown)
 }
 
 fn check_base64(data: &str) -> Result<(), String> {

@@ -97,8 +97,8 @@ pub(super) fn fill_prompt(
     prompt: &Prompt,
     given: &BTreeMap<String, String>,
 ) -> Result<Vec<PromptMessage>, FillError> {
-    let known = |name: &String| prompt.arguments.iter().any(|argument| argument.name == *name);
-    if let Some(unknown) = given.keys().find(|name| !known(name)) {
+    let is_declared = |name: &String| prompt.arguments.iter().any(|argument| argument.name == *name);
+    if let Some(unknown) = given.keys().find(|name| !is_declared(name)) {
         return Err(FillError::Unknown(one_line(unknown, 64)));
     }
     if let Some(argument) = prompt.missing_arguments(given).next() {

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::keyword::Content;
 use super::{SchemaError, cut};
 
-/// Deepest nesting of a schema. A schema of somebody else is cut to less, since its rewritten form is deeper.
+/// Deepest nesting of a schema. A foreign schema is cut to less, since its rewritten form is deeper.
 const MAX_SCHEMA_DEPTH: usize = 100;
 /// Most subschemas after expansion of references.
 const MAX_EXPANDED: u64 = 20_000;
@@ -156,12 +156,12 @@ impl<'a> SchemaWalker<'a> {
     /// Refuses references that lead back to themselves without descending into the value.
     fn check_same_value_cycles(&self) -> Result<(), SchemaError> {
         let mut done = HashSet::new();
-        let mut todo = vec![self.root];
-        while let Some(node) = todo.pop() {
+        let mut pending = vec![self.root];
+        while let Some(node) = pending.pop() {
             self.visit_in_place(node, &mut Vec::new(), &mut done)?;
             match node {
-                Value::Object(map) => todo.extend(map.values()),
-                Value::Array(items) => todo.extend(items),
+                Value::Object(map) => pending.extend(map.values()),
+                Value::Array(items) => pending.extend(items),
                 Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
             }
         }
@@ -280,8 +280,8 @@ pub(super) fn compile_work(pattern: &str) -> u64 {
 pub(super) fn find_anchor<'a>(node: &'a Value, name: &str) -> Option<&'a Value> {
     match node {
         Value::Object(map) => {
-            let named = |key| map.get(key).and_then(Value::as_str) == Some(name);
-            if named("$anchor") || named("$dynamicAnchor") {
+            let is_named = |key| map.get(key).and_then(Value::as_str) == Some(name);
+            if is_named("$anchor") || is_named("$dynamicAnchor") {
                 return Some(node);
             }
             map.values().find_map(|child| find_anchor(child, name))

@@ -61,13 +61,13 @@ impl DroppedKeywords {
         (self.count > 0).then_some(self)
     }
 
-    /// The first of them, in the order of the schema.
+    /// The first dropped keywords, in the order of the schema.
     #[must_use]
     pub fn listed(&self) -> &[DroppedKeyword] {
         &self.listed
     }
 
-    /// How many there are.
+    /// The number of dropped keywords, including those that are not listed.
     #[must_use]
     pub fn count(&self) -> usize {
         self.count

@@ -7,7 +7,7 @@
 
 use serde_json::Value;
 
-use super::Extent;
+use super::ValueSize;
 use super::bounds::{find_anchor, is_reference};
 
 /// Most steps of an explanation, of about ten nanoseconds each. They copy at most 50 MB.
@@ -21,7 +21,8 @@ const COPY_BYTES: u64 = 10;
 /// Longest path through a schema and a value: both are nested less deeply.
 const MAX_DEPTH: usize = 400;
 
-/// Whether it takes at most this many steps to explain why `value` does not match `root`. Finding out takes no more.
+/// Whether explaining why `value` does not match `root` takes at most `steps` steps. This function takes no more steps
+/// itself.
 pub(super) fn takes_at_most(steps: u64, root: &Value, value: &Value) -> bool {
     ExplanationWalk { root, left: steps }.visit(root, value, 0).is_some()
 }
@@ -35,7 +36,7 @@ impl<'s> ExplanationWalk<'s> {
     /// Counts the application of a schema to a value. `None` if no steps are left.
     fn visit(&mut self, schema: &'s Value, value: &Value, depth: usize) -> Option<()> {
         let Value::Object(keywords) = schema else { return self.spend(VISIT) };
-        let Extent { nodes, bytes, .. } = Extent::measure(value);
+        let ValueSize { nodes, bytes, .. } = ValueSize::measure(value);
         let copy = nodes.saturating_mul(COPY_NODE).saturating_add(bytes / COPY_BYTES);
         // Each keyword can find a mismatch of its own.
         let copies = copy.saturating_mul(keywords.len().max(1) as u64);

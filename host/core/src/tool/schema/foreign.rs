@@ -1,5 +1,5 @@
-//! Reads the schemas of plugins, MCP servers and OpenAPI documents. What is wrong with one costs a keyword, never the
-//! tool.
+//! Reads the schemas of plugins, MCP servers and OpenAPI documents. A mistake in a schema costs the keyword that has it,
+//! never the tool.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -64,7 +64,7 @@ impl<'a> SchemaReader<'a> {
     /// structured data.
     ///
     /// # Errors
-    /// Returns the dropped keywords if nothing else is left of the schema.
+    /// Nothing is left of the schema; the error lists the dropped keywords.
     pub fn output(&self, text: &str) -> Result<Option<Schema>, DroppedKeywords> {
         let schema = self.read(text, Subject::Result);
         match says_nothing(schema.checked_value()) && says_nothing(schema.value()) {
@@ -199,14 +199,14 @@ impl Readings<'_, '_> {
         written: Written<'_>,
         bytes: usize,
     ) -> Result<(Translation, Extent), SchemaError> {
-        let whole = match bytes > MAX_SCHEMA_BYTES {
+        let translated = match bytes > MAX_SCHEMA_BYTES {
             true => Err(SchemaError(format!(
                 "the schema has {bytes} bytes; the limit is {MAX_SCHEMA_BYTES} bytes"
             ))),
             false => self.compile(written, Extent::Whole),
         };
-        let error = match whole {
-            Ok(whole) => return Ok((whole, Extent::Whole)),
+        let error = match translated {
+            Ok(translated) => return Ok((translated, Extent::Whole)),
             Err(error) => error,
         };
         let mut outline = self.compile(written, Extent::Outline)?;

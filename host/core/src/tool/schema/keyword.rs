@@ -67,7 +67,7 @@ pub(super) enum KeywordKind {
     Pattern,
     /// A reference to a schema.
     Reference,
-    /// Definitions, which matter only where a reference leads to one.
+    /// Definitions, which only apply through references.
     Definitions,
     /// An address of a schema, its dialect or its vocabulary.
     Address,

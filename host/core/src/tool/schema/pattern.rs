@@ -16,7 +16,7 @@ use super::bounds::{MAX_PATTERN_WORK, compile_work};
 use super::keyword::Content;
 use super::validation_options;
 
-/// Who has to understand a pattern.
+/// The regular expression engine that must support a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PatternReader {
     /// The validator of this host, which runs in linear time: it has no look-around and no back-references.
@@ -25,8 +25,8 @@ pub(super) enum PatternReader {
     Client,
 }
 
-/// The verdicts on the patterns of one schema, each found once. Patterns beyond [`MAX_PATTERN_WORK`] are readable by
-/// nobody.
+/// The verdicts on the patterns of one schema, each found once. Patterns beyond [`MAX_PATTERN_WORK`] count as
+/// unsupported by every engine.
 #[derive(Debug, Default)]
 pub(super) struct Patterns {
     known: HashMap<String, Verdict>,
@@ -71,7 +71,7 @@ pub(super) fn for_engine(schema: &Value) -> Cow<'_, Value> {
     Cow::Owned(schema)
 }
 
-/// A message about a schema of [`for_engine`], with the patterns as their author wrote them.
+/// Replaces the patterns of [`for_engine`] in a message by the ones that the author wrote.
 pub(super) fn as_written(message: &str) -> String {
     // A message may quote a pattern as JSON.
     [(r"(?-u:\b)", r"\b"), (r"(?-u:\B)", r"\B"), (r"(?-u:\\b)", r"\\b"), (r"(?-u:\\B)", r"\\B")]

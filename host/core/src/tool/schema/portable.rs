@@ -63,7 +63,7 @@ const KEYWORDS_BY_TYPE: [(&str, &[&str]); 4] = [
 ];
 /// Keywords whose boolean value every client knows.
 const BOOLEAN_KEYWORDS: [&str; 3] = ["additionalProperties", "unevaluatedItems", "unevaluatedProperties"];
-/// Keywords that tell nothing about values. The root keeps its own.
+/// Keywords that do not restrict values. The root keeps its own.
 const NOTES: [&str; 4] = ["title", "description", "$comment", "$defs"];
 /// Keywords that a merged part of the root may have.
 const MERGED_KEYWORDS: [&str; 5] = ["type", "properties", "required", "title", "description"];
@@ -206,12 +206,12 @@ fn split_types(map: &mut Map<String, Value>) {
         let takes = |name: &str| name == of || (of == "number" && name == "integer");
         for keyword in keywords {
             let Some(value) = map.shift_remove(*keyword) else { continue };
-            let mut takers = variants.iter_mut().filter(|(name, _)| takes(name)).peekable();
-            // A format of numbers is only a note. It stays beside the alternatives.
-            if takers.peek().is_none() && *keyword == "format" {
+            let mut accepting = variants.iter_mut().filter(|(name, _)| takes(name)).peekable();
+            // A format of numbers is only a note. It stays next to the alternatives.
+            if accepting.peek().is_none() && *keyword == "format" {
                 map.insert((*keyword).to_owned(), value.clone());
             }
-            takers.for_each(|(_, variant)| {
+            accepting.for_each(|(_, variant)| {
                 variant.insert((*keyword).to_owned(), value.clone());
             });
         }
@@ -274,12 +274,12 @@ fn merge_reference(root: &mut Map<String, Value>) {
         root.get("$defs")?.get(name)?.as_object().cloned()
     };
     let Some(definition) = target(root) else { return };
-    let mut own: Vec<&String> = root.keys().filter(|key| !NOTES.contains(&key.as_str())).collect();
+    let mut keywords: Vec<&String> = root.keys().filter(|key| !NOTES.contains(&key.as_str())).collect();
     let same_type = definition.get("type").is_none_or(|kind| Some(kind) == root.get("type"));
-    own.retain(|key| *key != "$ref" && !(*key == "type" && same_type));
+    keywords.retain(|key| *key != "$ref" && !(*key == "type" && same_type));
     // `properties: {}` of the root says nothing.
-    own.retain(|key| !(*key == "properties" && root.get(*key) == Some(&json!({}))));
-    if !own.is_empty() || definition.contains_key("$ref") {
+    keywords.retain(|key| !(*key == "properties" && root.get(*key) == Some(&json!({}))));
+    if !keywords.is_empty() || definition.contains_key("$ref") {
         return;
     }
     root.shift_remove("$ref");
@@ -297,17 +297,17 @@ fn merge_all_of(root: &mut Map<String, Value>) {
     let Some(parts) = root.get("allOf").and_then(Value::as_array) else { return };
     let part = |part: &Value| {
         let part = part.as_object()?;
-        let only = part.get("$ref").filter(|_| part.len() == 1).and_then(Value::as_str);
-        match only.and_then(|target| target.strip_prefix("#/$defs/")) {
+        let reference = part.get("$ref").filter(|_| part.len() == 1).and_then(Value::as_str);
+        match reference.and_then(|target| target.strip_prefix("#/$defs/")) {
             Some(name) => root.get("$defs")?.get(name)?.as_object().cloned(),
             None => Some(part.clone()),
         }
     };
     let Some(parts) = parts.iter().map(part).collect::<Option<Vec<_>>>() else { return };
-    let closes = |map: &Map<String, Value>| {
+    let is_closed = |map: &Map<String, Value>| {
         ["additionalProperties", "patternProperties"].iter().any(|key| map.contains_key(*key))
     };
-    if closes(root) {
+    if is_closed(root) {
         return;
     }
     let (mut properties, mut required) = (Map::new(), Vec::<Value>::new());

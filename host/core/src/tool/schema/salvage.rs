@@ -1,5 +1,5 @@
-//! Reads a schema in which a part cannot be read, although it is JSON: a number out of range, half of a surrogate pair, too
-//! deep nesting.
+//! Reads a schema that is JSON but has a part that cannot be represented: a number out of range, half of a surrogate
+//! pair, too deep nesting.
 //!
 //! | unreadable part | outcome |
 //! |---|---|
@@ -26,7 +26,7 @@ const TOO_DEEP: &str = "it is nested too deeply";
 #[derive(Debug, Default)]
 pub(super) struct SalvagedSchema {
     pub(super) value: Value,
-    /// The JSON pointers of members that stand twice.
+    /// The JSON pointers of the members that an object has twice.
     pub(super) duplicates: BTreeSet<String>,
     /// What was lost, in the order of the schema.
     pub(super) lost: Vec<LostPart>,
@@ -138,7 +138,7 @@ impl Salvage {
         Ok(Value::Array(list))
     }
 
-    /// Reads data, which means something else without a part of it.
+    /// Reads data, which would have another meaning without one of its parts.
     fn data(&mut self, raw: &RawValue, depth: usize) -> Result<Value, Unreadable> {
         if depth + nesting(raw.get()) > MAX_NESTING {
             return Err(TOO_DEEP.to_owned());
@@ -175,7 +175,8 @@ impl Salvage {
     }
 }
 
-/// The message of an error without its position, which is that in a part of the schema. `serde_json` appends it to the text.
+/// The message of an error without the position that `serde_json` appends: it counts from the start of a part of the
+/// schema.
 #[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
 fn reason(error: serde_json::Error) -> Unreadable {
     let text = error.to_string();
@@ -197,7 +198,7 @@ fn nesting(text: &str) -> usize {
     deepest
 }
 
-/// The members of an object, with their names as they stand in the text.
+/// The members of an object, with their names as written.
 fn members(raw: &RawValue) -> Result<Vec<(&RawValue, &RawValue)>, Unreadable> {
     struct Members<'a>(Vec<(&'a RawValue, &'a RawValue)>);
     struct MembersVisitor;

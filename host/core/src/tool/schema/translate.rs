@@ -43,7 +43,7 @@ pub(super) enum Extent {
     Outline,
 }
 
-/// A schema that somebody else wrote.
+/// A foreign schema.
 pub(super) struct SourceSchema<'a> {
     root: &'a Value,
     dialect: Option<Dialect>,
@@ -115,7 +115,7 @@ impl<'a> SourceSchema<'a> {
 pub(super) struct Translation {
     pub(super) value: Value,
     pub(super) dropped: DroppedKeywords,
-    /// Whether a pattern was lost that a client can read.
+    /// Whether a pattern that clients support was lost.
     pub(super) lost_readable_pattern: bool,
 }
 
@@ -149,11 +149,12 @@ struct Definitions {
     pointers: Vec<(String, String)>,
     by_pointer: HashMap<String, usize>,
     names: HashSet<String>,
-    /// References on the same value: from a definition, to a definition, at a pointer. The root is definition 0.
+    /// References that apply to the same value: the definition that has the reference, its target, and the pointer of the
+    /// reference. The root is definition 0.
     edges: Vec<(usize, usize, String)>,
 }
 
-/// Where a schema stands.
+/// The place of a schema in its document.
 #[derive(Clone)]
 struct Place {
     /// The definition that it belongs to. The root is definition 0.
@@ -166,7 +167,7 @@ struct Place {
 }
 
 impl Place {
-    /// The place of a schema in a keyword of this schema, some steps further.
+    /// The place of a schema in a keyword of this schema, `steps` levels deeper.
     fn inner(&self, steps: usize, same_value: bool) -> Self {
         let same_value = self.same_value && same_value;
         Self { depth: self.depth + steps, same_value, ..self.clone() }
@@ -191,9 +192,9 @@ impl Node<'_> {
 /// Lost keywords on which others depend.
 #[derive(Default)]
 struct LostParts {
-    /// Names of properties, without which more properties are additional.
+    /// Names of properties. Without them, `additionalProperties` applies to more properties.
     names: bool,
-    /// The schemas of the first items, without which `items` applies to them.
+    /// The schemas of the first items. Without them, `items` applies to these items as well.
     first_items: bool,
     /// `minContains`, whose default is 1.
     min_contains: bool,
@@ -260,11 +261,11 @@ impl Translator<'_> {
         let mut node = Node { map, place, out: Map::new(), lost: LostParts::default() };
         for (name, value) in map {
             let keyword = Keyword::named(name);
-            let stays = |keyword: Keyword| {
+            let is_kept = |keyword: Keyword| {
                 matches!(keyword.kind, KeywordKind::Reference | KeywordKind::Note | KeywordKind::Remark)
             };
             match keyword {
-                Some(keyword) if alone && !stays(keyword) => {}
+                Some(keyword) if alone && !is_kept(keyword) => {}
                 Some(keyword) => self.step(name, |this| {
                     let has_names =
                         matches!(keyword.kind, KeywordKind::SchemasByName | KeywordKind::SchemasByPattern);

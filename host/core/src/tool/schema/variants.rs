@@ -42,14 +42,14 @@ fn describe_nested(error: &ValidationError<'_>, root: &Value, level: usize) -> V
     let (Kind::AnyOf { context } | Kind::OneOfNotValid { context }) = error.kind() else {
         return plain(pattern::as_written(&cut_value(error)));
     };
-    let Some((index, meant, far)) = nearest_variant(context, &pointer) else {
+    let Some((index, intended, distance)) = nearest_variant(context, &pointer) else {
         return plain(cut_value(error));
     };
-    if far >= OTHER_TYPE {
+    if distance >= OTHER_TYPE {
         return plain(format!("matches none of its variants: {}", list_variants(context)));
     }
-    if far >= OTHER_DISCRIMINATOR
-        && let Some(text) = unknown_discriminator(context, meant, &pointer)
+    if distance >= OTHER_DISCRIMINATOR
+        && let Some(text) = unknown_discriminator(context, intended, &pointer)
     {
         return plain(text);
     }
@@ -59,7 +59,7 @@ fn describe_nested(error: &ValidationError<'_>, root: &Value, level: usize) -> V
         return plain(format!("does not match {name}"));
     }
     let found: Vec<VariantFinding> =
-        meant.iter().take(MAX_FINDINGS).map(|error| describe_nested(error, root, level + 1)).collect();
+        intended.iter().take(MAX_FINDINGS).map(|error| describe_nested(error, root, level + 1)).collect();
     let texts: Vec<String> =
         found.iter().map(|one| format!("{}: {}", shown_pointer(&one.pointer), one.text)).collect();
     let at = found.into_iter().next().map_or(pointer, |first| first.pointer);
@@ -73,10 +73,10 @@ pub(super) fn shown_pointer(pointer: &str) -> String {
 
 /// The nearest variant with its index and its distance.
 fn nearest_variant<'c>(context: &'c [Variant], at: &str) -> Option<(usize, &'c Variant, usize)> {
-    let far = |errors: &Variant| errors.iter().map(|error| distance(error, at)).sum();
-    let all = context.iter().enumerate().map(|(index, errors)| (index, errors, far(errors)));
+    let total = |errors: &Variant| errors.iter().map(|error| distance(error, at)).sum();
+    let all = context.iter().enumerate().map(|(index, errors)| (index, errors, total(errors)));
     // Of equally near variants, the first.
-    all.min_by_key(|(index, _, far)| (*far, *index))
+    all.min_by_key(|(index, _, distance)| (*distance, *index))
 }
 
 fn distance(error: &ValidationError<'_>, at: &str) -> usize {
@@ -170,20 +170,20 @@ fn variant_name(schema: Option<&Value>, value: &Value, index: usize, count: usiz
         let options = schema.get("enum").and_then(Value::as_array);
         schema.get("const") == Some(own) || options.is_some_and(|options| options.contains(own))
     };
-    let own = properties.into_iter().flatten().find_map(|(name, schema)| {
-        let own = value.get(name).filter(|own| is_value(schema, own))?;
-        Some(format!("the variant with `{}` = {}", cut(name), cut_value(own)))
+    let discriminator = properties.into_iter().flatten().find_map(|(name, schema)| {
+        let discriminator = value.get(name).filter(|discriminator| is_value(schema, discriminator))?;
+        Some(format!("the variant with `{}` = {}", cut(name), cut_value(discriminator)))
     });
     let title = || {
         let title = schema.get("title").and_then(Value::as_str)?;
         Some(format!("the variant `{}`", cut(title)))
     };
-    let only = || {
+    let only_property = || {
         let mut names = properties?.keys();
         let first = names.next().filter(|_| names.next().is_none())?;
         Some(format!("the variant with `{}`", cut(first)))
     };
-    own.or_else(title).or_else(only).unwrap_or(by_place)
+    discriminator.or_else(title).or_else(only_property).unwrap_or(by_place)
 }
 
 #[cfg(test)]

@@ -39,9 +39,9 @@ pub(super) async fn reduce(
         Either::Left((reduced, _)) => reduced,
         Either::Right(_) => Err(Fault::new(FaultKind::Cancelled, "the call was cancelled")),
     };
-    let kept = |note, result| ReducerResult { result, note, original: None };
+    let unreduced = |note, result| ReducerResult { result, note, original: None };
     match (reduced, result) {
-        (Ok(None), result) => kept("kept", result),
+        (Ok(None), result) => unreduced("kept", result),
         (Ok(Some(Ok(mut new))), Ok(old)) if count_chars(&new) <= count_chars(&old) => {
             let original = Some(joined_text(&old));
             // The original structured part passed the output schema; a reducer changes text only.
@@ -57,10 +57,10 @@ pub(super) async fn reduce(
             new.details = old.details;
             ReducerResult { result: Err(new), note: "reduced", original: Some(old.message) }
         }
-        (Ok(Some(_)), result) => kept("refused: longer, or another kind of result", result),
+        (Ok(Some(_)), result) => unreduced("refused: longer, or another kind of result", result),
         (Err(fault), result) => {
             tracing::warn!(tool = %entry.target, fault = fault.kind.as_str(), "a reducer failed; its input is used");
-            kept(fault.kind.as_str(), result)
+            unreduced(fault.kind.as_str(), result)
         }
     }
 }

@@ -138,7 +138,8 @@ impl<'a> OutputShaper<'a> {
         Ok(cut_from)
     }
 
-    /// Works on a text: at once if it is short, else where long work runs. The text is lost if the call is cancelled.
+    /// Changes a text: a short one on the calling thread, a long one on the threads for long work. The text is lost if the
+    /// call is cancelled.
     async fn compute<T: Send + 'static>(
         &self,
         text: &mut String,
@@ -187,7 +188,7 @@ impl<'a> OutputShaper<'a> {
         self.shape_text(text, self.budget, &note).await
     }
 
-    /// Shapes the blocks beside `text`. The text of each block gets the rest of the budget, and the block is dropped
+    /// Shapes the blocks other than `text`. The text of each block gets the rest of the budget, and the block is dropped
     /// when nothing is left. Labels are neutralized instead of marked. They are not cut, since half an address is
     /// useless: a block whose labels do not fit is dropped.
     async fn shape_blocks(&mut self, text: &str, content: &mut Vec<ContentBlock>) -> Result<(), Fault> {
@@ -277,16 +278,16 @@ impl<'a> OutputShaper<'a> {
     async fn save(&mut self, text: &str) -> Option<Result<String, ()>> {
         let store = self.store.as_ref()?;
         let tool: Arc<str> = self.tool.into();
-        let whole = SavedText {
+        let saved = SavedText {
             text: text.into(),
             source: self.source.map(|source| source.label().into()).unwrap_or_default(),
             tool: Arc::clone(&tool),
             untrusted: self.rules.untrusted,
         };
-        match store.store.put(store.session, whole).await {
+        match store.store.put(store.session, saved).await {
             Ok(id) => {
                 let shown = id.to_string();
-                if self.saved.iter().all(|kept| kept.id != id) {
+                if self.saved.iter().all(|output| output.id != id) {
                     self.saved.push(SavedOutput { id, tool, bytes: text.len() as u64 });
                 }
                 Some(Ok(shown))
@@ -298,7 +299,7 @@ impl<'a> OutputShaper<'a> {
         }
     }
 
-    /// Replaces encoded data in a text. Returns the original; `None` if the text stays.
+    /// Replaces encoded data in a text. Returns the original; `None` if the text does not change.
     async fn strip_encoded(&self, text: &mut String) -> Result<Option<String>, Fault> {
         self.compute(text, |text, _| match encoded_data::strip(text) {
             Cow::Borrowed(_) => None,

@@ -16,7 +16,7 @@ const NO_SCHEMA: &str = "it is not a schema";
 const TWICE: &str = "its name stands twice";
 
 impl Translator<'_> {
-    /// Translates a keyword. The pointer is that of the keyword.
+    /// Translates a keyword; `pointer` leads to it.
     pub(super) fn keyword(&mut self, name: &str, keyword: Keyword, value: &Value, node: &mut Node<'_>) {
         let kind = keyword.kind;
         let (is_address, is_note) = (
@@ -255,7 +255,7 @@ impl Translator<'_> {
         node.set("prefixItems", Value::Array(list));
     }
 
-    /// `additionalItems` means something only beside a list of schemas.
+    /// `additionalItems` has an effect only together with a list of schemas.
     fn additional_items(&mut self, value: &Value, node: &mut Node<'_>) {
         let items = node.map.get("items").and_then(Value::as_array);
         if items.is_none_or(Vec::is_empty) || node.map.contains_key("prefixItems") {
@@ -311,11 +311,11 @@ impl Translator<'_> {
 
     /// A list of names without repetitions, and without what is no name.
     fn names(&mut self, value: &Value) -> Option<Value> {
-        let mut known = HashSet::new();
+        let mut seen = HashSet::new();
         let mut names = Vec::new();
         for (number, item) in value.as_array()?.iter().enumerate() {
             match item.as_str() {
-                Some(name) if known.insert(name) => names.push(item.clone()),
+                Some(name) if seen.insert(name) => names.push(item.clone()),
                 Some(_) => self.step(&number.to_string(), |this| this.ignore(TWICE)),
                 None => self.step(&number.to_string(), |this| this.ignore("it is not a name")),
             }
@@ -323,7 +323,7 @@ impl Translator<'_> {
         Some(Value::Array(names))
     }
 
-    /// A bound of its own, or in draft-04 whether the other bound excludes its value.
+    /// A bound; in draft-04, whether `minimum` or `maximum` excludes its value.
     fn exclusive_bound(&mut self, name: &str, value: &Value, node: &mut Node<'_>) {
         let bound = if name == "exclusiveMinimum" { "minimum" } else { "maximum" };
         let draft4 = self.source.dialect == Some(Dialect::Draft4);
@@ -408,22 +408,22 @@ fn types(value: &Value) -> Option<Value> {
 }
 
 fn without_repetitions(values: &[Value]) -> Value {
-    let mut known = HashSet::new();
-    values.iter().filter(|value| known.insert(value.to_string())).cloned().collect()
+    let mut seen = HashSet::new();
+    values.iter().filter(|value| seen.insert(value.to_string())).cloned().collect()
 }
 
 /// A whole number; `2.0` is one.
 fn count(value: &Value) -> Option<u64> {
     /// The largest whole number up to which a float has all of them.
     const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
-    let whole = |number: &f64| number.fract() == 0.0 && (0.0..=MAX_EXACT).contains(number);
+    let is_whole = |number: &f64| number.fract() == 0.0 && (0.0..=MAX_EXACT).contains(number);
     value.as_u64().or_else(|| {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
             reason = "a whole number within the bounds"
         )]
-        value.as_f64().filter(whole).map(|number| number as u64)
+        value.as_f64().filter(is_whole).map(|number| number as u64)
     })
 }
 

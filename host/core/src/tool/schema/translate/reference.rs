@@ -75,7 +75,7 @@ impl Addresses {
         self.pointers.contains(pointer)
     }
 
-    /// The pointer of the embedded schema that encloses a pointer. The root has the empty one.
+    /// The pointer of the innermost embedded schema that contains a pointer; empty for the root.
     pub(super) fn resource_of<'p>(&self, pointer: &'p str) -> &'p str {
         let mut inside = pointer;
         while let Some((outer, _)) = inside.rsplit_once('/') {
@@ -146,8 +146,8 @@ impl Definitions {
             return (*known, name);
         }
         let last = pointer.rsplit('/').next().unwrap_or_default().replace("~1", "/").replace("~0", "~");
-        let kept = |c: char| if c.is_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '_' };
-        let wanted: String = last.chars().take(MAX_NAME).map(kept).collect();
+        let escape = |c: char| if c.is_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '_' };
+        let wanted: String = last.chars().take(MAX_NAME).map(escape).collect();
         let wanted = if wanted.is_empty() { "schema".to_owned() } else { wanted };
         let mut name = wanted.clone();
         // The number of definitions is beyond every number in use, so the loop ends soon.
