@@ -41,7 +41,7 @@ pub trait Heartbeat: Send + Sync + fmt::Debug {
     fn losses(&self) -> u64;
 
     /// The number of live replicas that this one knows, at least 1 for itself. It must be fast, as [`Heartbeat::check`].
-    fn replicas(&self) -> usize;
+    fn replica_count(&self) -> usize;
 
     /// The status of this replica and the others. The fields for leases and budgets stay empty: other ports have them.
     fn status(&self) -> SharedStatus;
