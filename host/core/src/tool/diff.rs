@@ -232,7 +232,7 @@ pub fn compare(old: &ToolDef, new: &ToolDef) -> ToolDiff {
             let mut output = ToolDiff::default();
             compare_schemas(new.value(), old.value(), "output", 0, &mut output);
             for one in output.differences {
-                diff.add(&one.at, mirror(one.change), one.impact);
+                diff.add(&one.at, reversed(one.change), one.impact);
             }
         }
         (Some(_), None) => diff.add("output", SchemaChange::Removed, Impact::Breaking),
@@ -243,7 +243,7 @@ pub fn compare(old: &ToolDef, new: &ToolDef) -> ToolDiff {
 }
 
 /// The change in the other direction.
-fn mirror(change: SchemaChange) -> SchemaChange {
+fn reversed(change: SchemaChange) -> SchemaChange {
     match change {
         SchemaChange::AddedOptional | SchemaChange::AddedRequired => SchemaChange::Removed,
         SchemaChange::Removed => SchemaChange::AddedOptional,

@@ -195,7 +195,7 @@ mod tests {
         let task = table.create(&"s".into(), CancellationToken::new(), Duration::from_secs(60)).unwrap();
         task.hold_end();
         own.put(task.to_record()).await.unwrap();
-        own.die();
+        own.mark_dead();
         let found = other.get("s", task.id()).await.unwrap().unwrap();
         assert!(!found.replica_is_alive && record(&found)["status"] == "working");
         other.end(&found, failed_state(&found).unwrap()).await.unwrap();

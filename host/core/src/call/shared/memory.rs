@@ -70,8 +70,8 @@ impl MemoryTaskStore {
         Self { replica: replica.to_owned(), table: Arc::clone(&self.table) }
     }
 
-    /// Lets the other replicas take this one for dead.
-    pub fn die(&self) {
+    /// Makes the other replicas consider this one dead.
+    pub fn mark_dead(&self) {
         self.table.dead.lock().insert(self.replica.clone());
     }
 }
