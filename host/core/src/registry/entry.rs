@@ -61,7 +61,7 @@ pub struct ToolEntry {
     pub availability: ToolAvailability,
     /// The settings for calls and their results.
     pub call: CallSettings,
-    /// The policy if the name is taken; `None` leaves it to the registration.
+    /// The action if the name is taken; `None` applies the one of the registration.
     pub on_collision: Option<OnCollision>,
     /// The effects that the grants allow; `None` for a tool without a sandbox, which has no grants.
     pub effects: Option<Effects>,

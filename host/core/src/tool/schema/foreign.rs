@@ -180,7 +180,7 @@ struct CleanSchema {
 #[derive(Clone, Copy)]
 struct ParsedSchema<'a> {
     value: &'a Value,
-    /// The JSON pointers of members that stand twice.
+    /// The JSON pointers of duplicate members.
     duplicates: &'a BTreeSet<String>,
     /// The JSON pointers of the schemas from which keywords were removed, and of the keywords that lost names.
     incomplete: &'a HashSet<String>,

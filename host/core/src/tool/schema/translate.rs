@@ -4,14 +4,14 @@
 //! |---|---|---|
 //! | to 2019-09, none | `items: [A, B]`, `additionalItems: C` | `prefixItems: [A, B]`, `items: C` |
 //! | draft-04, none | `minimum: 1`, `exclusiveMinimum: true` | `exclusiveMinimum: 1` |
-//! | to draft-07 | what is beside `$ref` | nothing, apart from notes |
+//! | to draft-07 | keywords next to `$ref` | nothing, apart from notes |
 //! | all | `dependencies` | `dependentRequired`, `dependentSchemas` |
 //! | all | `$recursiveRef`, `$dynamicRef`, anchors, `$id` | `$ref` to `#/$defs/NAME` |
 //! | all | `[]` in place of an object, as PHP writes it | `{}` |
 //!
 //! A keyword is lost if it is invalid in its dialect, is `null`, or cannot be evaluated. The result accepts everything
 //! that the schema accepts. Therefore a lost keyword takes with it what would become stricter without it: `not`, `if`
-//! and `unevaluatedProperties` around it, `additionalProperties` beside it. `oneOf` becomes `anyOf`.
+//! and `unevaluatedProperties` around it, `additionalProperties` next to it. `oneOf` becomes `anyOf`.
 
 mod keywords;
 mod reference;
@@ -47,7 +47,7 @@ pub(super) enum Extent {
 pub(super) struct SourceSchema<'a> {
     root: &'a Value,
     dialect: Option<Dialect>,
-    /// The JSON pointers of members that stand twice. Which of the two is meant is unknown.
+    /// The JSON pointers of duplicate members. It is unknown which one the author meant.
     duplicates: &'a BTreeSet<String>,
     /// The JSON pointers of the schemas from which keywords were removed, and of the keywords that lost names.
     incomplete: &'a HashSet<String>,

@@ -13,7 +13,7 @@ const TYPES: [&str; 7] = ["array", "boolean", "integer", "null", "number", "obje
 /// Longest value of a keyword in an outline, in bytes.
 const MAX_OUTLINE_VALUE: usize = 4 << 10;
 const NO_SCHEMA: &str = "it is not a schema";
-const DUPLICATE_NAME: &str = "its name stands twice";
+const DUPLICATE_NAME: &str = "its name occurs twice";
 
 impl Translator<'_> {
     /// Translates a keyword; `pointer` leads to it.
@@ -93,7 +93,7 @@ impl Translator<'_> {
         }
     }
 
-    /// Whether the keyword, or a part of its data, stands twice.
+    /// Whether the keyword, or a part of its data, occurs twice.
     fn is_ambiguous(&self, kind: Kind) -> bool {
         let holds_schemas = matches!(
             kind,
@@ -415,7 +415,7 @@ fn without_repetitions(values: &[Value]) -> Value {
 
 /// A whole number; `2.0` is one.
 fn count(value: &Value) -> Option<u64> {
-    /// The largest whole number up to which a float has all of them.
+    /// The largest number up to which a float represents every whole number exactly.
     const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
     let is_whole = |number: &f64| number.fract() == 0.0 && (0.0..=MAX_EXACT).contains(number);
     value.as_u64().or_else(|| {
