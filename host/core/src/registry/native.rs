@@ -221,8 +221,8 @@ impl NativeTool {
         Self { cache: Some(age), ..self }
     }
 
-    /// Sets whether callers are asked for a reason ([`crate::tool::toolcall_reason`]), regardless of the view and the policy
-    /// say.
+    /// Sets whether callers are asked for a reason ([`crate::tool::toolcall_reason`]), regardless of the view
+    /// and the policy.
     #[must_use]
     pub fn toolcall_reason(self, asks: bool) -> Self {
         Self { toolcall_reason: Some(asks), ..self }

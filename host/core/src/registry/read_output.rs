@@ -47,7 +47,7 @@ pub fn entry(store: Arc<dyn OutputStore>) -> Result<ToolEntry, String> {
         ToolTraits { read_only: true, idempotent: true, closed_world: true, ..ToolTraits::default() };
     let flags = ToolFlags { always_include: true, ..ToolFlags::default() };
     let mut entry = ToolEntry::new(def, Arc::new(ReadOutput { store, reads: Semaphore::new(MAX_READS) }));
-    // It continues a call that has its reason.
+    // The call that it continues has already given its reason.
     entry.call.toolcall_reason = Some(false);
     Ok(ToolEntry { flags, ..entry })
 }

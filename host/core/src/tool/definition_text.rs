@@ -59,7 +59,7 @@ pub fn redact_fn<F: for<'t> Fn(&'t str) -> Cow<'t, str>>(redact: F) -> F {
 #[must_use]
 pub fn sanitize_text(text: &str, most: usize, redact: Redact<'_>) -> String {
     let visible = remove_hidden(head(text, most));
-    // Redacted last of all that puts characters together.
+    // Redacted last: the other steps can join characters to the value of a secret.
     let visible = redact(&visible);
     let neutral = neutral_text::neutralize(&visible);
     let neutral = neutral.trim();

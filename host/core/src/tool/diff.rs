@@ -320,7 +320,7 @@ fn compare_types(old: &Map<String, Value>, new: &Map<String, Value>, at: &str, d
         (_, Some(value)) => Some(vec![value.clone()]),
         _ => None,
     };
-    // By their texts: a list can have thousands.
+    // Compared by their texts in a set: a list can have thousands of values.
     let has_all = |old: &Vec<Value>, new: &Vec<Value>| {
         let known: HashSet<String> = new.iter().map(Value::to_string).collect();
         old.iter().all(|value| known.contains(&value.to_string()))

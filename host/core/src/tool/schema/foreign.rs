@@ -110,7 +110,7 @@ impl<'a> SchemaReader<'a> {
             }
         }
         checked.dropped.append(clean.removed);
-        // The schema that values must match has all texts; the one that clients see has not.
+        // The schema that values must match has all texts, the one that clients see only clean ones.
         let mut shown = match checked.lost_readable_pattern || *shown.value != *written.value {
             true => readings.translate(shown, extent, PatternReader::Client).value,
             false => checked.value.clone(),

@@ -33,7 +33,7 @@ impl Translator<'_> {
         } else if !keyword.is_in(self.source.dialect) {
             return self.ignore("its dialect does not have this keyword");
         } else if value.is_null() && !is_note && !is_address {
-            // As good as absent, so nothing is lost.
+            // It has no effect, so nothing is lost.
             return self.ignore("it is `null`");
         } else if self.extent == Extent::Outline && is_long(kind, value) {
             self.lose("");
@@ -77,7 +77,7 @@ impl Translator<'_> {
                     node.set(name, annotation);
                 }
             }
-            // A note of another type tells nobody anything, and is no loss for validation.
+            // A note of another type is useless, and no loss for validation.
             Kind::Note if !value.is_string() => {}
             Kind::Note
             | Kind::Value
@@ -131,7 +131,7 @@ impl Translator<'_> {
         let same_value = matches!(name, "not" | "if" | "then" | "else");
         let place = node.place.inner(1, same_value);
         let found = match (name, value) {
-            // In PHP, `{}`, which would refuse every value.
+            // PHP writes `{}` as `[]`, which would refuse every value.
             ("not", Value::Array(_)) => None,
             ("not" | "if", value) => {
                 let before = (self.losses, self.references);
