@@ -152,12 +152,16 @@ fn damaged() -> ErrorData {
 }
 
 #[cfg(test)]
+#[path = "shared_tasks/fixture_tests.rs"]
+mod fixture;
+
+#[cfg(test)]
 mod tests {
     use serde_json::value::RawValue;
     use tokio_util::sync::CancellationToken;
     use tokio_util::task::TaskTracker;
-    use toolbay_core::call::shared::memory::MemoryTaskStore;
 
+    use super::fixture::MemoryTaskStore;
     use super::*;
     use crate::server::tasks::TaskTable;
 
