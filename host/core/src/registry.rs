@@ -49,7 +49,6 @@ pub use self::update::{PluginUpdate, UpdateChoice, UpdateOutcome};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use toolbay_policy::name::PluginId;
 
 use self::availability::CheckSchedule;
 use self::draft::{Draft, group_by_source};
@@ -196,20 +195,6 @@ impl Registry {
 
     fn unregister_where(&self, is_removed: impl Fn(&ToolEntry) -> bool) -> usize {
         self.change(|draft| draft.unregister_tools(is_removed))
-    }
-
-    /// Removes a plugin. Returns the number of removed tools and reducers.
-    pub fn remove_plugin(&self, plugin: &PluginId) -> usize {
-        self.change(|draft| {
-            let reducers = draft.remove_reducers_of(plugin);
-            let tools = draft.remove_tools(|entry| entry.def.source.plugin() == Some(plugin));
-            let count = reducers + tools.len();
-            if count > 0 {
-                let tools = tools.iter().map(|entry| Arc::from(entry.def.name.as_str())).collect();
-                draft.events.push(HostEvent::Unregistered { tools, source: format!("plugin:{plugin}") });
-            }
-            count
-        })
     }
 
     /// Registers a reducer. Pass the handle to [`Registry::remove_reducer`] to remove it.

@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use toolbay_policy::name::PluginId;
-
 use super::RegistrationResult;
 use super::catalog::Catalog;
 use super::entry::{Bundle, Collision, OnCollision, ReducerEntry, ToolEntry};
@@ -101,15 +99,6 @@ impl Draft {
             self.events.extend(HostEvent::from_source_change(source, Some(&tools), None));
         }
         count
-    }
-
-    /// Removes the reducers of a plugin, including those for tools of others. Returns the number of removed reducers.
-    pub(super) fn remove_reducers_of(&mut self, plugin: &PluginId) -> usize {
-        let before = self.catalog.reducers.len();
-        self.catalog.reducers.retain(|_, reducer| reducer.owner.as_ref() != Some(plugin));
-        let removed = before - self.catalog.reducers.len();
-        self.changed |= removed > 0;
-        removed
     }
 
     fn remove_own_reducer(&mut self, tool: &ToolEntry) {
