@@ -3,7 +3,7 @@ use toolbay_policy::name::PluginId;
 use super::*;
 use crate::registry::fixture::{install, mcp_tool, native_tool, plugin_tool, reducer, remove};
 use crate::tool::ToolDef;
-use crate::tool::diff::Impact;
+use crate::tool::diff::{Impact, SourceDiff};
 
 fn id(text: &str) -> PluginId {
     PluginId::new(text).unwrap()
