@@ -110,14 +110,14 @@ impl Registry {
     /// # Errors
     /// A name is taken.
     pub fn register(&self, bundle: impl Into<Bundle>) -> Result<RegistrationResult, Collision> {
-        self.register_with(bundle, OnCollision::Throw)
+        self.register_with(bundle, OnCollision::Fail)
     }
 
     /// Registers tools and reducers: all of them, or none. `on_collision` decides about taken names, unless the tool
-    /// has its own policy ([`ToolEntry::on_collision`]).
+    /// has its own action ([`ToolEntry::on_collision`]).
     ///
     /// # Errors
-    /// A name is taken and the policy is [`OnCollision::Throw`].
+    /// A name is taken and the action is [`OnCollision::Fail`].
     pub fn register_with(
         &self,
         bundle: impl Into<Bundle>,
@@ -148,7 +148,7 @@ impl Registry {
     /// Registers copies of the tools of another catalog, or of one of its namespaces, with their reducers.
     ///
     /// # Errors
-    /// A name is taken and the policy is [`OnCollision::Throw`].
+    /// A name is taken and the action is [`OnCollision::Fail`].
     pub fn merge(
         &self,
         other: &Catalog,
@@ -203,7 +203,7 @@ impl Registry {
     /// The tool already has a reducer.
     pub fn register_reducer(&self, entry: ReducerEntry) -> Result<ReducerHandle, Collision> {
         let entry = Arc::new(entry);
-        self.try_change(|draft| draft.add_reducer(Arc::clone(&entry), OnCollision::Throw))?;
+        self.try_change(|draft| draft.add_reducer(Arc::clone(&entry), OnCollision::Fail))?;
         Ok(ReducerHandle(entry))
     }
 

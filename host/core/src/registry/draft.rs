@@ -41,7 +41,7 @@ impl Draft {
             let name: Arc<str> = entry.def.name.as_str().into();
             match (self.catalog.tools.get(&name), entry.on_collision.unwrap_or(on_collision)) {
                 (None, _) => registered.added.push(Arc::clone(&name)),
-                (Some(there), OnCollision::Throw) => return Err(Collision::with_tool(there)),
+                (Some(there), OnCollision::Fail) => return Err(Collision::with_tool(there)),
                 (Some(_), OnCollision::Keep) => {
                     registered.skipped.push(name);
                     continue;
@@ -71,7 +71,7 @@ impl Draft {
         on_collision: OnCollision,
     ) -> Result<(), Collision> {
         match (self.catalog.reducers.get(&reducer.target), on_collision) {
-            (Some(there), OnCollision::Throw) => return Err(Collision::with_reducer(there)),
+            (Some(there), OnCollision::Fail) => return Err(Collision::with_reducer(there)),
             (Some(_), OnCollision::Keep) => return Ok(()),
             (None, _) | (Some(_), OnCollision::Replace) => {}
         }

@@ -23,13 +23,13 @@ use crate::tool::tags::{self, Effects};
 use crate::tool::toolcall_reason;
 use crate::tool::{ToolDef, ToolSource};
 
-/// The policy for a tool whose name is taken.
+/// What a registration does with a tool whose name is taken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnCollision {
     /// The registration fails and changes nothing.
     #[default]
-    Throw,
+    Fail,
     /// The new tool replaces the old one.
     Replace,
     /// The old tool stays.

@@ -129,7 +129,7 @@ fn a_taken_name_is_refused_kept_or_replaced_as_the_policy_says() {
     assert_eq!(replaced.replaced, ["a".into()]);
     assert!(!Arc::ptr_eq(&old, registry.snapshot().get("a").unwrap()));
     // The tool's own policy takes precedence.
-    let stubborn = ToolEntry { on_collision: Some(OnCollision::Throw), ..native_tool("a") };
+    let stubborn = ToolEntry { on_collision: Some(OnCollision::Fail), ..native_tool("a") };
     assert!(registry.register_with(stubborn, OnCollision::Replace).is_err());
     assert!(registry.unregister("a") && !registry.unregister("a"));
     let source = || "builtin".to_owned();
@@ -190,7 +190,7 @@ fn registries_are_merged_and_split_by_namespace() {
     };
     two.register(bundle).unwrap();
     two.disable("math__sub", "there").unwrap();
-    assert!(one.merge(&two.snapshot(), Some("math"), OnCollision::Throw).is_err());
+    assert!(one.merge(&two.snapshot(), Some("math"), OnCollision::Fail).is_err());
     let done = one.merge(&two.snapshot(), Some("math"), OnCollision::Keep).unwrap();
     assert_eq!((done.added, done.skipped), (vec!["math__sub".into()], vec!["math__add".into()]));
     assert_eq!(names(&one.snapshot()), ["math__add", "math__sub", "n"]);

@@ -41,16 +41,17 @@ enum Subject {
 }
 
 impl<'a> SchemaReader<'a> {
-    /// A reader for a server or a service. It checks its schemas itself, so the host need not check what it hides.
+    /// A reader for the schemas of MCP servers and services. They check their arguments themselves, so the host does not
+    /// check the parts that clients do not see.
     #[must_use]
-    pub fn of_server(redact: Redact<'a>) -> Self {
+    pub fn for_servers(redact: Redact<'a>) -> Self {
         Self { redact, checks_unclean: false }
     }
 
-    /// A reader for a plugin, which relies on the host. Clients see its tuples in a form that does not fix which item has
-    /// which schema, since many refuse `prefixItems`.
+    /// A reader for the schemas of plugins, which rely on the checks of the host. Clients see tuples in a form that does
+    /// not fix which item has which schema, since many refuse `prefixItems`.
     #[must_use]
-    pub fn of_plugin() -> Self {
+    pub fn for_plugins() -> Self {
         Self { redact: &definition_text::no_redaction, checks_unclean: true }
     }
 
