@@ -122,7 +122,7 @@ fn views(host: &Host) {
     );
     let base = host.view(Arc::clone(&shared));
     let with =
-        time(|| drop(std::hint::black_box(base.with_bundle(vec![tool(9999)], OnCollision::Throw).unwrap())));
+        time(|| drop(std::hint::black_box(base.with_bundle(vec![tool(9999)], OnCollision::Fail).unwrap())));
     println!("{:44} {with:10.3}   the tool's own making included", "a view with a tool of its own, us");
 }
 
@@ -147,7 +147,7 @@ fn changes(host: &Host) {
             let set = Some(BTreeSet::from([set.to_owned()]));
             host.view(Filter { allowed_toolsets: set, ..Filter::default() })
         });
-        drop(std::hint::black_box(View::merge(&halves, OnCollision::Throw).unwrap()));
+        drop(std::hint::black_box(View::merge(&halves, OnCollision::Fail).unwrap()));
     });
     println!("{:44} {:10.3}", "two views merged, ms", merged / 1e3);
 }

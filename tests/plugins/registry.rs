@@ -147,8 +147,7 @@ async fn native_tools_coexist_with_plugins_and_cannot_take_their_names() {
     assert_eq!(value(&host.call("mine__hello", json!({})).await), "mine__hello");
     let taken = host.host.register(tool("echo", "p")).unwrap_err();
     assert_eq!(taken.to_string(), "a tool `p__echo` is already registered by plugin `p`");
-    let own =
-        host.host.view(Filter::default()).with_bundle(tool("look", "mine"), OnCollision::Throw).unwrap();
+    let own = host.host.view(Filter::default()).with_bundle(tool("look", "mine"), OnCollision::Fail).unwrap();
     let call = vec![ToolCall::new("1", "mine__look", "")];
     let result = host.host.call_all(&own, call, TurnContext::default()).await.remove(0);
     assert_eq!(value(&result), "mine__look", "a tool of the view's own goes the same way");

@@ -52,7 +52,7 @@ impl fmt::Display for ApprovalCaller {
     /// Writes the known fields: `client inspector 1.2, token:ci, session s-1, profile few`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { client, agent, platform, session, profile } = self;
-        // The platform says little where the client or the agent is known.
+        // The platform adds little if the client or the agent is known.
         let platform = platform.as_ref().filter(|_| client.is_none() && agent.is_none());
         let parts = [
             ("client ", client.as_ref()),

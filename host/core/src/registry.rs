@@ -49,7 +49,6 @@ pub use self::update::{PluginUpdate, UpdateChoice, UpdateOutcome};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use toolbay_policy::name::PluginId;
 
 use self::availability::CheckSchedule;
 use self::draft::{Draft, group_by_source};
@@ -111,14 +110,14 @@ impl Registry {
     /// # Errors
     /// A name is taken.
     pub fn register(&self, bundle: impl Into<Bundle>) -> Result<RegistrationResult, Collision> {
-        self.register_with(bundle, OnCollision::Throw)
+        self.register_with(bundle, OnCollision::Fail)
     }
 
     /// Registers tools and reducers: all of them, or none. `on_collision` decides about taken names, unless the tool
-    /// has its own policy ([`ToolEntry::on_collision`]).
+    /// has its own action ([`ToolEntry::on_collision`]).
     ///
     /// # Errors
-    /// A name is taken and the policy is [`OnCollision::Throw`].
+    /// A name is taken and the action is [`OnCollision::Fail`].
     pub fn register_with(
         &self,
         bundle: impl Into<Bundle>,
@@ -149,7 +148,7 @@ impl Registry {
     /// Registers copies of the tools of another catalog, or of one of its namespaces, with their reducers.
     ///
     /// # Errors
-    /// A name is taken and the policy is [`OnCollision::Throw`].
+    /// A name is taken and the action is [`OnCollision::Fail`].
     pub fn merge(
         &self,
         other: &Catalog,
@@ -198,27 +197,13 @@ impl Registry {
         self.change(|draft| draft.unregister_tools(is_removed))
     }
 
-    /// Removes a plugin. Returns the number of removed tools and reducers.
-    pub fn remove_plugin(&self, plugin: &PluginId) -> usize {
-        self.change(|draft| {
-            let reducers = draft.remove_reducers_of(plugin);
-            let tools = draft.remove_tools(|entry| entry.def.source.plugin() == Some(plugin));
-            let count = reducers + tools.len();
-            if count > 0 {
-                let tools = tools.iter().map(|entry| Arc::from(entry.def.name.as_str())).collect();
-                draft.events.push(HostEvent::Unregistered { tools, source: format!("plugin:{plugin}") });
-            }
-            count
-        })
-    }
-
     /// Registers a reducer. Pass the handle to [`Registry::remove_reducer`] to remove it.
     ///
     /// # Errors
     /// The tool already has a reducer.
     pub fn register_reducer(&self, entry: ReducerEntry) -> Result<ReducerHandle, Collision> {
         let entry = Arc::new(entry);
-        self.try_change(|draft| draft.add_reducer(Arc::clone(&entry), OnCollision::Throw))?;
+        self.try_change(|draft| draft.add_reducer(Arc::clone(&entry), OnCollision::Fail))?;
         Ok(ReducerHandle(entry))
     }
 

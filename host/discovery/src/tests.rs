@@ -126,8 +126,8 @@ fn local_tools_are_found_and_a_taken_name_is_kept() {
     let mut own = native_tool("notes");
     own.flags.deferred = true;
     let mine = native_tool(SEARCH);
-    let view = add_search_tools(plain.with_bundle(vec![own, mine], OnCollision::Throw).unwrap());
-    let base = plain.with_bundle(native_tool("notes"), OnCollision::Throw).unwrap();
+    let view = add_search_tools(plain.with_bundle(vec![own, mine], OnCollision::Fail).unwrap());
+    let base = plain.with_bundle(native_tool("notes"), OnCollision::Fail).unwrap();
     assert_eq!(hits(&base, "notes"), ["notes"]);
     assert_eq!(view.get(SEARCH).unwrap().def.description, "A puppet.", "the embedder's tool is kept");
 }
@@ -370,6 +370,6 @@ fn a_search_never_finds_the_search_tools() {
     }
     // A tool that somebody else gave the name is a tool like others.
     let other =
-        View::new(registry().snapshot(), lazy()).with_bundle(vec![native_tool(SEARCH)], OnCollision::Throw);
+        View::new(registry().snapshot(), lazy()).with_bundle(vec![native_tool(SEARCH)], OnCollision::Fail);
     assert_eq!(hits(&other.unwrap(), SEARCH), [SEARCH]);
 }

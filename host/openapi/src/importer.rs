@@ -219,7 +219,7 @@ impl OperationImporter<'_> {
         fixed: &[ReservedField],
         totals: &mut ImportTotals,
     ) -> Result<(RequestPlan, Schema), PolicyRefusal> {
-        let reader = SchemaReader::of_server(self.redact);
+        let reader = SchemaReader::for_servers(self.redact);
         let mut last = Err(PolicyRefusal::default());
         for depth in DEPTHS {
             last = self.plan_at_depth(depth, fixed, totals).map(|(plan, schema)| (plan, schema.to_string()));

@@ -147,7 +147,7 @@ fn argument_schema(version: &str, schema: &Value, schemas: &Value) -> (Schema, V
     arguments.insert("properties".to_owned(), json!({ "body": body }));
     converter.add_definitions(&mut arguments).unwrap();
     let value = Value::Object(arguments);
-    let reader = SchemaReader::of_server(&definition_text::no_redaction);
+    let reader = SchemaReader::for_servers(&definition_text::no_redaction);
     (reader.input(Some(&value.to_string())), value)
 }
 

@@ -12,13 +12,14 @@ use toolbay_core::audit::observer::ObservedAudit;
 use toolbay_core::audit::{AuditRecord, AuditSink, MemoryAudit, RequestRecord};
 use toolbay_core::call::CapabilityUse;
 use toolbay_core::call::idempotency::MemoryCallKeys;
-use toolbay_core::call::shared::memory::{MemoryApprovals, MemoryTaskStore};
 use toolbay_core::call::shared::{
-    Heartbeat, Lease, LeaseError, Leases, LostContact, SharedState, SharedStatus,
+    Approvals, FoundTask, Heartbeat, Lease, LeaseError, Leases, LostContact, SharedState, SharedStatus,
+    TaskMessage, TaskRecord, TaskStore, TaskStoreError, TaskWrite,
 };
 use toolbay_core::session::attachment_store::MemoryAttachmentStore;
 use toolbay_core::session::ledger::{Budget, Ledger, LedgerError};
 use toolbay_core::tool::ToolSource;
+use toolbay_core::tool::canonical::Digest;
 use toolbay_core::tool::fault::FaultKind;
 use toolbay_core::tool::refusal::RefusalReason;
 use toolbay_policy::limits::{LimitHit, LimitSetting};
@@ -104,6 +105,38 @@ impl Ledger for Allowing {
     }
 }
 
+impl Approvals for Allowing {
+    fn contains<'a>(&'a self, _: &'a str, _: Digest) -> BoxFuture<'a, bool> {
+        Box::pin(std::future::ready(false))
+    }
+
+    fn add<'a>(&'a self, _: &'a str, _: Digest) -> BoxFuture<'a, ()> {
+        Box::pin(std::future::ready(()))
+    }
+}
+
+impl TaskStore for Allowing {
+    fn put(&self, _: TaskRecord) -> BoxFuture<'_, Result<TaskWrite, TaskStoreError>> {
+        Box::pin(std::future::ready(Ok(TaskWrite::Stored)))
+    }
+
+    fn end<'a>(&'a self, _: &'a FoundTask, _: String) -> BoxFuture<'a, Result<(), TaskStoreError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn get<'a>(&'a self, _: &'a str, _: &'a str) -> BoxFuture<'a, Result<Option<FoundTask>, TaskStoreError>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
+    fn send<'a>(&'a self, _: &'a FoundTask, _: TaskMessage) -> BoxFuture<'a, Result<(), TaskStoreError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn receive(&self) -> BoxFuture<'_, (String, TaskMessage)> {
+        Box::pin(std::future::pending())
+    }
+}
+
 #[tokio::test]
 async fn every_metric_is_on_its_page() {
     let (metrics, audit) = metered();
@@ -111,10 +144,10 @@ async fn every_metric_is_on_its_page() {
     let shared = SharedState {
         heartbeat: Arc::clone(&ports) as _,
         leases: Arc::clone(&ports) as _,
-        ledger: ports,
-        approvals: Arc::new(MemoryApprovals::default()),
+        ledger: Arc::clone(&ports) as _,
+        approvals: Arc::clone(&ports) as _,
         calls: Arc::new(MemoryCallKeys::default()),
-        tasks: Arc::new(MemoryTaskStore::new("a")),
+        tasks: ports,
         attachments: Arc::new(MemoryAttachmentStore::default()),
     };
     let host = Host::builder(Policy::deny_all(Path::new("/srv"))).shared_state(shared).build().unwrap();

@@ -1,7 +1,8 @@
 //! The audit as a reader gets it: the records that the host wrote, in this version or in another one.
 //!
 //! Unknown keys are ignored, and absent ones have their defaults. A value that this version cannot read is left out, and the
-//! rest of its record stays. A record of an unknown kind, or one without what it is about, is [`ReadEvent::Unknown`].
+//! rest of its record stays. A record of an unknown kind, or without a key that its kind needs, is
+//! [`ReadEvent::Unknown`].
 
 use std::borrow::Cow;
 

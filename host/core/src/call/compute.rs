@@ -155,7 +155,7 @@ pub async fn run_outside_calls<T: Send + 'static>(
     match tokio::task::spawn_blocking(work).await.map_err(JoinError::try_into_panic) {
         Ok(done) => done,
         Err(Ok(panic)) => std::panic::resume_unwind(panic),
-        // The runtime shuts down, and ends this task, too.
+        // The runtime shuts down, and also ends this task.
         Err(Err(_)) => std::future::pending().await,
     }
 }

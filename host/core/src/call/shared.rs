@@ -10,8 +10,6 @@
 //! | [`AttachmentStore`] | which files did tools create for this session? |
 //! | [`TaskStore`] | what is the state of a call that outlives its request, on any replica? |
 
-pub mod memory;
-
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;

@@ -14,7 +14,7 @@
 //! | HTML-escaped, by name or number, also with references to hidden characters between them | in the decoded text |
 //!
 //! The percent-encoded, JSON-escaped and HTML-escaped forms are found if they are encoded fully or partly, once or
-//! twice. All forms are found with hidden characters and colours of a terminal between their characters, too, since a
+//! twice. All forms are also found with hidden characters or colours of a terminal between their characters, since a
 //! later cleaner may remove those.
 //!
 //! JSON texts stay valid: strings are searched after decoding, a number that contains a value becomes a string, and a

@@ -1,5 +1,6 @@
 //! Calls on a host with shared state: lost contact, lost leases, spent budgets.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -14,12 +15,15 @@ use super::gates_tests::fault;
 use super::permission_tests::ASK;
 use crate::approval::ApprovalReply;
 use crate::call::idempotency::MemoryCallKeys;
-use crate::call::shared::memory::{MemoryApprovals, MemoryTaskStore};
-use crate::call::shared::{Heartbeat, Lease, LeaseError, Leases, LostContact, SharedState, SharedStatus};
+use crate::call::shared::{
+    Approvals, FoundTask, Heartbeat, Lease, LeaseError, Leases, LostContact, SharedState, SharedStatus,
+    TaskMessage, TaskRecord, TaskStore, TaskStoreError, TaskWrite,
+};
 use crate::pipeline::fixture::ScriptedApprover;
 use crate::session::Session;
 use crate::session::attachment_store::MemoryAttachmentStore;
 use crate::session::ledger::{Budget, Ledger, LedgerError};
+use crate::tool::canonical::Digest;
 use crate::tool::fault::FaultKind;
 
 /// Shared state under the control of a test.
@@ -31,7 +35,7 @@ struct Scripted {
     refusal: Option<LedgerError>,
     no_lease: Option<LeaseError>,
     leases: Mutex<Vec<Arc<ScriptedLease>>>,
-    approvals: MemoryApprovals,
+    approvals: Mutex<HashSet<(String, Digest)>>,
     calls: MemoryCallKeys,
 }
 
@@ -111,14 +115,48 @@ impl Ledger for Scripted {
     }
 }
 
+impl Approvals for Scripted {
+    fn contains<'a>(&'a self, account: &'a str, approval: Digest) -> BoxFuture<'a, bool> {
+        let contains = self.approvals.lock().contains(&(account.to_owned(), approval));
+        Box::pin(std::future::ready(contains))
+    }
+
+    fn add<'a>(&'a self, account: &'a str, approval: Digest) -> BoxFuture<'a, ()> {
+        self.approvals.lock().insert((account.to_owned(), approval));
+        Box::pin(std::future::ready(()))
+    }
+}
+
+impl TaskStore for Scripted {
+    fn put(&self, _: TaskRecord) -> BoxFuture<'_, Result<TaskWrite, TaskStoreError>> {
+        Box::pin(std::future::ready(Ok(TaskWrite::Stored)))
+    }
+
+    fn end<'a>(&'a self, _: &'a FoundTask, _: String) -> BoxFuture<'a, Result<(), TaskStoreError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn get<'a>(&'a self, _: &'a str, _: &'a str) -> BoxFuture<'a, Result<Option<FoundTask>, TaskStoreError>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
+    fn send<'a>(&'a self, _: &'a FoundTask, _: TaskMessage) -> BoxFuture<'a, Result<(), TaskStoreError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn receive(&self) -> BoxFuture<'_, (String, TaskMessage)> {
+        Box::pin(std::future::pending())
+    }
+}
+
 fn with(shared: &Arc<Scripted>, fixture: GateFixture) -> GateFixture {
     let state = SharedState {
         heartbeat: Arc::clone(shared) as _,
         leases: Arc::clone(shared) as _,
         ledger: Arc::clone(shared) as _,
-        approvals: Arc::new(shared.approvals.clone()),
+        approvals: Arc::clone(shared) as _,
         calls: Arc::new(shared.calls.clone()),
-        tasks: Arc::new(MemoryTaskStore::new("this")),
+        tasks: Arc::clone(shared) as _,
         attachments: Arc::new(MemoryAttachmentStore::default()),
     };
     fixture.map_pipeline(|pipeline| pipeline.with_shared_state(state))

@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use toolbay_policy::name::PluginId;
-
 use super::RegistrationResult;
 use super::catalog::Catalog;
 use super::entry::{Bundle, Collision, OnCollision, ReducerEntry, ToolEntry};
@@ -43,7 +41,7 @@ impl Draft {
             let name: Arc<str> = entry.def.name.as_str().into();
             match (self.catalog.tools.get(&name), entry.on_collision.unwrap_or(on_collision)) {
                 (None, _) => registered.added.push(Arc::clone(&name)),
-                (Some(there), OnCollision::Throw) => return Err(Collision::with_tool(there)),
+                (Some(there), OnCollision::Fail) => return Err(Collision::with_tool(there)),
                 (Some(_), OnCollision::Keep) => {
                     registered.skipped.push(name);
                     continue;
@@ -73,7 +71,7 @@ impl Draft {
         on_collision: OnCollision,
     ) -> Result<(), Collision> {
         match (self.catalog.reducers.get(&reducer.target), on_collision) {
-            (Some(there), OnCollision::Throw) => return Err(Collision::with_reducer(there)),
+            (Some(there), OnCollision::Fail) => return Err(Collision::with_reducer(there)),
             (Some(_), OnCollision::Keep) => return Ok(()),
             (None, _) | (Some(_), OnCollision::Replace) => {}
         }
@@ -101,15 +99,6 @@ impl Draft {
             self.events.extend(HostEvent::from_source_change(source, Some(&tools), None));
         }
         count
-    }
-
-    /// Removes the reducers of a plugin, including those for tools of others. Returns the number of removed reducers.
-    pub(super) fn remove_reducers_of(&mut self, plugin: &PluginId) -> usize {
-        let before = self.catalog.reducers.len();
-        self.catalog.reducers.retain(|_, reducer| reducer.owner.as_ref() != Some(plugin));
-        let removed = before - self.catalog.reducers.len();
-        self.changed |= removed > 0;
-        removed
     }
 
     fn remove_own_reducer(&mut self, tool: &ToolEntry) {

@@ -23,13 +23,13 @@ use crate::tool::tags::{self, Effects};
 use crate::tool::toolcall_reason;
 use crate::tool::{ToolDef, ToolSource};
 
-/// The policy for a tool whose name is taken.
+/// What a registration does with a tool whose name is taken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnCollision {
     /// The registration fails and changes nothing.
     #[default]
-    Throw,
+    Fail,
     /// The new tool replaces the old one.
     Replace,
     /// The old tool stays.
@@ -61,7 +61,7 @@ pub struct ToolEntry {
     pub availability: ToolAvailability,
     /// The settings for calls and their results.
     pub call: CallSettings,
-    /// The policy if the name is taken; `None` leaves it to the registration.
+    /// The action if the name is taken; `None` applies the one of the registration.
     pub on_collision: Option<OnCollision>,
     /// The effects that the grants allow; `None` for a tool without a sandbox, which has no grants.
     pub effects: Option<Effects>,

@@ -43,3 +43,9 @@ pub(crate) fn install(registry: &Registry, plugin: &PluginId, bundle: Bundle) ->
     registry.flush_events();
     placed.into_iter().flat_map(|one| one.refused).next().map_or(Ok(()), Err)
 }
+
+/// Removes a plugin.
+pub(crate) fn remove(registry: &Registry, plugin: &PluginId) {
+    registry.update(std::slice::from_ref(plugin), Vec::new(), None);
+    registry.flush_events();
+}

@@ -221,14 +221,14 @@ impl NativeTool {
         Self { cache: Some(age), ..self }
     }
 
-    /// Sets whether callers are asked for a reason ([`crate::tool::toolcall_reason`]), whatever the view and the policy
-    /// say.
+    /// Sets whether callers are asked for a reason ([`crate::tool::toolcall_reason`]), regardless of the view
+    /// and the policy.
     #[must_use]
     pub fn toolcall_reason(self, asks: bool) -> Self {
         Self { toolcall_reason: Some(asks), ..self }
     }
 
-    /// Sets the policy for a taken name, which overrides that of the registration.
+    /// Sets the action if the name is taken. It overrides the one of the registration.
     #[must_use]
     pub fn on_collision(self, policy: OnCollision) -> Self {
         Self { on_collision: Some(policy), ..self }

@@ -47,7 +47,7 @@ pub fn entry(store: Arc<dyn OutputStore>) -> Result<ToolEntry, String> {
         ToolTraits { read_only: true, idempotent: true, closed_world: true, ..ToolTraits::default() };
     let flags = ToolFlags { always_include: true, ..ToolFlags::default() };
     let mut entry = ToolEntry::new(def, Arc::new(ReadOutput { store, reads: Semaphore::new(MAX_READS) }));
-    // It continues a call that has its reason.
+    // The call that it continues has already given its reason.
     entry.call.toolcall_reason = Some(false);
     Ok(ToolEntry { flags, ..entry })
 }
@@ -102,7 +102,7 @@ impl Invoke for ReadOutput {
 impl ReadOutput {
     async fn read(&self, args: &Arc<Value>, ctx: &CallContext) -> Result<ToolOutput, Failure> {
         let id = args.get("id").and_then(Value::as_str).unwrap_or_default();
-        let id = OutputId::parse(id).ok_or_else(|| absent(id))?;
+        let id = OutputId::parse(id).ok_or_else(|| unknown_id(id))?;
         let session = ctx.turn.session.key();
         // One search of a session at a time: those of one session delay no other.
         let turn = ctx.compute_queue_of(session.unwrap_or(NAME)).acquire_permit().await?;
@@ -112,7 +112,7 @@ impl ReadOutput {
             Some(session) => self.store.get(session, &id).await,
             None => None,
         };
-        let (text, most) = (text.ok_or_else(|| absent(id.as_str()))?, ctx.budget_chars);
+        let (text, most) = (text.ok_or_else(|| unknown_id(id.as_str()))?, ctx.budget_chars);
         let args = Arc::clone(args);
         // Reading a pattern, and searching 16 MiB, would block an async worker thread for too long.
         let search = move || {
@@ -138,7 +138,7 @@ fn answer(text: &SavedText, query: &TextQuery, most: usize) -> String {
     mark.fit(&answer, most, Truncation::Head, answer.chars().count(), advice)
 }
 
-fn absent(id: &str) -> ToolError {
+fn unknown_id(id: &str) -> ToolError {
     let id: String = id.chars().take(50).collect();
     let text = format!(
         "no text `{id}` is saved for this session. Cut results contain the ids; saved texts expire, and the oldest are \

@@ -54,7 +54,7 @@ mod tests {
     fn the_line_names_the_first_and_counts_the_rest() {
         let entry = |name: &str, schema: &str| {
             let mut entry = mcp_tool("s", name);
-            let input_schema = SchemaReader::of_plugin().input(Some(schema));
+            let input_schema = SchemaReader::for_plugins().input(Some(schema));
             entry.def = Arc::new(ToolDef { input_schema, ..ToolDef::clone(&entry.def) });
             Arc::new(entry)
         };

@@ -1,5 +1,7 @@
+use toolbay_policy::name::PluginId;
+
 use super::*;
-use crate::registry::fixture::{install, mcp_tool, native_tool, plugin_tool, reducer};
+use crate::registry::fixture::{install, mcp_tool, native_tool, plugin_tool, reducer, remove};
 use crate::tool::ToolDef;
 use crate::tool::diff::{Impact, SourceDiff};
 
@@ -29,8 +31,8 @@ fn a_plugin_is_replaced_completely() {
     install(&registry, &id("p"), Bundle { tools: vec![plugin_tool("p", "c")], reducers: vec![] }).unwrap();
     assert_eq!(names(&before), ["p__a", "p__b"], "a snapshot does not change");
     assert_eq!(names(&registry.snapshot()), ["p__c"]);
-    assert_eq!(registry.remove_plugin(&id("p")), 1);
-    assert_eq!(registry.remove_plugin(&id("p")), 0);
+    remove(&registry, &id("p"));
+    assert_eq!(registry.snapshot().tools().len(), 0);
 }
 
 #[test]
@@ -127,7 +129,7 @@ fn a_taken_name_is_refused_kept_or_replaced_as_the_policy_says() {
     assert_eq!(replaced.replaced, ["a".into()]);
     assert!(!Arc::ptr_eq(&old, registry.snapshot().get("a").unwrap()));
     // The tool's own policy takes precedence.
-    let stubborn = ToolEntry { on_collision: Some(OnCollision::Throw), ..native_tool("a") };
+    let stubborn = ToolEntry { on_collision: Some(OnCollision::Fail), ..native_tool("a") };
     assert!(registry.register_with(stubborn, OnCollision::Replace).is_err());
     assert!(registry.unregister("a") && !registry.unregister("a"));
     let source = || "builtin".to_owned();
@@ -188,7 +190,7 @@ fn registries_are_merged_and_split_by_namespace() {
     };
     two.register(bundle).unwrap();
     two.disable("math__sub", "there").unwrap();
-    assert!(one.merge(&two.snapshot(), Some("math"), OnCollision::Throw).is_err());
+    assert!(one.merge(&two.snapshot(), Some("math"), OnCollision::Fail).is_err());
     let done = one.merge(&two.snapshot(), Some("math"), OnCollision::Keep).unwrap();
     assert_eq!((done.added, done.skipped), (vec!["math__sub".into()], vec!["math__add".into()]));
     assert_eq!(names(&one.snapshot()), ["math__add", "math__sub", "n"]);
@@ -258,11 +260,11 @@ fn a_disabled_tool_stays_disabled_when_its_plugin_is_reloaded() {
     registry.hide("p__b").unwrap();
     install(&registry, &id("p"), bundle()).unwrap();
     assert_eq!(off(&registry), [pair("p__a", "why")]);
-    registry.remove_plugin(&id("p"));
+    remove(&registry, &id("p"));
     assert_eq!(registry.snapshot().settings().switches().tools.len(), 1);
     install(&registry, &id("p"), bundle()).unwrap();
     assert_eq!((off(&registry), hidden(&registry)), (vec![pair("p__a", "why")], vec!["p__b".to_owned()]));
-    registry.remove_plugin(&id("p"));
+    remove(&registry, &id("p"));
     registry.enable("p__a").unwrap();
     assert!(registry.enable("p__a").is_err(), "the tool has no settings any more");
 }

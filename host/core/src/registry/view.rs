@@ -118,7 +118,7 @@ impl View {
     ///
     /// # Errors
     /// A name is taken in the catalog or this view, even by a tool that the filter hides, and the policy of the tool or
-    /// `on_collision` is [`OnCollision::Throw`].
+    /// `on_collision` is [`OnCollision::Fail`].
     pub fn with_bundle(
         &self,
         bundle: impl Into<Bundle>,
@@ -130,7 +130,7 @@ impl View {
             let name: Arc<str> = entry.def.name.as_str().into();
             let taken = local.tools.get(&name).map(|added| &added.entry).or_else(|| self.catalog.get(&name));
             match (taken, entry.on_collision.unwrap_or(on_collision)) {
-                (Some(taken), OnCollision::Throw) => return Err(Collision::with_tool(taken)),
+                (Some(taken), OnCollision::Fail) => return Err(Collision::with_tool(taken)),
                 (Some(_), OnCollision::Keep) => {}
                 (None, _) | (Some(_), OnCollision::Replace) => {
                     self.catalog.settings().apply(&mut entry);
@@ -149,7 +149,7 @@ impl View {
                 false => local.reducers.get(&target).or_else(|| self.catalog.reducer(&target)),
             };
             match (taken, on_collision) {
-                (Some(taken), OnCollision::Throw) => return Err(Collision::with_reducer(taken)),
+                (Some(taken), OnCollision::Fail) => return Err(Collision::with_reducer(taken)),
                 (Some(_), OnCollision::Keep) => {}
                 (None, _) | (Some(_), OnCollision::Replace) => {
                     local.reducers.insert(target, Arc::new(reducer));

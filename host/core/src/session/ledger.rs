@@ -22,7 +22,7 @@ pub trait Ledger: Send + Sync + fmt::Debug {
     fn budgets(&self) -> usize;
 }
 
-/// The budget of a session on all replicas together. `None` is no limit.
+/// The budget of a session on all replicas together. `None` means no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Budget {
     /// Most calls.

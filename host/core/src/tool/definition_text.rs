@@ -59,7 +59,7 @@ pub fn redact_fn<F: for<'t> Fn(&'t str) -> Cow<'t, str>>(redact: F) -> F {
 #[must_use]
 pub fn sanitize_text(text: &str, most: usize, redact: Redact<'_>) -> String {
     let visible = remove_hidden(head(text, most));
-    // Redacted last of all that puts characters together.
+    // Redacted last: the other steps can join characters to the value of a secret.
     let visible = redact(&visible);
     let neutral = neutral_text::neutralize(&visible);
     let neutral = neutral.trim();
@@ -111,8 +111,8 @@ struct SchemaSanitizer<'a> {
 }
 
 impl SchemaSanitizer<'_> {
-    /// Runs `inner` with the pointer one step further. Reports the part if `inner` says that it must be removed.
-    fn keeps(&mut self, name: &str, is_name: bool, inner: impl FnOnce(&mut Self) -> bool) -> bool {
+    /// Sanitizes a part of the schema with `inner`, which returns whether it can stay. A removed part is reported.
+    fn sanitize_part(&mut self, name: &str, is_name: bool, inner: impl FnOnce(&mut Self) -> bool) -> bool {
         let end = extend_pointer(&mut self.at, name);
         let is_kept = inner(self);
         if !is_kept {
@@ -126,7 +126,9 @@ impl SchemaSanitizer<'_> {
     fn sanitize_node(&mut self, schema: &mut Value) -> bool {
         match schema {
             Value::Object(map) => {
-                map.retain(|key, value| self.keeps(key, false, |this| this.sanitize_keyword(key, value)));
+                map.retain(|key, value| {
+                    self.sanitize_part(key, false, |this| this.sanitize_keyword(key, value))
+                });
                 true
             }
             // Without one item, the others would have another place or another meaning.
@@ -144,7 +146,7 @@ impl SchemaSanitizer<'_> {
     /// Sanitizes schemas by name.
     fn sanitize_named(&mut self, named: &mut Map<String, Value>) {
         named.retain(|name, inner| {
-            self.keeps(name, true, |this| this.is_clean(name) && this.sanitize_node(inner))
+            self.sanitize_part(name, true, |this| this.is_clean(name) && this.sanitize_node(inner))
         });
     }
 
@@ -175,7 +177,8 @@ impl SchemaSanitizer<'_> {
             ("required", Value::Array(names)) => {
                 let mut number = 0;
                 names.retain_mut(|name| {
-                    let is_kept = self.keeps(&number.to_string(), true, |this| this.sanitize_node(name));
+                    let is_kept =
+                        self.sanitize_part(&number.to_string(), true, |this| this.sanitize_node(name));
                     number += 1;
                     is_kept
                 });
@@ -198,7 +201,7 @@ impl SchemaSanitizer<'_> {
         for (name, schema) in std::mem::take(named) {
             let shown = if self.is_clean(&name) { Some(name.clone()) } else { escape_pattern(&name) };
             let shown = shown.filter(|shown| self.is_clean(shown) && !named.contains_key(shown));
-            if self.keeps(&name, true, |_| shown.is_some()) {
+            if self.sanitize_part(&name, true, |_| shown.is_some()) {
                 named.extend(shown.map(|shown| (shown, schema)));
             }
         }

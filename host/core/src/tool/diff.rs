@@ -232,7 +232,7 @@ pub fn compare(old: &ToolDef, new: &ToolDef) -> ToolDiff {
             let mut output = ToolDiff::default();
             compare_schemas(new.value(), old.value(), "output", 0, &mut output);
             for one in output.differences {
-                diff.add(&one.at, mirror(one.change), one.impact);
+                diff.add(&one.at, reversed(one.change), one.impact);
             }
         }
         (Some(_), None) => diff.add("output", SchemaChange::Removed, Impact::Breaking),
@@ -243,7 +243,7 @@ pub fn compare(old: &ToolDef, new: &ToolDef) -> ToolDiff {
 }
 
 /// The change in the other direction.
-fn mirror(change: SchemaChange) -> SchemaChange {
+fn reversed(change: SchemaChange) -> SchemaChange {
     match change {
         SchemaChange::AddedOptional | SchemaChange::AddedRequired => SchemaChange::Removed,
         SchemaChange::Removed => SchemaChange::AddedOptional,
@@ -320,7 +320,7 @@ fn compare_types(old: &Map<String, Value>, new: &Map<String, Value>, at: &str, d
         (_, Some(value)) => Some(vec![value.clone()]),
         _ => None,
     };
-    // By their texts: a list can have thousands.
+    // Compared by their texts in a set: a list can have thousands of values.
     let has_all = |old: &Vec<Value>, new: &Vec<Value>| {
         let known: HashSet<String> = new.iter().map(Value::to_string).collect();
         old.iter().all(|value| known.contains(&value.to_string()))

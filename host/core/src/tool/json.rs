@@ -55,7 +55,7 @@ fn walk(text: &str, reader: ValueReader<'_>) -> Result<Value, serde_json::Error>
     Ok(value)
 }
 
-/// The members that stand twice.
+/// The duplicate members.
 #[derive(Default)]
 struct DuplicateLog {
     /// The JSON pointer of the value that is parsed.

@@ -234,7 +234,7 @@ impl Schema {
     /// Whether a value matches. `None` if the validation takes more than `steps` steps, of about ten nanoseconds each.
     #[must_use]
     pub fn match_within(&self, steps: u64, instance: &Value) -> Option<Result<bool, Mismatch>> {
-        // Measuring a large value takes long, too.
+        // Measuring a large value also takes long.
         let mut left = MAX_MEASURED;
         let size = ValueSize::measure_within(instance, &mut left)?;
         (self.match_steps(&size) <= steps).then(|| self.match_measured(instance, &size))
@@ -404,7 +404,7 @@ fn cut(text: &str) -> String {
 /// Formats the beginning of a value for a message. The rest is not formatted: a value can have megabytes.
 fn cut_value(value: &dyn Display) -> String {
     let mut beginning = Beginning(String::new());
-    // Fails at the end of what is shown.
+    // Writing fails where the shown part ends.
     _ = write!(beginning, "{value}");
     cut(&beginning.0)
 }

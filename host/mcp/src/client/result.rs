@@ -96,7 +96,7 @@ pub(super) fn parse_call_result(raw: &RawValue) -> Result<CallReply, String> {
         }
     }
     let mut structured = answer.structured_content.map(ToOwned::to_owned);
-    // Readers would disagree about it: a number out of range, a member that stands twice.
+    // Readers would disagree about it: a number out of range, a duplicate member.
     if let Some(raw) = &structured
         && let Err(error) = json::check(raw.get())
     {

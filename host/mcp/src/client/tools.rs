@@ -77,7 +77,7 @@ pub(super) fn import_tool(
         return Err(refuse("it can only be called as a task, which this host does not support".to_owned()));
     }
     let mut warnings = Vec::new();
-    let reader = SchemaReader::of_server(&redact);
+    let reader = SchemaReader::for_servers(&redact);
     let (input, mirror) =
         import_input_schema(tool.raw("inputSchema"), &reader, &server.transport, &mut warnings)
             .map_err(|why| refuse(format!("input schema: {why}")))?;

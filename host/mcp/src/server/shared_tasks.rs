@@ -151,12 +151,16 @@ fn damaged() -> ErrorData {
 }
 
 #[cfg(test)]
+#[path = "shared_tasks/fixture_tests.rs"]
+mod fixture;
+
+#[cfg(test)]
 mod tests {
     use serde_json::value::RawValue;
     use tokio_util::sync::CancellationToken;
     use tokio_util::task::TaskTracker;
-    use toolbay_core::call::shared::memory::MemoryTaskStore;
 
+    use super::fixture::MemoryTaskStore;
     use super::*;
     use crate::server::tasks::TaskTable;
 
@@ -194,7 +198,7 @@ mod tests {
         let task = table.create(&"s".into(), CancellationToken::new(), Duration::from_secs(60)).unwrap();
         task.hold_end();
         own.put(task.to_record()).await.unwrap();
-        own.die();
+        own.mark_dead();
         let found = other.get("s", task.id()).await.unwrap().unwrap();
         assert!(!found.replica_is_alive && record(&found)["status"] == "working");
         other.end(&found, failed_state(&found).unwrap()).await.unwrap();

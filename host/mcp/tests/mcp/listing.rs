@@ -178,7 +178,8 @@ async fn long_lists_are_paginated() {
     assert!(names.is_sorted() && names.len() == 13, "{names:?}");
 
     let first = client.send_and_wait("tools/list", json!({})).await["result"]["nextCursor"].clone();
-    client.registry.remove_plugin(&toolbay_policy::name::PluginId::new("p").unwrap());
+    client.registry.update(&[toolbay_policy::name::PluginId::new("p").unwrap()], Vec::new(), None);
+    client.registry.flush_events();
     let rest = client.send_and_wait("tools/list", json!({ "cursor": first })).await;
     assert_eq!(rest["result"]["tools"], json!([]), "a page may be empty after the list has changed");
     for bad in ["", "x", "after:", "after:a b", "after:\u{e9}"] {

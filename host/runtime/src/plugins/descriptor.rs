@@ -211,7 +211,7 @@ fn declares_reusable(text: &str) -> bool {
 
 /// Reads the schema of the settings, in the form that is checked.
 fn settings_schema(text: &str, left_out: &mut Vec<String>) -> Value {
-    let reader = SchemaReader::of_server(&definition_text::no_redaction);
+    let reader = SchemaReader::for_servers(&definition_text::no_redaction);
     let schema = reader.input(Some(text));
     left_out.extend(schema.dropped().map(|dropped| format!("its settings are not checked for {dropped}")));
     schema.checked_value().clone()
@@ -254,7 +254,7 @@ impl ToolDescription {
         if def.tags.len() > MAX_LIST || def.capabilities.len() > MAX_LIST {
             return Err(LoadError::Metadata(format!("has more than {MAX_LIST} tags or capabilities")));
         }
-        let reader = SchemaReader::of_plugin();
+        let reader = SchemaReader::for_plugins();
         let input_schema = reader.input(Some(&def.input_schema));
         let output_schema = def.output_schema.map_or(Ok(None), |schema| reader.output(&schema));
         let output_schema = output_schema.unwrap_or_else(|lost| {

@@ -61,7 +61,7 @@ impl DigitView {
     pub(super) fn original_ranges(&self, text: &[u8], ranges: &[Range<usize>]) -> Vec<Range<usize>> {
         let mut places = Vec::with_capacity(text.len());
         (self.walk)(text, &mut |at, _| places.push(at));
-        // The digits of a word stand in another order than those of the text.
+        // The digits of a word are in another order than those of the text.
         let is_covered = |range: &Range<usize>| {
             let places = places.get(range.clone()).unwrap_or_default();
             let first = places.iter().min().copied().unwrap_or(text.len());

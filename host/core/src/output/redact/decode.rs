@@ -265,7 +265,7 @@ fn decode_html(text: &[u8]) -> Option<DecodedPiece> {
     let count = digits.iter().take(MAX_REFERENCE_DIGITS).take_while(is_digit).count();
     let number = std::str::from_utf8(digits.get(..count)?).ok()?;
     let decoded = char::from_u32(u32::from_str_radix(number, radix).ok()?)?;
-    // Browsers read a reference without its semicolon, too.
+    // Browsers also read a reference without its semicolon.
     let end = usize::from(digits.get(count) == Some(&b';'));
     Some(DecodedPiece::char(prefix + count + end, decoded))
 }

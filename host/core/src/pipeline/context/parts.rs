@@ -35,7 +35,7 @@ pub struct CallPolicy {
     pub output: OutputSettings,
     /// Whether calls require the audit, and which calls get a start line.
     pub audit: AuditPolicy,
-    /// The number of the published epoch, if several hosts share the policy.
+    /// The number of the published epoch, if several replicas share the policy.
     pub epoch: Option<u64>,
     /// Whether a call with an idempotency key runs again if its tool is idempotent and the result of the first call is
     /// not known.
@@ -61,7 +61,7 @@ pub(crate) struct PipelineParts {
     pub(crate) output_store: Option<Arc<dyn OutputStore>>,
     pub(crate) tracer: Option<Arc<Tracer>>,
     pub(crate) shared: Option<SharedState>,
-    /// The idempotency keys of sessions that belong to this host.
+    /// The idempotency keys of sessions that belong to this replica.
     pub(crate) calls: Arc<dyn CallKeys>,
 }
 

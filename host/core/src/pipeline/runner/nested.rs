@@ -2,7 +2,7 @@
 //!
 //! Nested calls run under the view, session, turn and rules of the parent call. They end with it and are recorded with
 //! its id. Their outputs go to a program, so they are not reduced, marked or saved. If one of them is
-//! untrusted, the output of the calling tool is marked as untrusted, too.
+//! untrusted, the output of the calling tool is marked as untrusted as well.
 
 use std::sync::Arc;
 

@@ -117,7 +117,7 @@ impl Drop for KeyClaim {
     }
 }
 
-/// The text of a result that can be kept. A repeated call costs nothing.
+/// The text of a result that can be saved. It has no cost, since a repeated call costs nothing.
 fn recorded(result: &Result<ToolOutput, Failure>) -> Option<Box<str>> {
     let result = match result {
         Ok(output) => RecordedResult::Output(ToolOutput { cost_usd: None, ..output.clone() }),

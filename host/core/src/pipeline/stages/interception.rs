@@ -63,18 +63,18 @@ pub(super) async fn after(
             Ok(Some(Ok(mut output))) => match check_output(tool.ctx, def, &mut output).await {
                 Ok(None) => Ok(output),
                 Ok(Some(mismatch)) => {
-                    report_failed(def, &mismatch.fault.message);
+                    log_failure(def, &mismatch.fault.message);
                     continue;
                 }
                 Err(fault) => {
-                    report_failed(def, &fault.message);
+                    log_failure(def, &fault.message);
                     continue;
                 }
             },
             Ok(Some(Err(error))) => Err(error.into()),
             Err(early) => {
                 let problem = early.into_result(&tool.ctx.tool).err().map(|failure| failure.to_string());
-                report_failed(def, &problem.unwrap_or_default());
+                log_failure(def, &problem.unwrap_or_default());
                 continue;
             }
         };
@@ -83,7 +83,7 @@ pub(super) async fn after(
     result
 }
 
-fn report_failed(tool: &ToolDef, problem: &str) {
+fn log_failure(tool: &ToolDef, problem: &str) {
     tracing::error!(tool = %tool.name, problem, "an interceptor failed after a call; the result is unchanged");
 }
 

@@ -87,6 +87,6 @@ async fn reduce_answer(
     if original.is_none() {
         return (result, None);
     }
-    // A reducer removes what stood between the characters of a value, such as colours.
+    // A reducer removes characters, such as colours, that hid a value from the first search.
     (redact_result(&target.ctx, &guard.redactor, result).await, original)
 }

@@ -16,7 +16,7 @@ impl View {
     /// another.
     ///
     /// # Errors
-    /// Two tools collide and the policy is [`OnCollision::Throw`].
+    /// Two tools collide and the action is [`OnCollision::Fail`].
     pub fn merge<'a>(
         views: impl IntoIterator<Item = &'a Self>,
         on_collision: OnCollision,
@@ -52,7 +52,7 @@ impl View {
             (Some(there), None) if there.denial().is_some() => true,
             (Some(there), None) if is_same(there, incoming) => false,
             (Some(there), None) => match incoming.entry.on_collision.unwrap_or(on_collision) {
-                OnCollision::Throw => return Err(Collision::with_tool(there.entry)),
+                OnCollision::Fail => return Err(Collision::with_tool(there.entry)),
                 OnCollision::Replace => true,
                 OnCollision::Keep => false,
             },

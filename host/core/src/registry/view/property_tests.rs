@@ -48,7 +48,7 @@ impl ToolVariant {
 }
 
 fn collision() -> impl Strategy<Value = OnCollision> {
-    prop_oneof![Just(OnCollision::Throw), Just(OnCollision::Replace), Just(OnCollision::Keep)]
+    prop_oneof![Just(OnCollision::Fail), Just(OnCollision::Replace), Just(OnCollision::Keep)]
 }
 
 fn kind(name: &'static str) -> impl Strategy<Value = ToolVariant> {
@@ -175,8 +175,8 @@ proptest! {
                 }
             }
             Err(_) => {
-                let throws = |kind: &ToolVariant| kind.on_collision.unwrap_or(on_collision) == OnCollision::Throw;
-                prop_assert!(own.iter().any(|kind| throws(kind) && base.get(kind.name).is_some()));
+                let fails = |kind: &ToolVariant| kind.on_collision.unwrap_or(on_collision) == OnCollision::Fail;
+                prop_assert!(own.iter().any(|kind| fails(kind) && base.get(kind.name).is_some()));
             }
         }
         prop_assert_eq!(names(base.definitions()).join(" "), before, "the view itself does not change");
@@ -202,7 +202,7 @@ proptest! {
                     prop_assert_eq!(merged.find(name).is_ok(), !having.is_empty(), "{}", name);
                     let Some((first, later)) = having.split_first() else { continue };
                     // No collision was an error: each later tool replaced the earlier one or was skipped.
-                    prop_assert!(later.iter().all(|view| policy(view, name) != OnCollision::Throw));
+                    prop_assert!(later.iter().all(|view| policy(view, name) != OnCollision::Fail));
                     let replacing = later.iter().rfind(|view| policy(view, name) == OnCollision::Replace);
                     let from = replacing.unwrap_or(first);
                     prop_assert!(Arc::ptr_eq(merged.get(name).unwrap(), from.get(name).unwrap()));
@@ -216,7 +216,7 @@ proptest! {
             Err(Collision::Tool { name, .. }) => {
                 let having = who(&name);
                 prop_assert!(having.len() > 1);
-                prop_assert!(having.iter().skip(1).any(|view| policy(view, &name) == OnCollision::Throw));
+                prop_assert!(having.iter().skip(1).any(|view| policy(view, &name) == OnCollision::Fail));
             }
             Err(other) => prop_assert!(false, "{other}"),
         }

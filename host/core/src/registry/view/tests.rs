@@ -184,7 +184,7 @@ fn tags_select_and_exclude_tools() {
     }
     let local = Filter { exclude_tags: set(&["x"]), allowed_tags: Some(set(&[])), ..Filter::default() };
     let view = View::new(registry.snapshot(), local);
-    let view = view.with_bundle(vec![tagged("d", &["x"]), tagged("e", &["y"])], OnCollision::Throw).unwrap();
+    let view = view.with_bundle(vec![tagged("d", &["x"]), tagged("e", &["y"])], OnCollision::Fail).unwrap();
     assert_eq!(names(&view), ["e"], "exclusions apply to local tools, allow lists do not");
 }
 
@@ -198,18 +198,17 @@ fn local_tools_exist_in_their_view_only() {
         ..Filter::default()
     };
     let view = View::new(Arc::clone(&catalog), only_q);
-    let with =
-        view.with_bundle(vec![native_tool("look"), native_tool("secret")], OnCollision::Throw).unwrap();
+    let with = view.with_bundle(vec![native_tool("look"), native_tool("secret")], OnCollision::Fail).unwrap();
     assert_eq!(names(&with), ["look", "q__c"], "allow lists do not apply to local tools, but exclusions do");
     assert_eq!(names(&view), ["q__c"]);
     assert!(catalog.get("look").is_none() && view.find("look").is_err());
-    let taken = with.with_bundle(native_tool("p__a"), OnCollision::Throw).unwrap_err();
+    let taken = with.with_bundle(native_tool("p__a"), OnCollision::Fail).unwrap_err();
     assert_eq!(
         taken.to_string(),
         "a tool `p__a` is already registered by plugin `p`",
         "a tool that the filter hides cannot be replaced either"
     );
-    assert!(with.with_bundle(native_tool("look"), OnCollision::Throw).is_err());
+    assert!(with.with_bundle(native_tool("look"), OnCollision::Fail).is_err());
     let replaced = with.with_bundle(native_tool("p__a"), OnCollision::Replace).unwrap();
     assert_eq!(replaced.find("p__a").unwrap().def.source, crate::tool::ToolSource::Builtin.into());
     assert!(with.find("p__a").is_err());
@@ -226,7 +225,7 @@ fn a_local_tool_does_not_use_the_reducer_of_the_tool_it_shadows() {
     let with = view.with_bundle(native_tool("p__a"), OnCollision::Replace).unwrap();
     assert!(view.reducer("p__a").is_some() && with.reducer("p__a").is_none());
     let own = Bundle { tools: vec![native_tool("x")], reducers: vec![reducer("x", None)] };
-    let own = view.with_bundle(own, OnCollision::Throw).unwrap();
+    let own = view.with_bundle(own, OnCollision::Fail).unwrap();
     assert!(own.reducer("x").is_some() && own.reducer("p__a").is_some() && view.reducer("x").is_none());
 }
 
@@ -262,14 +261,14 @@ fn the_same_tool_in_two_merged_views_is_no_collision() {
     let view = |tools: &[&str]| {
         View::new(Arc::clone(&catalog), Filter { allowed_tools: Some(set(tools)), ..Filter::default() })
     };
-    let merged = View::merge([&view(&["p__a", "n"]), &view(&["p__a", "p__b"])], OnCollision::Throw).unwrap();
+    let merged = View::merge([&view(&["p__a", "n"]), &view(&["p__a", "p__b"])], OnCollision::Fail).unwrap();
     assert_eq!(names(&merged), ["n", "p__a", "p__b"]);
     let other = Registry::default();
     other.register(native_tool("n")).unwrap();
     let other = View::new(other.snapshot(), Filter::default());
-    let error = View::merge([&merged, &other], OnCollision::Throw).unwrap_err();
+    let error = View::merge([&merged, &other], OnCollision::Fail).unwrap_err();
     assert_eq!(error.to_string(), "a tool `n` is already registered by the host");
-    assert_eq!(names(&View::merge([], OnCollision::Throw).unwrap()), Vec::<&str>::new());
+    assert_eq!(names(&View::merge([], OnCollision::Fail).unwrap()), Vec::<&str>::new());
 }
 
 #[test]
@@ -280,7 +279,7 @@ fn a_tool_that_two_merged_views_show_in_different_forms_is_no_collision() {
         View::new(Arc::clone(&catalog), filter)
     };
     for first in [true, false] {
-        let merged = View::merge([&view(first), &view(!first)], OnCollision::Throw).unwrap();
+        let merged = View::merge([&view(first), &view(!first)], OnCollision::Fail).unwrap();
         assert_eq!(merged.find("p__a").unwrap().has_reason_argument(), first, "the first view decides");
     }
 }

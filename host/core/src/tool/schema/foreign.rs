@@ -41,16 +41,17 @@ enum Subject {
 }
 
 impl<'a> SchemaReader<'a> {
-    /// A reader for a server or a service. It checks its schemas itself, so the host need not check what it hides.
+    /// A reader for the schemas of MCP servers and services. They check their arguments themselves, so the host does not
+    /// check the parts that clients do not see.
     #[must_use]
-    pub fn of_server(redact: Redact<'a>) -> Self {
+    pub fn for_servers(redact: Redact<'a>) -> Self {
         Self { redact, checks_unclean: false }
     }
 
-    /// A reader for a plugin, which relies on the host. Clients see its tuples in a form that does not fix which item has
-    /// which schema, since many refuse `prefixItems`.
+    /// A reader for the schemas of plugins, which rely on the checks of the host. Clients see tuples in a form that does
+    /// not fix which item has which schema, since many refuse `prefixItems`.
     #[must_use]
-    pub fn of_plugin() -> Self {
+    pub fn for_plugins() -> Self {
         Self { redact: &definition_text::no_redaction, checks_unclean: true }
     }
 
@@ -67,7 +68,7 @@ impl<'a> SchemaReader<'a> {
     /// Nothing is left of the schema; the error lists the dropped keywords.
     pub fn output(&self, text: &str) -> Result<Option<Schema>, DroppedKeywords> {
         let schema = self.read(text, Subject::Result);
-        match says_nothing(schema.checked_value()) && says_nothing(schema.value()) {
+        match accepts_everything(schema.checked_value()) && accepts_everything(schema.value()) {
             true => schema.dropped().cloned().map_or(Ok(None), Err),
             false => Ok(Some(schema)),
         }
@@ -78,28 +79,29 @@ impl<'a> SchemaReader<'a> {
             Ok((value, duplicates)) => SalvagedSchema { value, duplicates, ..SalvagedSchema::default() },
             Err(error) => match salvage::read(text) {
                 Some(salvaged) => salvaged,
-                None => return self.open(subject, &format!("the schema is not valid JSON: {error}")),
+                None => return self.unrestricted(subject, &format!("the schema is not valid JSON: {error}")),
             },
         };
-        let SalvagedSchema { value, duplicates, lost, thinned } = parsed;
+        let SalvagedSchema { value, duplicates, lost, incomplete } = parsed;
         let value = match value {
             Value::Object(_) => value,
             // What PHP and others write for a schema without keywords.
             Value::Null | Value::Bool(true) => json!({}),
             Value::Array(items) if items.is_empty() => json!({}),
-            _ => return self.open(subject, "the schema is not an object"),
+            _ => return self.unrestricted(subject, "the schema is not an object"),
         };
         let mut clean = self.sanitize(&value);
-        clean.thinned.extend(thinned.iter().cloned());
-        let shown = Written { value: &clean.value, duplicates: &duplicates, thinned: &clean.thinned };
+        clean.incomplete.extend(incomplete.iter().cloned());
+        let shown =
+            ParsedSchema { value: &clean.value, duplicates: &duplicates, incomplete: &clean.incomplete };
         let written = match self.checks_unclean {
-            true => Written { value: &value, thinned: &thinned, ..shown },
+            true => ParsedSchema { value: &value, incomplete: &incomplete, ..shown },
             false => shown,
         };
         let mut readings = Readings { reader: self, subject, patterns: Patterns::default() };
         let (mut checked, extent) = match readings.compile_within_limits(written, text.len()) {
             Ok(compiled) => compiled,
-            Err(error) => return self.open(subject, &error.to_string()),
+            Err(error) => return self.unrestricted(subject, &error.to_string()),
         };
         let label = |text: &str, most: usize| self.clean(text, most);
         for LostPart { pointer, why, is_checked } in lost {
@@ -109,7 +111,7 @@ impl<'a> SchemaReader<'a> {
             }
         }
         checked.dropped.append(clean.removed);
-        // The schema that values must match has all texts; the one that clients see has not.
+        // The schema that values must match has all texts, the one that clients see only clean ones.
         let mut shown = match checked.lost_readable_pattern || *shown.value != *written.value {
             true => readings.translate(shown, extent, PatternReader::Client).value,
             false => checked.value.clone(),
@@ -122,7 +124,7 @@ impl<'a> SchemaReader<'a> {
     }
 
     fn sanitize(&self, value: &Value) -> CleanSchema {
-        let (mut removed, mut thinned) = (DroppedKeywords::default(), HashSet::new());
+        let (mut removed, mut incomplete) = (DroppedKeywords::default(), HashSet::new());
         let mut value = value.clone();
         definition_text::sanitize_schema(&mut value, self.redact, &mut |RemovedPart { pointer, is_name }| {
             let why = "it contains a template token, a hidden character or a secret";
@@ -132,7 +134,7 @@ impl<'a> SchemaReader<'a> {
             };
             let (mut schema, mut keyword) = split(pointer);
             if is_name {
-                thinned.insert(schema.clone());
+                incomplete.insert(schema.clone());
                 (schema, keyword) = split(&schema);
             }
             let clean = |text: &str, most: usize| self.clean(text, most);
@@ -144,14 +146,14 @@ impl<'a> SchemaReader<'a> {
                 false => {}
             }
             if is_checked {
-                thinned.insert(schema);
+                incomplete.insert(schema);
             }
         });
-        CleanSchema { value, removed, thinned }
+        CleanSchema { value, removed, incomplete }
     }
 
-    /// A schema that everything matches, for one that cannot be read.
-    fn open(&self, subject: Subject, why: &str) -> Schema {
+    /// A schema that accepts every value, in place of one that cannot be read.
+    fn unrestricted(&self, subject: Subject, why: &str) -> Schema {
         let value = match subject {
             Subject::Arguments => json!({"type": "object", "properties": {}}),
             Subject::Result => json!({}),
@@ -172,17 +174,17 @@ struct CleanSchema {
     value: Value,
     removed: DroppedKeywords,
     /// The JSON pointers of the schemas from which keywords were removed, and of the keywords that lost names.
-    thinned: HashSet<String>,
+    incomplete: HashSet<String>,
 }
 
 /// A parsed schema.
 #[derive(Clone, Copy)]
-struct Written<'a> {
+struct ParsedSchema<'a> {
     value: &'a Value,
-    /// The JSON pointers of members that stand twice.
+    /// The JSON pointers of duplicate members.
     duplicates: &'a BTreeSet<String>,
     /// The JSON pointers of the schemas from which keywords were removed, and of the keywords that lost names.
-    thinned: &'a HashSet<String>,
+    incomplete: &'a HashSet<String>,
 }
 
 /// Translates one schema several times: for the validator and for clients.
@@ -196,7 +198,7 @@ impl Readings<'_, '_> {
     /// Translates a schema for the validator as far as the limits allow.
     fn compile_within_limits(
         &mut self,
-        written: Written<'_>,
+        written: ParsedSchema<'_>,
         bytes: usize,
     ) -> Result<(Translation, Extent), SchemaError> {
         let translated = match bytes > MAX_SCHEMA_BYTES {
@@ -215,7 +217,7 @@ impl Readings<'_, '_> {
     }
 
     /// Translates a schema for the validator, and compiles it once as a check.
-    fn compile(&mut self, written: Written<'_>, extent: Extent) -> Result<Translation, SchemaError> {
+    fn compile(&mut self, written: ParsedSchema<'_>, extent: Extent) -> Result<Translation, SchemaError> {
         let translation = self.translate(written, extent, PatternReader::Validator);
         let bytes = translation.value.to_string().len();
         // References can be longer than in the text, and the outline of a long schema can be long.
@@ -226,8 +228,8 @@ impl Readings<'_, '_> {
         Ok(translation)
     }
 
-    fn translate(&mut self, written: Written<'_>, extent: Extent, reader: PatternReader) -> Translation {
-        let source = SourceSchema::new(written.value, written.duplicates, written.thinned);
+    fn translate(&mut self, written: ParsedSchema<'_>, extent: Extent, reader: PatternReader) -> Translation {
+        let source = SourceSchema::new(written.value, written.duplicates, written.incomplete);
         let clean = |text: &str, most: usize| self.reader.clean(text, most);
         let mut translation = source.translate(extent, reader, &mut self.patterns, &clean);
         if let (Subject::Arguments, Value::Object(root)) = (self.subject, &mut translation.value) {
@@ -245,8 +247,8 @@ impl Readings<'_, '_> {
     }
 }
 
-/// Whether every value matches a schema, because it has no keyword that says more.
-fn says_nothing(schema: &Value) -> bool {
+/// Whether every value matches a schema, because it has no keyword that restricts values.
+fn accepts_everything(schema: &Value) -> bool {
     let is_open = |name: &str, value: &Value| match name {
         "properties" | "patternProperties" | "additionalProperties" | "items" | "dependentSchemas" => {
             matches!(value, Value::Bool(true)) || value.as_object().is_some_and(Map::is_empty)

@@ -82,7 +82,7 @@ pub(super) enum KeywordKind {
     /// A text for people or programs, which validation ignores.
     Note,
     /// Any other value that validation ignores.
-    Remark,
+    Annotation,
 }
 
 use KeywordKind as Kind;
@@ -136,7 +136,7 @@ impl Keyword {
                 (Kind::Note, Draft4, Draft202012)
             }
             "default" | "examples" | "deprecated" | "readOnly" | "writeOnly" | "contentSchema" => {
-                (Kind::Remark, Draft4, Draft202012)
+                (Kind::Annotation, Draft4, Draft202012)
             }
             _ => return None,
         };
@@ -145,7 +145,7 @@ impl Keyword {
 
     /// Whether the keyword takes part in validation.
     pub(super) fn is_checked(&self) -> bool {
-        !matches!(self.kind, Kind::Note | Kind::Remark | Kind::Address | Kind::Definitions)
+        !matches!(self.kind, Kind::Note | Kind::Annotation | Kind::Address | Kind::Definitions)
     }
 
     /// Whether a dialect has the keyword. A schema that declares no dialect may use those of all.

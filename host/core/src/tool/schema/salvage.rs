@@ -31,7 +31,7 @@ pub(super) struct SalvagedSchema {
     /// What was lost, in the order of the schema.
     pub(super) lost: Vec<LostPart>,
     /// The JSON pointers of the schemas that lost keywords, and of the keywords that lost names.
-    pub(super) thinned: HashSet<String>,
+    pub(super) incomplete: HashSet<String>,
 }
 
 /// A part that cannot be read.
@@ -70,7 +70,7 @@ impl Salvage {
         match raw.get().as_bytes().first() {
             Some(b'{' | b'[') if depth >= MAX_NESTING => {
                 self.lose(TOO_DEEP, true);
-                self.found.thinned.insert(self.at.clone());
+                self.found.incomplete.insert(self.at.clone());
                 Ok(Value::Object(Map::new()))
             }
             Some(b'{') => self.object(raw, depth),
@@ -90,7 +90,7 @@ impl Salvage {
                     let is_checked = Keyword::named(&name).is_some_and(|keyword| keyword.is_checked());
                     self.lose(&why, is_checked);
                     if is_checked {
-                        self.found.thinned.insert(schema.clone());
+                        self.found.incomplete.insert(schema.clone());
                     }
                 }
             }
@@ -111,13 +111,13 @@ impl Salvage {
         let mut map = Map::new();
         for (key, raw) in members(raw)? {
             let Some(name) = self.name(key, true) else {
-                self.found.thinned.insert(self.at.clone());
+                self.found.incomplete.insert(self.at.clone());
                 continue;
             };
             let end = json::extend_pointer(&mut self.at, &name);
             let schema = self.schema(raw, depth + 1).unwrap_or_else(|why| {
                 self.lose(&why, true);
-                self.found.thinned.insert(self.at.clone());
+                self.found.incomplete.insert(self.at.clone());
                 Value::Object(Map::new())
             });
             self.insert(&mut map, name, schema);
@@ -295,7 +295,7 @@ mod tests {
         assert_eq!(found.lost.len(), 1);
         let lost = &found.lost[0];
         assert_eq!((lost.pointer.matches("/items").count(), lost.why.as_str()), (MAX_NESTING - 2, TOO_DEEP));
-        assert!(found.thinned.contains(&lost.pointer));
+        assert!(found.incomplete.contains(&lost.pointer));
         assert_eq!(found.value["properties"]["b"], json!({"type": "string"}));
         assert!(nesting(&found.value.to_string()) <= MAX_NESTING + 1);
         let found =

@@ -101,7 +101,7 @@ fn patterns_are_bounded_in_all() {
     let error = Schema::input(&with(2000)).unwrap_err();
     assert!(error.to_string().contains("patterns are too large in all"), "{error}");
     // In a schema of somebody else, only the patterns beyond the limit are lost.
-    let schema = SchemaReader::of_plugin().input(Some(&with(2000)));
+    let schema = SchemaReader::for_plugins().input(Some(&with(2000)));
     assert!(schema.dropped().is_some() && schema.value()["properties"].as_object().unwrap().len() == 2000);
     assert_eq!(schema.check(&json!({"p1999": "?"})), Ok(()), "a pattern beyond the limit is not checked");
 }

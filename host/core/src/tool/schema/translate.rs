@@ -4,14 +4,14 @@
 //! |---|---|---|
 //! | to 2019-09, none | `items: [A, B]`, `additionalItems: C` | `prefixItems: [A, B]`, `items: C` |
 //! | draft-04, none | `minimum: 1`, `exclusiveMinimum: true` | `exclusiveMinimum: 1` |
-//! | to draft-07 | what is beside `$ref` | nothing, apart from notes |
+//! | to draft-07 | keywords next to `$ref` | nothing, apart from notes |
 //! | all | `dependencies` | `dependentRequired`, `dependentSchemas` |
 //! | all | `$recursiveRef`, `$dynamicRef`, anchors, `$id` | `$ref` to `#/$defs/NAME` |
 //! | all | `[]` in place of an object, as PHP writes it | `{}` |
 //!
 //! A keyword is lost if it is invalid in its dialect, is `null`, or cannot be evaluated. The result accepts everything
 //! that the schema accepts. Therefore a lost keyword takes with it what would become stricter without it: `not`, `if`
-//! and `unevaluatedProperties` around it, `additionalProperties` beside it. `oneOf` becomes `anyOf`.
+//! and `unevaluatedProperties` around it, `additionalProperties` next to it. `oneOf` becomes `anyOf`.
 
 mod keywords;
 mod reference;
@@ -47,10 +47,10 @@ pub(super) enum Extent {
 pub(super) struct SourceSchema<'a> {
     root: &'a Value,
     dialect: Option<Dialect>,
-    /// The JSON pointers of members that stand twice. Which of the two is meant is unknown.
+    /// The JSON pointers of duplicate members. It is unknown which one the author meant.
     duplicates: &'a BTreeSet<String>,
     /// The JSON pointers of the schemas from which keywords were removed, and of the keywords that lost names.
-    thinned: &'a HashSet<String>,
+    incomplete: &'a HashSet<String>,
     addresses: Addresses,
 }
 
@@ -58,10 +58,10 @@ impl<'a> SourceSchema<'a> {
     pub(super) fn new(
         root: &'a Value,
         duplicates: &'a BTreeSet<String>,
-        thinned: &'a HashSet<String>,
+        incomplete: &'a HashSet<String>,
     ) -> Self {
         let dialect = Dialect::declared_by(root);
-        Self { root, dialect, duplicates, thinned, addresses: Addresses::find(root, dialect) }
+        Self { root, dialect, duplicates, incomplete, addresses: Addresses::find(root, dialect) }
     }
 
     /// Translates the schema for a reader of its patterns.
@@ -255,21 +255,21 @@ impl Translator<'_> {
             false => place,
         };
         let before = (self.losses, self.references);
-        self.losses += usize::from(self.source.thinned.contains(&self.at));
+        self.losses += usize::from(self.source.incomplete.contains(&self.at));
         // Up to draft-07, a reference stands alone.
         let alone = map.contains_key("$ref") && self.source.dialect.is_some_and(|it| it <= Dialect::Draft7);
         let mut node = Node { map, place, out: Map::new(), lost: LostParts::default() };
         for (name, value) in map {
             let keyword = Keyword::named(name);
             let is_kept = |keyword: Keyword| {
-                matches!(keyword.kind, KeywordKind::Reference | KeywordKind::Note | KeywordKind::Remark)
+                matches!(keyword.kind, KeywordKind::Reference | KeywordKind::Note | KeywordKind::Annotation)
             };
             match keyword {
                 Some(keyword) if alone && !is_kept(keyword) => {}
                 Some(keyword) => self.step(name, |this| {
                     let has_names =
                         matches!(keyword.kind, KeywordKind::SchemasByName | KeywordKind::SchemasByPattern);
-                    node.lost.names |= has_names && this.source.thinned.contains(&this.at);
+                    node.lost.names |= has_names && this.source.incomplete.contains(&this.at);
                     this.keyword(name, keyword, value, &mut node);
                 }),
                 // Clients and this host know some of them, such as `x-mcp-header`.

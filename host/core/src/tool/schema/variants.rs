@@ -75,7 +75,7 @@ pub(super) fn shown_pointer(pointer: &str) -> String {
 fn nearest_variant<'c>(context: &'c [Variant], at: &str) -> Option<(usize, &'c Variant, usize)> {
     let total = |errors: &Variant| errors.iter().map(|error| distance(error, at)).sum();
     let all = context.iter().enumerate().map(|(index, errors)| (index, errors, total(errors)));
-    // Of equally near variants, the first.
+    // The first of equally near variants.
     all.min_by_key(|(index, _, distance)| (*distance, *index))
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::*;
 
 fn read(schema: &Value) -> Schema {
-    SchemaReader::of_plugin().input(Some(&schema.to_string()))
+    SchemaReader::for_plugins().input(Some(&schema.to_string()))
 }
 
 /// A schema with one property.
@@ -41,7 +41,7 @@ const TUPLE: &str = r#"{"type": "object", "properties": {"corner": {"type": "arr
 
 #[test]
 fn a_schema_is_read_in_the_dialect_that_it_declares() {
-    let tuple = SchemaReader::of_plugin().input(Some(TUPLE));
+    let tuple = SchemaReader::for_plugins().input(Some(TUPLE));
     assert_eq!(dropped(&tuple), []);
     check(
         &tuple,
@@ -200,7 +200,7 @@ fn members_that_stand_twice_are_not_checked() {
         "a": {"type": "string"}, "a": {"type": "integer"},
         "b": {"type": "string", "type": "integer", "enum": [{"x": 1, "x": 2}]},
         "c": {"type": "null"}}, "additionalProperties": false}"#;
-    let schema = SchemaReader::of_plugin().input(Some(text));
+    let schema = SchemaReader::for_plugins().input(Some(text));
     assert_eq!(pointers(&schema), ["/properties/a", "/properties/b/type", "/properties/b/enum"]);
     check(&schema, &[json!({"a": 1.5, "b": []})], &[json!({"c": 1}), json!({"d": 1})]);
 }
@@ -328,13 +328,13 @@ fn the_root_of_arguments_is_always_an_object() {
         assert_eq!(*read.value(), json!({"type": "object", "properties": {}}), "{schema}");
         check(&read, &[json!({"x": 1})], &[json!([])]);
     }
-    let text = SchemaReader::of_plugin().input(Some("{\"type\":"));
+    let text = SchemaReader::for_plugins().input(Some("{\"type\":"));
     assert!(dropped(&text)[0].1.contains("not valid JSON"), "{:?}", dropped(&text));
 }
 
 #[test]
 fn an_output_schema_that_says_nothing_is_none() {
-    let reader = SchemaReader::of_server(&definition_text::no_redaction);
+    let reader = SchemaReader::for_servers(&definition_text::no_redaction);
     for text in [
         "null",
         " null ",
@@ -369,7 +369,7 @@ fn an_unreadable_keyword_costs_only_itself() {
     let text = r#"{"type":"object","properties":{"a":{"type":"number","maximum":1e400},"\ud83d":{},
         "b":{"type":"string","description":"cut \ud83d"}},"additionalProperties":false,
         "not":{"properties":{"a":{"const":1e400}}}}"#;
-    for reader in [SchemaReader::of_plugin(), SchemaReader::of_server(&definition_text::no_redaction)] {
+    for reader in [SchemaReader::for_plugins(), SchemaReader::for_servers(&definition_text::no_redaction)] {
         let schema = reader.input(Some(text));
         let lost = pointers(&schema);
         for pointer in ["/properties/a/maximum", "/properties/\\ud83d", "/properties/b/description", "/not"] {
@@ -440,7 +440,7 @@ fn pointers_and_reasons_are_cleaned() {
         true => std::borrow::Cow::Owned(redact(text).into_owned()),
         false => std::borrow::Cow::Borrowed(text),
     });
-    let reader = SchemaReader::of_server(&redact);
+    let reader = SchemaReader::for_servers(&redact);
     let schema = json!({"type": "object", "properties": {"a": {"x-odd": "hunter22", "enum": ["hunter22"], "type": "s",
         "not": {"const": "hunter22"}}}, "patternProperties": {"(\u{7}": {}}});
     let read = reader.input(Some(&schema.to_string()));
@@ -462,7 +462,7 @@ fn pointers_and_reasons_are_cleaned() {
 
 #[test]
 fn an_argument_with_an_unclean_name_is_hidden_and_accepted() {
-    let reader = SchemaReader::of_server(&definition_text::no_redaction);
+    let reader = SchemaReader::for_servers(&definition_text::no_redaction);
     let schema = json!({"type": "object", "additionalProperties": false, "required": ["a", "\u{feff}id"],
         "properties": {"a": {"type": "string"}, "\u{feff}id": {"type": "integer"}, "<|im_start|>": {}},
         "not": {"required": ["b\u{200b}"]}});
@@ -479,7 +479,7 @@ fn an_argument_with_an_unclean_name_is_hidden_and_accepted() {
         read.dropped().unwrap().unchecked_arguments().is_open("/\u{feff}id", None),
         "a rule on it refuses"
     );
-    let own = SchemaReader::of_plugin().input(Some(&schema.to_string()));
+    let own = SchemaReader::for_plugins().input(Some(&schema.to_string()));
     assert_eq!(own.value().get("properties"), shown.get("properties"));
     assert!(pointers(&own).iter().any(|pointer| pointer.contains("feff")), "{:?}", pointers(&own));
     assert!(own.check(&json!({"a": "x", "\u{feff}id": "x"})).is_err(), "the host still checks it");
@@ -582,7 +582,7 @@ proptest! {
         value in r##"\{\}|\[\]|null|1|"a"|\{"a":\{"[$]ref":"#/properties"\}\}|\[\[\]\]|\PC{0,20}"##,
     ) {
         for text in [format!("{{\"{key}\":{value}}}"), format!("{{\"properties\":{{\"a\":{{\"{key}\":{value}}}}}}}")] {
-            let read = SchemaReader::of_plugin().input(Some(&text));
+            let read = SchemaReader::for_plugins().input(Some(&text));
             prop_assert_eq!(&read.value()["type"], "object", "{}", text);
         }
     }

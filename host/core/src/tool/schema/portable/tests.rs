@@ -199,7 +199,7 @@ fn a_tuple_becomes_a_list_with_a_note_for_clients_of_plugins() {
         assert_eq!(loose, root(&expect));
     }
     let exact = json!({"type": "object", "properties": {"a": {"prefixItems": [{"type": "string"}, {"type": "null"}], "items": false}}});
-    let schema = crate::tool::schema::SchemaReader::of_plugin().input(Some(&exact.to_string()));
+    let schema = crate::tool::schema::SchemaReader::for_plugins().input(Some(&exact.to_string()));
     assert!(!schema.value().to_string().contains("prefixItems") && schema.dropped().is_none());
     assert!(
         schema.check(&json!({"a": ["x", null]})).is_ok() && schema.check(&json!({"a": [null, "x"]})).is_err()

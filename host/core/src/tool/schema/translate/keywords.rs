@@ -13,7 +13,7 @@ const TYPES: [&str; 7] = ["array", "boolean", "integer", "null", "number", "obje
 /// Longest value of a keyword in an outline, in bytes.
 const MAX_OUTLINE_VALUE: usize = 4 << 10;
 const NO_SCHEMA: &str = "it is not a schema";
-const TWICE: &str = "its name stands twice";
+const DUPLICATE_NAME: &str = "its name occurs twice";
 
 impl Translator<'_> {
     /// Translates a keyword; `pointer` leads to it.
@@ -21,7 +21,7 @@ impl Translator<'_> {
         let kind = keyword.kind;
         let (is_address, is_note) = (
             matches!(kind, Kind::Address | Kind::Definitions),
-            matches!(kind, Kind::Note | Kind::Remark | Kind::Value),
+            matches!(kind, Kind::Note | Kind::Annotation | Kind::Value),
         );
         // A reference leads to the definitions that matter.
         if is_address && (value.is_string() || value.is_object() || value.is_array() || value.is_boolean()) {
@@ -29,11 +29,11 @@ impl Translator<'_> {
         }
         let losses = self.losses;
         if self.is_ambiguous(kind) {
-            self.lose(TWICE);
+            self.lose(DUPLICATE_NAME);
         } else if !keyword.is_in(self.source.dialect) {
             return self.ignore("its dialect does not have this keyword");
         } else if value.is_null() && !is_note && !is_address {
-            // As good as absent, so nothing is lost.
+            // It has no effect, so nothing is lost.
             return self.ignore("it is `null`");
         } else if self.extent == Extent::Outline && is_long(kind, value) {
             self.lose("");
@@ -72,12 +72,12 @@ impl Translator<'_> {
                 Some(_) => self.lose("this host cannot evaluate the pattern"),
                 None => self.lose("it is not a text"),
             },
-            Kind::Remark => {
-                if let Some(remark) = self.remark(name, value, node) {
-                    node.set(name, remark);
+            Kind::Annotation => {
+                if let Some(annotation) = self.annotation(name, value, node) {
+                    node.set(name, annotation);
                 }
             }
-            // A note of another type tells nobody anything, and is no loss for validation.
+            // A note of another type is useless, and no loss for validation.
             Kind::Note if !value.is_string() => {}
             Kind::Note
             | Kind::Value
@@ -93,7 +93,7 @@ impl Translator<'_> {
         }
     }
 
-    /// Whether the keyword, or a part of its data, stands twice.
+    /// Whether the keyword, or a part of its data, occurs twice.
     fn is_ambiguous(&self, kind: Kind) -> bool {
         let holds_schemas = matches!(
             kind,
@@ -106,14 +106,14 @@ impl Translator<'_> {
                 | Kind::Dependencies
         );
         let any = !self.source.duplicates.is_empty();
-        any && (self.stands_twice() || (!holds_schemas && self.holds_duplicate()))
+        any && (self.is_duplicate() || (!holds_schemas && self.has_duplicate()))
     }
 
-    fn stands_twice(&self) -> bool {
+    fn is_duplicate(&self) -> bool {
         self.source.duplicates.contains(&self.at)
     }
 
-    fn holds_duplicate(&self) -> bool {
+    fn has_duplicate(&self) -> bool {
         let inside = format!("{}/", self.at);
         let next = self.source.duplicates.range(inside.clone()..).next();
         next.is_some_and(|pointer| pointer.starts_with(&inside))
@@ -131,7 +131,7 @@ impl Translator<'_> {
         let same_value = matches!(name, "not" | "if" | "then" | "else");
         let place = node.place.inner(1, same_value);
         let found = match (name, value) {
-            // In PHP, `{}`, which would refuse every value.
+            // PHP writes `{}` as `[]`, which would refuse every value.
             ("not", Value::Array(_)) => None,
             ("not" | "if", value) => {
                 let before = (self.losses, self.references);
@@ -195,7 +195,8 @@ impl Translator<'_> {
         let mut schemas = Map::new();
         for (member, value) in members.into_iter().flatten() {
             let schema = self.step(member, |this| {
-                let found = if this.stands_twice() { Err(TWICE) } else { Ok(this.schema(value, &place)) };
+                let found =
+                    if this.is_duplicate() { Err(DUPLICATE_NAME) } else { Ok(this.schema(value, &place)) };
                 match found {
                     Ok(Some(schema)) => return schema,
                     Ok(None) => this.lose(NO_SCHEMA),
@@ -216,8 +217,8 @@ impl Translator<'_> {
         let mut schemas = Map::new();
         for (pattern, value) in members.into_iter().flatten() {
             let found = self.step(pattern, |this| {
-                let why = if this.stands_twice() {
-                    TWICE
+                let why = if this.is_duplicate() {
+                    DUPLICATE_NAME
                 } else if !this.is_readable(pattern) {
                     "this host cannot evaluate the pattern"
                 } else if let Some(schema) = this.schema(value, &place) {
@@ -275,8 +276,8 @@ impl Translator<'_> {
         let (mut names, mut schemas) = (Map::new(), Map::new());
         for (member, value) in members.into_iter().flatten() {
             self.step(member, |this| {
-                if this.stands_twice() {
-                    this.lose(TWICE);
+                if this.is_duplicate() {
+                    this.lose(DUPLICATE_NAME);
                 } else if value.is_array() {
                     names.extend(this.names(value).map(|names| (member.clone(), names)));
                 } else if let Some(schema) = this.schema(value, &place) {
@@ -316,7 +317,7 @@ impl Translator<'_> {
         for (number, item) in value.as_array()?.iter().enumerate() {
             match item.as_str() {
                 Some(name) if seen.insert(name) => names.push(item.clone()),
-                Some(_) => self.step(&number.to_string(), |this| this.ignore(TWICE)),
+                Some(_) => self.step(&number.to_string(), |this| this.ignore(DUPLICATE_NAME)),
                 None => self.step(&number.to_string(), |this| this.ignore("it is not a name")),
             }
         }
@@ -347,7 +348,7 @@ impl Translator<'_> {
     }
 
     /// A keyword that validation ignores; `None` if it is invalid.
-    fn remark(&mut self, name: &str, value: &Value, node: &Node<'_>) -> Option<Value> {
+    fn annotation(&mut self, name: &str, value: &Value, node: &Node<'_>) -> Option<Value> {
         let is_valid = match name {
             "default" => true,
             "examples" => value.is_array(),
@@ -360,7 +361,7 @@ impl Translator<'_> {
 
 /// Whether a keyword with data is too long for an outline.
 fn is_long(kind: Kind, value: &Value) -> bool {
-    matches!(kind, Kind::Values | Kind::Value | Kind::Remark | Kind::Note | Kind::Pattern)
+    matches!(kind, Kind::Values | Kind::Value | Kind::Annotation | Kind::Note | Kind::Pattern)
         && value.to_string().len() > MAX_OUTLINE_VALUE
 }
 
@@ -414,7 +415,7 @@ fn without_repetitions(values: &[Value]) -> Value {
 
 /// A whole number; `2.0` is one.
 fn count(value: &Value) -> Option<u64> {
-    /// The largest whole number up to which a float has all of them.
+    /// The largest number up to which a float represents every whole number exactly.
     const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
     let is_whole = |number: &f64| number.fract() == 0.0 && (0.0..=MAX_EXACT).contains(number);
     value.as_u64().or_else(|| {

@@ -224,7 +224,7 @@ impl Translator<'_> {
         if node.place.same_value {
             self.definitions.edges.push((node.place.definition, number, self.at.clone()));
         }
-        // Beside another kind of reference.
+        // Next to another kind of reference.
         if node.out.contains_key("$ref") {
             return super::keywords::add_to_all_of(&mut node.out, serde_json::json!({ "$ref": target }));
         }
