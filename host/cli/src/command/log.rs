@@ -387,19 +387,19 @@ mod tests {
         }
     }
 
-    fn read(record: Value) -> AuditLine {
+    fn read(record: &Value) -> AuditLine {
         AuditLine::parse(&record.to_string()).unwrap()
     }
 
     #[test]
     fn a_filter_matches_its_records() {
         let call = read(
-            json!({"kind": "call", "time": "2026-01-01T00:00:00.000000Z", "tool": "p__t", "session_id": "s",
+            &json!({"kind": "call", "time": "2026-01-01T00:00:00.000000Z", "tool": "p__t", "session_id": "s",
             "source": {"kind": "plugin", "id": "p", "digest": "ab"}, "agent_id": "token:ci", "client_name": "inspector 1.2",
             "profile": "few", "outcome": "ok", "uses": [{"key": "net", "what": "x", "allowed": false}]}),
         );
         let grant = read(
-            json!({"kind": "grant", "time": "2026-01-02T00:00:00.000000Z", "plugin": "p", "event": "loaded",
+            &json!({"kind": "grant", "time": "2026-01-02T00:00:00.000000Z", "plugin": "p", "event": "loaded",
             "refused": {}, "held": []}),
         );
         let some = |text: &str| Some(text.to_owned());
@@ -442,12 +442,13 @@ mod tests {
             let filter = RecordFilter::new(&which, Some(profile)).unwrap();
             assert_eq!((filter.matches(&call), filter.matches(&grant)), (of_call, false), "{profile}");
         }
-        let start = read(json!({"kind": "start", "start_id": "0-1", "tool": "p__t", "session_id": "s",
+        let start = read(&json!({"kind": "start", "start_id": "0-1", "tool": "p__t", "session_id": "s",
             "source": {"kind": "builtin"}}));
-        let count =
-            read(json!({"kind": "refused", "what": "call", "last": "p__t", "client": "s", "reason": "trap"}));
+        let count = read(
+            &json!({"kind": "refused", "what": "call", "last": "p__t", "client": "s", "reason": "trap"}),
+        );
         let request =
-            read(json!({"kind": "request", "reason": "host", "client": "192.0.2.1", "token": "token:ci"}));
+            read(&json!({"kind": "request", "reason": "host", "client": "192.0.2.1", "token": "token:ci"}));
         for (client, wanted) in [("192.0.2.1", true), ("ci", true), ("192.0.2.2", false)] {
             let which = LogArgs { client: some(client), ..base() };
             assert_eq!(RecordFilter::new(&which, None).unwrap().matches(&request), wanted, "{client}");
@@ -470,7 +471,7 @@ mod tests {
     fn a_filter_matches_records_of_an_unknown_kind_by_what_they_name() {
         let some = |text: &str| Some(text.to_owned());
         let base = LogArgs::default;
-        let unknown = read(json!({"kind": "later", "plugin": "p", "agent_id": "token:ci", "x": {}}));
+        let unknown = read(&json!({"kind": "later", "plugin": "p", "agent_id": "token:ci", "x": {}}));
         for (which, wanted) in [
             (base(), true),
             (LogArgs { plugin: some("p"), client: some("ci"), ..base() }, true),
@@ -484,9 +485,9 @@ mod tests {
     #[test]
     fn a_filter_tells_refused_calls_from_errors_of_tools() {
         let by_profile =
-            read(json!({"kind": "call", "tool": "p__t", "outcome": "not_available", "refusal": "profile"}));
+            read(&json!({"kind": "call", "tool": "p__t", "outcome": "not_available", "refusal": "profile"}));
         let of_tool =
-            read(json!({"kind": "call", "tool": "p__t", "outcome": "not_available", "began": true}));
+            read(&json!({"kind": "call", "tool": "p__t", "outcome": "not_available", "began": true}));
         let which = LogArgs { refused: true, ..LogArgs::default() };
         let filter = RecordFilter::new(&which, None).unwrap();
         assert_eq!([&by_profile, &of_tool].map(|record| filter.matches(record)), [true, false]);
