@@ -38,7 +38,7 @@ fn authority(policy: &Policy, id: &PluginId, tools: &NamedTools) -> Authority {
     )
 }
 
-/// A policy that grants a plugin all that its tools declare, as far as a policy can say it without more being known.
+/// A policy that grants a plugin all that its tools declare, as far as the declarations alone allow.
 pub(crate) fn policy_for_declared(args: &SetupArgs, host: &Host, id: &PluginId) -> Result<Policy> {
     let text = format!("version = 1\n[plugins.{id}.results]\nuntrusted = false\n");
     let file = PolicyFile::from_text(args, text)?;

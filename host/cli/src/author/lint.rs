@@ -179,9 +179,9 @@ pub(crate) fn plugin(info: &PluginInfo, parts: &ComponentParts) -> Vec<LintFindi
         let kinds: Vec<String> = kinds.iter().map(|kind| format!("`{}`", kind.as_str())).collect();
         let kinds = kinds.join(" or ");
         let finds = match kinds.as_str() {
-            "`clock`" => "there it will find a clock that stands still",
-            "`random`" => "its random bytes are the same in each call: make no keys and no ids of them",
-            _ => "there it will find nothing",
+            "`clock`" => "the component gets a clock that stands still",
+            "`random`" => "its random bytes are the same in each call, so do not make keys or ids of them",
+            _ => "the component finds nothing there",
         };
         if of_contract && everything {
             continue;

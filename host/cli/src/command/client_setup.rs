@@ -57,7 +57,7 @@ async fn set_up(args: &SetupArgs, client: ClientKind, options: &ClientArgs) -> R
         }))?);
     }
     let Some(merged) = merged else {
-        args.printer.note(&format!("for `{}`; `--write` merges it in", file.display()));
+        args.printer.note(&format!("add this to `{}`; `--write` does it for you", file.display()));
         return print(&client.merged("", &options.name, &entry)?);
     };
     if !merged.is_changed {

@@ -86,7 +86,7 @@ async fn check(args: &SetupArgs, document: &DocumentArgs, strict: bool) -> Resul
     let file = PolicyFile::find(args)?;
     let base = file.text.clone().unwrap_or_else(|| "version = 1\n".to_owned());
     // The secrets of the policy must exist; other services are irrelevant.
-    let mut policy: toml_edit::DocumentMut = base.parse().context("the policy is no TOML")?;
+    let mut policy = policy_edit::parse(&base)?;
     policy.remove("openapi");
     let planned = plan(args, &file, &policy.to_string(), CHECKED, document, true).await?;
     let ServicePlan { info, tools, .. } = planned;

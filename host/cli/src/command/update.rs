@@ -1,5 +1,5 @@
 //! `toolbay update`: the newest compatible versions into the lock. What a version changes is shown first. One that asks for
-//! more, describes its tools otherwise, has another signer or was published again under its tag is held for `grant`, and
+//! more, describes its tools differently, has another signer or was published again under its tag is held for `grant`, and
 //! the locked version keeps running.
 
 use anyhow::Result;
@@ -93,8 +93,8 @@ async fn update(
     }
 }
 
-/// The tag of the newest compatible version, or the locked tag if it leads elsewhere now. The inner error is that of a
-/// registry that does not say.
+/// The tag of the newest compatible version, or the locked tag if it leads elsewhere now. The inner error
+/// says why the registry does not answer.
 async fn find_newer(policy: &Policy, plugin: &LockedPlugin) -> Result<Result<Option<String>, String>> {
     let Some(tag) = &plugin.tag else { return Ok(Ok(None)) };
     let pinned = plugin.reference().map_err(anyhow::Error::msg)?;

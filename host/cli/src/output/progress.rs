@@ -97,7 +97,7 @@ struct ProgressLine {
 }
 
 impl ProgressLine {
-    /// `None`: stderr is no terminal.
+    /// `None`: stderr is not a terminal.
     fn new() -> Option<Self> {
         Some(Self { width: output::stderr_width()?, updated: Mutex::new(None) })
     }
@@ -117,7 +117,7 @@ impl ProgressLine {
     }
 }
 
-/// Shows the progress of calls on a terminal; `None`: stderr is none.
+/// Shows the progress of calls on a terminal; `None`: stderr is not a terminal.
 pub(crate) fn call_progress() -> Option<Arc<dyn ProgressSink>> {
     Some(Arc::new(CallProgress(ProgressLine::new()?)))
 }
@@ -147,7 +147,7 @@ fn call_text(event: &ProgressEvent) -> String {
 pub(crate) struct TransferProgress {
     name: String,
     size: u64,
-    /// `None`: stderr is no terminal.
+    /// `None`: stderr is not a terminal.
     line: Option<ProgressLine>,
 }
 

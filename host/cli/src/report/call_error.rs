@@ -80,7 +80,7 @@ fn in_lower_case(text: &str) -> String {
     }
 }
 
-/// The message without what only a model needs to be told.
+/// The message without the parts that only a model needs.
 fn message(delivered: &CallResult, failure: &Failure, host: &Host, view: &View) -> String {
     let tool = delivered.tool.as_str();
     if let Some(ToolReadiness::NeedsGrant(keys)) =

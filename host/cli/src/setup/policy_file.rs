@@ -98,8 +98,8 @@ impl PolicyFile {
         self.text.clone().unwrap_or_else(new)
     }
 
-    /// Parses a text that a command would write. Its mistakes come from the command line, and the file has no such line;
-    /// the mistakes that the file has already are those of the file.
+    /// Parses a text that a command would write. A new mistake comes from the command line, so it has no line of the file. If
+    /// the file is invalid already, its own mistakes are reported.
     pub(crate) fn parse_edit(&self, text: &str) -> Result<Policy> {
         Policy::parse(text, &self.base, self.workspace.as_deref()).map_err(|error| {
             if let Err(of_file) = self.policy() {

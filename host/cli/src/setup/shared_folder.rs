@@ -43,7 +43,7 @@ impl SharedFolder {
         Self { dir: dir.into() }
     }
 
-    /// Lets the arguments of a command name the files.
+    /// Makes the arguments of a command name the files.
     pub(crate) fn name_in(&self, args: &mut SetupArgs) {
         args.config = Some(self.dir.join(POLICY));
         args.plugins = Some(self.dir.join(PLUGINS));
@@ -119,7 +119,7 @@ impl SharedFolder {
         Ok(())
     }
 
-    /// Makes the plugin directory that of a bundle.
+    /// Makes the plugin directory equal to that of a bundle.
     fn write_directory(&self, bundle: &Bundle, store: &BlobStore) -> Result<()> {
         let plugins = self.dir.join(PLUGINS);
         let most = usize::try_from(MAX_COMPONENT_BYTES).unwrap_or(usize::MAX);

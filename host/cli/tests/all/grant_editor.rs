@@ -89,9 +89,9 @@ fn a_broken_edit_is_a_diagnostic_and_opens_again() {
 #[test]
 fn an_edit_cannot_add_lines_for_anything_else() {
     for (text, part) in [
-        ("[plugins.other.grant]\nnet = [\"https://a.example\"]\n", "`other` is no grant of `files`"),
-        ("[limits]\nfuel = 5\n", "`limits` is no grant of `files`"),
-        ("[plugins.files]\nconfig = { a = 1 }\n", "`config` is no grant of `files`"),
+        ("[plugins.other.grant]\nnet = [\"https://a.example\"]\n", "`other` is not a grant of `files`"),
+        ("[limits]\nfuel = 5\n", "`limits` is not a grant of `files`"),
+        ("[plugins.files]\nconfig = { a = 1 }\n", "`config` is not a grant of `files`"),
         ("[plugins.files.tools.read_file]\npriority = 5\n", "error: "),
         ("[plugins.files.grant]\nreduce = [\"*\"]\n", "error: "),
     ] {

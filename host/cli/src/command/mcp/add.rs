@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail};
 use serde_json::json;
-use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, Value};
+use toml_edit::{Array, InlineTable, Item, Table, Value};
 use toolbay_policy::excerpt::one_line;
 use toolbay_policy::name::PluginId;
 
@@ -54,7 +54,7 @@ pub(super) async fn run(args: &SetupArgs, new: &AddArgs) -> Result<CommandStatus
 fn add_server(text: &str, new: &AddArgs) -> Result<(String, String)> {
     let name =
         PluginId::new(&new.name).map_err(|e| anyhow!(e.to_string().replacen("plugin id", "the name", 1)))?;
-    let mut document: DocumentMut = text.parse().context("the policy is no TOML")?;
+    let mut document = policy_edit::parse(text)?;
     let receiver = new.url.as_deref().map_or(Ok(SecretReceiver::Program), SecretReceiver::of_url)?;
     let mut secrets = NewSecrets::new("mcp", name.as_str(), receiver);
     let section = match &new.url {

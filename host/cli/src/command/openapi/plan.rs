@@ -62,8 +62,7 @@ pub(super) async fn plan(
         server_of(&read, about.document.url().map(|url| url.as_str()), &place)
     })?;
     let shown = shown_sections(name, &section, &secrets)?;
-    let mut with: DocumentMut =
-        with_section(text, name, section)?.parse().context("the policy is no TOML")?;
+    let mut with = policy_edit::parse(&with_section(text, name, section)?)?;
     secrets.into_iter().try_for_each(|secrets| secrets.write(&mut with))?;
     let text = with.to_string();
     let policy = file.parse_edit(&text)?;
@@ -190,7 +189,7 @@ pub(super) fn policy_lines(section: &str) -> Vec<&str> {
 pub(super) fn without_service(text: &str, name: &str) -> Result<(String, Option<String>)> {
     let (without, taken) = policy_edit::without_section(text, KIND, name)?;
     let Some(mut taken) = taken else { return Ok((without, None)) };
-    let mut document: DocumentMut = without.parse().context("the policy is no TOML")?;
+    let mut document = policy_edit::parse(&without)?;
     for secret in new_secrets::remove(&mut document, KIND, name) {
         taken = format!("{taken}\n{secret}");
     }

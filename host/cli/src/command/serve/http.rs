@@ -147,7 +147,7 @@ fn inherited() -> Result<Vec<TcpListener>> {
     let mut given = ListenFd::from_env();
     let mut listeners = Vec::new();
     for index in 0..given.len() {
-        let listener = given.take_tcp_listener(index).context("a socket of systemd is no TCP listener");
+        let listener = given.take_tcp_listener(index).context("a socket of systemd is not a TCP listener");
         let Some(listener) = listener? else { continue };
         listener.set_nonblocking(true)?;
         listeners.push(TcpListener::from_std(listener)?);
