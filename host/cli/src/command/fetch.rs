@@ -11,7 +11,7 @@ use toolbay_distribution::signature::MAX_BUNDLE;
 use toolbay_distribution::store::BlobStore;
 
 use crate::installation::status::PluginStatus;
-use crate::output::{self, Cell, CommandStatus, Printer, TextTable, format, host_failure};
+use crate::output::{self, Cell, CommandStatus, Printer, TextTable, format, host_failure, run_blocking};
 use crate::setup::locked::{self, LockPaths, MAX_PARALLEL};
 use crate::setup::{self, SetupArgs};
 
@@ -63,8 +63,7 @@ async fn fetch(
     dry_run: bool,
 ) -> Result<PluginStatus> {
     let (here, wanted) = (store.clone(), plugin.clone());
-    let verified = tokio::task::spawn_blocking(move || is_present(&here, &wanted)).await;
-    if verified.map_err(host_failure)? {
+    if run_blocking(move || is_present(&here, &wanted)).await? {
         return Ok(PluginStatus::Present);
     }
     if dry_run {

@@ -15,7 +15,9 @@ use crate::installation::install::{self, InstallRefusal, StoredVersion};
 use crate::installation::status::PluginStatus;
 use crate::installation::trust::TrustDecision;
 use crate::installation::verification;
-use crate::output::{self, Cell, CommandError, CommandStatus, Printer, TextTable, host_failure};
+use crate::output::{
+    self, Cell, CommandError, CommandStatus, Printer, TextTable, host_failure, run_blocking,
+};
 use crate::setup::locked::LockPaths;
 use crate::setup::named_path::path_failure;
 use crate::setup::{self, SetupArgs};
@@ -25,8 +27,8 @@ type ImportRow = (PluginId, LockedPlugin, PluginStatus);
 pub(crate) async fn run(args: &SetupArgs, options: &ImportArgs) -> Result<CommandStatus> {
     let paths = LockPaths::find(args)?;
     let file = options.file.clone();
-    let opened = tokio::task::spawn_blocking(move || PluginArchive::open(&file)).await;
-    let mut archive = opened.map_err(host_failure)?.map_err(|error| archive_error(options, error))?;
+    let opened = run_blocking(move || PluginArchive::open(&file)).await?;
+    let mut archive = opened.map_err(|error| archive_error(options, error))?;
     if options.trust {
         trust_rules::add(args, archive.trust())?;
     } else if !args.printer.is_json() {
@@ -41,8 +43,8 @@ pub(crate) async fn run(args: &SetupArgs, options: &ImportArgs) -> Result<Comman
     };
     let plugins = archive.plugins().clone();
     let into = store.clone();
-    let stored = tokio::task::spawn_blocking(move || archive.store_blobs(&into)).await;
-    stored.map_err(host_failure)?.map_err(|error| archive_error(options, error))?;
+    let stored = run_blocking(move || archive.store_blobs(&into)).await?;
+    stored.map_err(|error| archive_error(options, error))?;
     let mut rows: Vec<ImportRow> = Vec::new();
     // One after the other: each shows its changes.
     for (id, plugin) in plugins {

@@ -8,9 +8,9 @@ use serde_json::json;
 use toolbay_distribution::signature::key::{self, PrivateKey};
 
 use crate::args::KeyCommand;
-use crate::output::{self, CommandError, CommandStatus, Printer, host_failure};
+use crate::output::{self, CommandStatus, Printer, host_failure};
 use crate::setup::SetupArgs;
-use crate::setup::named_path::path_failure;
+use crate::setup::named_path::{check_is_new, path_failure};
 
 /// The extension of public keys.
 const PUBLIC: &str = "pub";
@@ -28,10 +28,7 @@ fn new(printer: Printer, file: &Path) -> Result<CommandStatus> {
         bail!("`{}` is the name of a public key: choose another extension, such as `.key`", file.display());
     }
     for path in [file, &public] {
-        if path.symlink_metadata().is_ok() {
-            let why = format!("`{}` already exists", path.display());
-            return Err(CommandError::new("exists", why).with_help("choose another name").into());
-        }
+        check_is_new(path, "choose another name")?;
     }
     let key = PrivateKey::generate().map_err(host_failure)?;
     let written = |path: &Path| format!("`{}` cannot be written", path.display());

@@ -96,17 +96,17 @@ impl GrantReview {
     }
 
     /// All that the plugin would have.
-    pub(crate) fn granted(&self) -> Authority {
+    fn granted(&self) -> Authority {
         authority(&self.edit.policy, &self.info.id, &self.tools)
     }
 
-    pub(crate) fn preview<'a>(&'a self, granted: &'a Authority) -> GrantPreview<'a> {
+    pub(crate) fn preview(&self) -> GrantPreview<'_> {
         GrantPreview {
             info: &self.info,
             tools: &self.tools,
             edit: &self.edit,
             known: self.known.as_ref(),
-            granted,
+            granted: self.granted(),
         }
     }
 

@@ -15,7 +15,7 @@ use crate::output::format::count_noun;
 /// Most bytes of a policy: a thousand plugins with a page of grants each.
 pub(crate) const MAX_POLICY_BYTES: u64 = 16 << 20;
 /// Most characters of a message, which may repeat a value of the file.
-pub(crate) const MAX_MESSAGE: usize = 1000;
+const MAX_MESSAGE: usize = 1000;
 
 /// The mistakes of one file.
 #[derive(Debug, Clone)]
@@ -69,11 +69,8 @@ impl FileFindings {
     /// One line for each finding: `FILE:LINE:COLUMN: message`.
     pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
         self.findings.iter().map(|finding| {
-            let PolicyFinding { line, column, table, message, help, .. } = finding;
-            let table = if table.is_empty() { String::new() } else { format!("{table}: ") };
-            let help = help.as_ref().map(|help| format!("; {help}")).unwrap_or_default();
-            let text = one_line(&format!("{table}{message}{help}"), MAX_MESSAGE);
-            format!("{}:{line}:{column}: {text}", self.file.display())
+            let PolicyFinding { line, column, .. } = finding;
+            format!("{}:{line}:{column}: {}", self.file.display(), sentence(finding))
         })
     }
 
@@ -107,6 +104,14 @@ impl fmt::Display for FileFindings {
 }
 
 impl std::error::Error for FileFindings {}
+
+/// A mistake on one line: its table, the message and what would help.
+pub(crate) fn sentence(finding: &PolicyFinding) -> String {
+    let PolicyFinding { table, message, help, .. } = finding;
+    let table = if table.is_empty() { String::new() } else { format!("{table}: ") };
+    let help = help.as_ref().map(|help| format!("; {help}")).unwrap_or_default();
+    one_line(&format!("{table}{message}{help}"), MAX_MESSAGE)
+}
 
 /// `1 error, 2 warnings`.
 pub(crate) fn summary(files: &[FileFindings]) -> String {

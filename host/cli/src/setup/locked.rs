@@ -15,7 +15,7 @@ use super::args::SetupArgs;
 use super::paths::{current_dir, data_dir};
 use super::policy_file::PolicyFile;
 use crate::output::progress::TransferProgress;
-use crate::output::{CommandError, Printer, TextTable, host_failure};
+use crate::output::{CommandError, Printer, TextTable, host_failure, run_blocking};
 
 /// Most plugins that are fetched or compared at once. Registries limit the requests of a client.
 pub(crate) const MAX_PARALLEL: usize = 8;
@@ -157,11 +157,10 @@ pub(crate) async fn fetch_layer(
     client.fetch_layer(&plugin.layer, plugin.size, store, &|done| progress.update(done)).await
 }
 
-/// Stores a small blob, such as a manifest.
+/// Stores a blob.
 pub(crate) async fn store_bytes(store: &BlobStore, bytes: Vec<u8>) -> Result<()> {
     let store = store.clone();
-    let stored = tokio::task::spawn_blocking(move || store.put(&bytes)).await;
-    stored.map_err(host_failure)?.map(drop).map_err(host_failure)
+    run_blocking(move || store.put(&bytes)).await?.map(drop).map_err(host_failure)
 }
 
 /// The folder of a lock, which must exist.

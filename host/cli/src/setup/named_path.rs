@@ -45,10 +45,23 @@ pub(crate) fn create_folder(dir: &Path) -> Result<()> {
     created.with_context(|| cannot_be_written(dir)).map_err(path_failure)
 }
 
+/// The folder of a file.
+pub(crate) fn folder_of(file: &Path) -> &Path {
+    file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Refuses a path that exists, with what to do instead.
+pub(crate) fn check_is_new(path: &Path, help: &str) -> Result<()> {
+    if path.symlink_metadata().is_err() {
+        return Ok(());
+    }
+    let why = format!("`{}` already exists", path.display());
+    Err(CommandError::new("exists", why).with_help(help).into())
+}
+
 /// Checks that a file can be created in the folder of a new file.
 pub(crate) fn check_folder_of(file: &Path) -> Result<()> {
-    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    check_writable(folder).with_context(|| cannot_be_written(file)).map_err(path_failure)
+    check_writable(folder_of(file)).with_context(|| cannot_be_written(file)).map_err(path_failure)
 }
 
 fn check_writable(folder: &Path) -> io::Result<()> {

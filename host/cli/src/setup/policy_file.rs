@@ -4,12 +4,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
 use toolbay::Policy;
-use toolbay::policy::excerpt::one_line;
 use toolbay::policy::{PolicyCheck, PolicyFinding, Severity};
 
 use super::args::SetupArgs;
 use super::paths::{current_dir, user_dir};
-use crate::output::findings::{FileFindings, MAX_MESSAGE, read_policy};
+use crate::output::findings::{FileFindings, read_policy, sentence};
 
 /// The policy file and its text.
 #[derive(Debug)]
@@ -105,13 +104,7 @@ impl PolicyFile {
             if let Err(of_file) = self.policy() {
                 return of_file;
             }
-            let lines = error.findings().iter().map(|finding| {
-                let table =
-                    if finding.table.is_empty() { String::new() } else { format!("{}: ", finding.table) };
-                let help = finding.help.as_ref().map(|help| format!("; {help}")).unwrap_or_default();
-                one_line(&format!("{table}{}{help}", finding.message), MAX_MESSAGE)
-            });
-            anyhow!(lines.collect::<Vec<_>>().join("\n"))
+            anyhow!(error.findings().iter().map(sentence).collect::<Vec<_>>().join("\n"))
         })
     }
 

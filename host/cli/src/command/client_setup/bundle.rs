@@ -14,7 +14,7 @@ use zip::{CompressionMethod, ZipWriter};
 
 use crate::args::ServerJsonArgs;
 use crate::author::install::replace_atomically;
-use crate::output::{CommandStatus, format, host_failure};
+use crate::output::{CommandStatus, format, host_failure, run_blocking};
 use crate::setup::named_path::path_failure;
 use crate::setup::{self, HostPurpose, ReportLevel, SetupArgs};
 
@@ -74,8 +74,7 @@ pub(super) async fn make(args: &SetupArgs, out: &Path, name: &str, author: &str)
         policy: policy.text,
     };
     let out = out.to_path_buf();
-    let written = tokio::task::spawn_blocking(move || parts.write(&out).map(|bytes| (out, bytes))).await;
-    let (out, bytes) = written.map_err(|e| host_failure(anyhow!(e)))??;
+    let (out, bytes) = run_blocking(move || parts.write(&out).map(|bytes| (out, bytes))).await??;
     let text = format!("created `{}`, {}", out.display(), format::size(bytes));
     Ok(args.printer.report(&json!({"file": out, "bytes": bytes}), &text)?)
 }
