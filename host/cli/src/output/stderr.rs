@@ -10,14 +10,14 @@
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use serde_json::json;
-use toolbay_core::audit::timestamp;
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::output::LogFormat;
+use crate::output::format::now;
 
 /// Most bytes in the queue: a second of heavy logging, and little compared with the host's other memory.
 const MAX_BYTES: usize = 1 << 20;
@@ -126,11 +126,6 @@ impl Drop for FlushGuard {
             queue.flush();
         }
     }
-}
-
-fn now() -> String {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    timestamp::rfc3339(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
 }
 
 /// Writes one line of the log: the subscriber formats a line completely and writes it once.

@@ -105,7 +105,7 @@ fn time(text: &str) -> String {
     if !output::stdout_is_terminal() {
         return text;
     }
-    let today = super::now();
+    let today = format::now();
     let same = text.split('T').next() == today.split('T').next();
     let seconds = text.split(['.', 'Z']).next().unwrap_or_default();
     if same { seconds.split('T').nth(1).unwrap_or_default().to_owned() } else { seconds.replace('T', " ") }
