@@ -172,12 +172,12 @@ pub(crate) enum Command {
     /// Enable tools again.
     Enable {
         #[command(flatten)]
-        which: SwitchArgs,
+        selection: SwitchArgs,
     },
     /// Disable tools: they are not listed, and calls are refused with the reason. The state directory records it.
     Disable {
         #[command(flatten)]
-        which: SwitchArgs,
+        selection: SwitchArgs,
         /// The reason that callers see.
         #[arg(long, value_name = "TEXT", default_value = "switched off by the operator")]
         reason: String,

@@ -15,7 +15,7 @@ use super::args::SetupArgs;
 use super::paths::{current_dir, data_dir};
 use super::policy_file::PolicyFile;
 use crate::output::progress::TransferProgress;
-use crate::output::{CommandError, Printer, TextTable, host_failure, run_blocking};
+use crate::output::{CommandError, host_failure, run_blocking};
 
 /// Most plugins that are fetched or compared at once. Registries limit the requests of a client.
 pub(crate) const MAX_PARALLEL: usize = 8;
@@ -47,6 +47,11 @@ impl LockPaths {
         Ok(plugins)
     }
 
+    /// What a command says about a lock without plugins.
+    pub(crate) fn empty_note(&self) -> String {
+        format!("`{}` names no plugins; `toolbay add` adds one", self.lock.display())
+    }
+
     /// Reads the lock. The store remembers what it names.
     pub(crate) fn read(&self) -> Result<LockedPlugins> {
         let plugins = lock::read(&self.lock).map_err(lock_error)?;
@@ -67,23 +72,6 @@ pub(crate) fn lock_error(error: LockError) -> anyhow::Error {
         LockErrorKind::Unusable => anyhow!(error).context("the lock cannot be used"),
         LockErrorKind::Unwritable => host_failure(error),
     }
-}
-
-/// Prints a table of the plugins of the lock, and the error of each below it.
-pub(crate) fn print_table<'a>(
-    printer: Printer,
-    table: &TextTable,
-    errors: impl IntoIterator<Item = (&'a PluginId, Option<&'a str>)>,
-    paths: &LockPaths,
-) -> std::io::Result<()> {
-    table.print()?;
-    for (id, error) in errors {
-        error.iter().for_each(|error| printer.error(&format!("`{id}`: {error}")));
-    }
-    if table.is_empty() {
-        printer.note(&format!("`{}` names no plugins; `toolbay add` adds one", paths.lock.display()));
-    }
-    Ok(())
 }
 
 /// Loads the plugins of the lock into a host.
