@@ -163,9 +163,9 @@ fn find_program(program: &str) -> Result<PathBuf> {
     if program.contains('/') {
         return Ok(PathBuf::from(absolute(program)?));
     }
-    let places = std::env::var_os("PATH").unwrap_or_default();
+    let search_path = std::env::var_os("PATH").unwrap_or_default();
     let mut files =
-        std::env::split_paths(&places).filter(|dir| dir.is_absolute()).map(|dir| dir.join(program));
+        std::env::split_paths(&search_path).filter(|dir| dir.is_absolute()).map(|dir| dir.join(program));
     files.find(|file| file.is_file()).ok_or_else(|| {
         anyhow!(
             "there is no program `{}` in the directories of `PATH`: write its path",
