@@ -192,8 +192,8 @@ pub(crate) fn print_lines(
 }
 
 /// Replaces the policy; see [`replace`].
-pub(crate) fn write(file: &Path, old: Option<&str>, new: &str) -> Result<()> {
-    replace(file, old, new, "policy").map_err(path_failure)
+pub(crate) fn write(file: &PolicyFile, new: &str) -> Result<()> {
+    replace(file.path()?, file.text.as_deref(), new, "policy").map_err(path_failure)
 }
 
 /// Replaces a file atomically, and only if it still has the old text. `what` names the file in errors.

@@ -105,7 +105,7 @@ fn remove(args: &SetupArgs, name: &str, dry_run: bool) -> Result<CommandStatus> 
     let new = document.to_string();
     file.parse(&new)?;
     if !dry_run {
-        policy_edit::write(path, Some(text), &new)?;
+        policy_edit::write(&file, &new)?;
     }
     let done = if dry_run { "would be removed from" } else { "removed from" };
     let text = format!("{} {done} `{}`", taken.join(", "), path.display());

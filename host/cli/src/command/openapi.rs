@@ -5,7 +5,7 @@ mod plan;
 use std::io::Write;
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde_json::{Value, json};
 use toolbay::{DocumentState, OpenApiInfo};
 use toolbay_core::registry::ToolEntry;
@@ -136,8 +136,7 @@ async fn add(
     if let Some(status) = decision.decline(args.printer, "Write this into the policy?")? {
         return finish(args.printer, &report(false), status);
     }
-    let place = file.file.as_deref().context("no policy: give one with --config FILE")?;
-    policy_edit::write(place, file.text.as_deref(), &with)?;
+    policy_edit::write(&file, &with)?;
     args.printer.note(&format!("`{name}` is in the policy; see its tools with `toolbay list`"));
     finish(args.printer, &report(true), CommandStatus::Success)
 }
@@ -169,9 +168,7 @@ fn remove(args: &SetupArgs, name: &str, decision: &DecisionArgs) -> Result<Comma
     if let Some(status) = decision.decline(args.printer, "Remove this from the policy?")? {
         return finish(args.printer, &report(false), status);
     }
-    if let Some(place) = &file.file {
-        policy_edit::write(place, file.text.as_deref(), &without)?;
-    }
+    policy_edit::write(&file, &without)?;
     finish(args.printer, &report(true), CommandStatus::Success)
 }
 

@@ -10,6 +10,9 @@ use super::args::SetupArgs;
 use super::paths::{current_dir, user_dir};
 use crate::output::findings::{FileFindings, read_policy, sentence};
 
+/// Why there is no path for a policy.
+const NO_PATH: &str = "there is no policy file: name one with --config FILE";
+
 /// The policy file and its text.
 #[derive(Debug)]
 pub(crate) struct PolicyFile {
@@ -69,8 +72,13 @@ impl PolicyFile {
 
     /// The path of the policy, which may not exist.
     pub(crate) fn locate(args: &SetupArgs) -> Result<PathBuf> {
-        let place = args.config.clone().or_else(default_policy);
-        place.context("no policy: name a file")
+        let path = args.config.clone().or_else(default_policy);
+        path.context(NO_PATH)
+    }
+
+    /// The path of this policy, which may not exist.
+    pub(crate) fn path(&self) -> Result<&Path> {
+        self.file.as_deref().context(NO_PATH)
     }
 
     /// Finds all mistakes of a text as this file's content.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, anyhow};
 use serde_json::json;
 use toml_edit::{Array, InlineTable, Item, Table, Value};
 use toolbay_policy::excerpt::one_line;
@@ -16,15 +16,13 @@ use crate::setup::{self, PolicyFile, SetupArgs};
 
 pub(super) async fn run(args: &SetupArgs, new: &AddArgs) -> Result<CommandStatus> {
     let file = PolicyFile::find_or_new(args, true)?;
-    let Some(path) = &file.file else {
-        bail!("there is no place for a policy: give one with --config FILE");
-    };
+    let path = file.path()?;
     let text = file.text_or_new();
     let (after, lines) = add_server(&text, new)?;
     file.parse_edit(&after)?;
     if args.printer.is_json() {
         if !new.dry_run {
-            policy_edit::write(path, file.text.as_deref(), &after)?;
+            policy_edit::write(&file, &after)?;
         }
         let lines: Vec<&str> = lines.lines().collect();
         let report = json!({"server": new.name, "file": path, "lines": lines, "written": !new.dry_run});
@@ -37,7 +35,7 @@ pub(super) async fn run(args: &SetupArgs, new: &AddArgs) -> Result<CommandStatus
         args.printer.note(&format!("nothing was written to `{}`", path.display()));
         return Ok(CommandStatus::Success);
     }
-    policy_edit::write(path, file.text.as_deref(), &after)?;
+    policy_edit::write(&file, &after)?;
     let open = new.url.is_some() && new.bearer.is_none() && new.header.is_empty();
     let required = if open { super::login::is_required(args, &new.name).await } else { Ok(false) };
     let login = required.unwrap_or_else(|error| {
