@@ -112,12 +112,12 @@ fn metadata_sections(metadata: &ProjectMetadata) -> Vec<(&'static str, Vec<u8>)>
 
 /// The dependencies in the format of `.dep-v0`.
 fn dependencies(all: &[Dependency]) -> std::io::Result<Vec<u8>> {
-    let packages = all.iter().enumerate().map(|(place, one)| {
+    let packages = all.iter().enumerate().map(|(index, one)| {
         let mut package = json!({"name": one.name, "version": one.version, "source": one.source});
         if !one.dependencies.is_empty() {
             put(&mut package, "dependencies", json!(one.dependencies));
         }
-        if place == 0 {
+        if index == 0 {
             put(&mut package, "root", json!(true));
         }
         package

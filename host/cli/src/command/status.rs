@@ -119,11 +119,11 @@ impl StatusLines {
             match server.info().await {
                 Ok(info) => {
                     let calls = count_noun(info.running, "call in progress", "calls in progress");
-                    let place = match info.transport {
+                    let transport = match info.transport {
                         ServerTransport::Stdio => "stdio".to_owned(),
                         ServerTransport::Http(endpoints) => endpoints.join(", "),
                     };
-                    self.add("running", format!("process {pid}, {place}, {calls}, since {}", info.since));
+                    self.add("running", format!("process {pid}, {transport}, {calls}, since {}", info.since));
                 }
                 Err(error) => self.add_styled("running", FAILURE, error.to_string()),
             }

@@ -48,12 +48,12 @@ fn with(encoded: Option<String>, plain: Option<String>, ours: &[String]) -> Comp
 
 /// One flag for each folder. The compiler applies the last one that matches a path.
 fn flags(folder: &Path, home: Option<&Path>, cargo_home: Option<&Path>) -> Vec<String> {
-    let places = [(home, "~"), (cargo_home, "cargo"), (Some(folder), ".")];
-    let flag = |(place, name): (Option<&Path>, &str)| {
-        let place = place?.to_str().filter(|place| place.len() > 1)?;
-        Some(format!("--remap-path-prefix={place}={name}"))
+    let prefixes = [(home, "~"), (cargo_home, "cargo"), (Some(folder), ".")];
+    let flag = |(prefix, name): (Option<&Path>, &str)| {
+        let prefix = prefix?.to_str().filter(|prefix| prefix.len() > 1)?;
+        Some(format!("--remap-path-prefix={prefix}={name}"))
     };
-    places.into_iter().filter_map(flag).collect()
+    prefixes.into_iter().filter_map(flag).collect()
 }
 
 #[cfg(test)]

@@ -141,8 +141,8 @@ fn call(record: &CallRecord) -> RecordRow {
     let limit = record.limit.as_ref().map(|limit| limit.name.as_str());
     let mut details: Vec<String> = named([("limit", limit)]).collect();
     details.extend(refusals(record).map(|refusal| format!("refused {refusal}")));
-    let place = [("session", record.session_id.as_deref()), ("profile", record.profile.as_deref())];
-    details.extend(named(place));
+    let context = [("session", record.session_id.as_deref()), ("profile", record.profile.as_deref())];
+    details.extend(named(context));
     RecordRow {
         style: if record.outcome == "ok" { SUCCESS } else { FAILURE },
         took: Some(Duration::from_micros(record.duration_us)),
@@ -152,8 +152,8 @@ fn call(record: &CallRecord) -> RecordRow {
 
 /// A call that began and has no record.
 fn start(record: &CallStart) -> RecordRow {
-    let place = [("session", record.session_id.as_deref()), ("profile", record.profile.as_deref())];
-    let details = std::iter::once("began, and has no record".to_owned()).chain(named(place));
+    let context = [("session", record.session_id.as_deref()), ("profile", record.profile.as_deref())];
+    let details = std::iter::once("began, and has no record".to_owned()).chain(named(context));
     failed(UNFINISHED, &record.tool, shown(record.agent_id.as_ref()), details.collect())
 }
 
