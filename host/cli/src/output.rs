@@ -309,13 +309,20 @@ pub(crate) fn result_json(delivered: &CallResult) -> Value {
     object
 }
 
+/// Inserts a member into a JSON object.
+pub(crate) fn insert_member(object: &mut Value, key: &str, value: impl Into<Value>) {
+    if let Some(members) = object.as_object_mut() {
+        members.insert(key.to_owned(), value.into());
+    }
+}
+
 fn error_json(failure: &Failure) -> Value {
     let code = failure.code();
     match failure {
         Failure::Refused(error) => {
             let mut shown = json!({"code": code, "message": error.message, "subject": error.subject, "cost_usd": error.cost_usd});
-            if let (Some(reason), Some(members)) = (error.refusal, shown.as_object_mut()) {
-                members.insert("refusal".to_owned(), json!(reason));
+            if let Some(reason) = error.refusal {
+                insert_member(&mut shown, "refusal", json!(reason));
             }
             shown
         }

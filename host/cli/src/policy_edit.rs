@@ -17,7 +17,7 @@ use toolbay_policy::name::PluginId;
 use crate::output::findings::MAX_POLICY_BYTES;
 use crate::output::{self, CommandError, format};
 use crate::setup::PolicyFile;
-use crate::setup::named_path::path_failure;
+use crate::setup::named_path::{path_failure, replace_atomically};
 
 /// Parses the text of a policy for an edit.
 pub(crate) fn parse(text: &str) -> Result<DocumentMut> {
@@ -205,11 +205,8 @@ pub(crate) fn replace(file: &Path, old: Option<&str>, new: &str, what: &str) -> 
     };
     let dir = file.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(dir).with_context(|| format!("`{}`", dir.display()))?;
-    let mut name = file.as_os_str().to_owned();
-    name.push(format!(".{}.tmp", std::process::id()));
-    let temporary = Path::new(&name);
-    let put = || -> Result<()> {
-        let mut out = OpenOptions::new().write(true).create_new(true).open(temporary)?;
+    let replaced = replace_atomically(&file, |part| -> Result<()> {
+        let mut out = OpenOptions::new().write(true).create_new(true).open(part)?;
         if old.is_some() {
             out.set_permissions(fs::metadata(&file)?.permissions())?;
         }
@@ -217,7 +214,7 @@ pub(crate) fn replace(file: &Path, old: Option<&str>, new: &str, what: &str) -> 
         out.sync_all()?;
         let now = match read_regular_text(&file, MAX_POLICY_BYTES) {
             Ok(text) => Some(text),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error.into()),
         };
         if now.as_deref() != old {
@@ -226,15 +223,10 @@ pub(crate) fn replace(file: &Path, old: Option<&str>, new: &str, what: &str) -> 
                 .with_help("run the command again")
                 .into());
         }
-        fs::rename(temporary, &file)?;
-        File::open(dir)?.sync_all()?;
         Ok(())
-    };
-    let done = put().with_context(|| format!("{what} `{}`", file.display()));
-    if done.is_err() {
-        fs::remove_file(temporary).ok();
-    }
-    done
+    });
+    let replaced = replaced.and_then(|()| Ok(File::open(dir)?.sync_all()?));
+    replaced.with_context(|| format!("{what} `{}`", file.display()))
 }
 
 #[cfg(test)]

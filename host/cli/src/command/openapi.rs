@@ -92,9 +92,7 @@ async fn check(args: &SetupArgs, document: &DocumentArgs, strict: bool) -> Resul
     let ServicePlan { info, tools, .. } = planned;
     if args.printer.is_json() {
         let mut report = json!(info);
-        if let Some(members) = report.as_object_mut() {
-            members.insert("not_checked".to_owned(), schema_losses::to_json(&tools));
-        }
+        output::insert_member(&mut report, "not_checked", schema_losses::to_json(&tools));
         output::print_json(&report)?;
     } else {
         show(args.printer, &info, &tools)?;

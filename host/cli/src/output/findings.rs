@@ -11,6 +11,7 @@ use toolbay_policy::hidden_chars::escape_hidden;
 use toolbay_policy::{PolicyError, PolicyFinding, Severity};
 
 use crate::output::format::count_noun;
+use crate::output::insert_member;
 
 /// Most bytes of a policy: a thousand plugins with a page of grants each.
 pub(crate) const MAX_POLICY_BYTES: u64 = 16 << 20;
@@ -78,9 +79,7 @@ impl FileFindings {
     pub(crate) fn json(&self) -> impl Iterator<Item = Value> {
         self.findings.iter().map(|finding| {
             let mut value = json!(finding);
-            if let Some(members) = value.as_object_mut() {
-                members.insert("file".to_owned(), json!(self.file));
-            }
+            insert_member(&mut value, "file", json!(self.file));
             value
         })
     }
