@@ -125,11 +125,11 @@ mod tests {
 
     fn guess(attempts: &AttemptLimiter, client: Option<IpAddr>) -> bool {
         let hash = Digest::of(b"guess");
-        let begun = attempts.begin(&hash, client).is_ok();
-        if begun {
+        let is_allowed = attempts.begin(&hash, client).is_ok();
+        if is_allowed {
             attempts.end(&hash, false);
         }
-        begun
+        is_allowed
     }
 
     #[tokio::test(start_paused = true)]

@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn arguments_without_a_description_are_named() {
-        let told = json!({"type": "string", "description": "A text."});
+        let described = json!({"type": "string", "description": "A text."});
         assert_eq!(finding(&json!({})), None);
         assert_eq!(finding(&json!({"a": told, "b": {"$ref": "#/$defs/told"}})), None);
         let one = finding(&json!({"a": told, "b": {"type": "string", "description": " "}}));
@@ -220,7 +220,7 @@ mod tests {
             one.as_deref(),
             Some("`t` has no description of its argument `b`, from which a model learns what to pass")
         );
-        let two = finding(&json!({"a": {}, "b": {"$ref": "#/$defs/untold"}, "c": told}));
+        let two = finding(&json!({"a": {}, "b": {"$ref": "#/$defs/untold"}, "c": described}));
         assert!(two.unwrap().contains("its arguments `a`, `b`,"));
     }
 }

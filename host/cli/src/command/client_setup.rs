@@ -147,7 +147,7 @@ fn back_up(file: &Path, text: &str) -> Result<PathBuf> {
             }
             // An equal copy is kept once.
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-                if std::fs::read_to_string(&kept).is_ok_and(|there| there == text) {
+                if std::fs::read_to_string(&kept).is_ok_and(|known| known == text) {
                     return Ok(kept);
                 }
             }

@@ -114,8 +114,9 @@ fn sources(project: &Path) -> Result<Vec<PathBuf>> {
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder)?.filter_map(Result::ok) {
             let name = entry.file_name().to_string_lossy().into_owned();
-            let made = name.starts_with('.') || name.ends_with(".lock") || GENERATED.contains(&name.as_str());
-            if made {
+            let is_generated =
+                name.starts_with('.') || name.ends_with(".lock") || GENERATED.contains(&name.as_str());
+            if is_generated {
                 continue;
             }
             if entry.file_type()?.is_dir() {

@@ -47,8 +47,8 @@ async fn fetch(
     plugin: &LockedPlugin,
     dry_run: bool,
 ) -> Result<PluginStatus> {
-    let (here, wanted) = (store.clone(), plugin.clone());
-    if run_blocking(move || is_present(&here, &wanted)).await? {
+    let (blobs, wanted) = (store.clone(), plugin.clone());
+    if run_blocking(move || is_present(&blobs, &wanted)).await? {
         return Ok(PluginStatus::Present);
     }
     if dry_run {

@@ -31,10 +31,9 @@ fn new(printer: Printer, file: &Path) -> Result<CommandStatus> {
         check_is_new(path, "choose another name")?;
     }
     let key = PrivateKey::generate().map_err(host_failure)?;
-    let written = |path: &Path| format!("`{}` cannot be written", path.display());
-    key.write_new(file).with_context(|| written(file)).map_err(path_failure)?;
-    let made = key.public().write_new(&public).with_context(|| written(&public));
-    made.map_err(path_failure)?;
+    let unwritable = |path: &Path| format!("`{}` cannot be written", path.display());
+    key.write_new(file).with_context(|| unwritable(file)).map_err(path_failure)?;
+    key.public().write_new(&public).with_context(|| unwritable(&public)).map_err(path_failure)?;
     let id = key.public().id();
     if printer.is_json() {
         return Ok(output::print_json(&json!({"private": file, "public": public, "id": &*id.hex()}))?);

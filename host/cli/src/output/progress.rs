@@ -189,7 +189,7 @@ fn report_end(printer: Printer, session: &CompileSession, terminal: bool) {
 /// Reports that compiling still runs if it has not ended after a while. Then the thread ends.
 fn report_later(printer: Printer, session: &Arc<Mutex<CompileSession>>) {
     let session = Arc::clone(session);
-    let begun = std::thread::Builder::new().name("toolbay-progress".to_owned()).spawn(move || {
+    let spawned = std::thread::Builder::new().name("toolbay-progress".to_owned()).spawn(move || {
         std::thread::sleep(PIPE_DELAY);
         let state = session.lock();
         // A later load may have started meanwhile; it has a thread of its own.
@@ -197,7 +197,7 @@ fn report_later(printer: Printer, session: &Arc<Mutex<CompileSession>>) {
             printer.note(&format!("compiling {}", count_noun(state.started, "plugin", "plugins")));
         }
     });
-    if let Err(error) = begun {
+    if let Err(error) = spawned {
         // Loading continues without this line.
         tracing::debug!(%error, "no thread reports that compiling still runs");
     }

@@ -93,8 +93,8 @@ pub(crate) fn client(
     match policy.registry(&reference.host).mirror {
         Some(mirror) if access == RegistryAccess::Pull => {
             let repository = mirror.repository(&reference.repository);
-            let there = Reference { host: mirror.host, repository, ..reference.clone() };
-            Ok(client.with_mirror(own_client(policy, &there, access)?))
+            let mirrored = Reference { host: mirror.host, repository, ..reference.clone() };
+            Ok(client.with_mirror(own_client(policy, &mirrored, access)?))
         }
         _ => Ok(client),
     }

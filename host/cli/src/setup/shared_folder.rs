@@ -178,9 +178,8 @@ fn locked_components(bundle: &Bundle) -> Result<BTreeSet<Digest>> {
 
 /// Gets a component, unless this machine has it.
 async fn fetch(store: &BlobStore, digest: &Digest, publication: &Publication) -> Result<()> {
-    let (there, named) = (store.clone(), BlobDigest::from(*digest));
-    let has_it = move || there.reuse(&named, MAX_COMPONENT_BYTES);
-    if run_blocking(has_it).await? {
+    let (blobs, named) = (store.clone(), BlobDigest::from(*digest));
+    if run_blocking(move || blobs.reuse(&named, MAX_COMPONENT_BYTES)).await? {
         return Ok(());
     }
     let most = usize::try_from(MAX_COMPONENT_BYTES).unwrap_or(usize::MAX);

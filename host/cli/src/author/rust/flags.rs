@@ -34,7 +34,7 @@ enum CompilerFlags {
 
 fn with(encoded: Option<String>, plain: Option<String>, ours: &[String]) -> CompilerFlags {
     let ours = ours.iter().cloned();
-    let theirs: Vec<String> = match (encoded, plain) {
+    let given: Vec<String> = match (encoded, plain) {
         (Some(encoded), _) => encoded.split(SEPARATOR).map(str::to_owned).collect(),
         (None, Some(plain)) => plain.split_whitespace().map(str::to_owned).collect(),
         (None, None) => {
@@ -42,7 +42,7 @@ fn with(encoded: Option<String>, plain: Option<String>, ours: &[String]) -> Comp
             return CompilerFlags::Setting(format!("build.rustflags = {list}"));
         }
     };
-    let all: Vec<String> = theirs.into_iter().filter(|flag| !flag.is_empty()).chain(ours).collect();
+    let all: Vec<String> = given.into_iter().filter(|flag| !flag.is_empty()).chain(ours).collect();
     CompilerFlags::Environment(all.join(SEPARATOR).into())
 }
 
