@@ -54,7 +54,7 @@ async fn require_known(args: &SetupArgs, store: &RedbStore, plugin: &PluginId) -
 }
 
 fn count_entries(count: u64) -> String {
-    count_noun(usize::try_from(count).unwrap_or(usize::MAX), "entry", "entries")
+    count_noun(count, "entry", "entries")
 }
 
 fn bucket(entry: &EntryArgs) -> Result<Bucket> {

@@ -222,7 +222,7 @@ fn code(loaded: LoadedCode) -> String {
     let LoadedCode { plugins, bytes, limit, dropped } = loaded;
     let limit = quantity::show_bytes(limit);
     let plugins = count_noun(plugins, "plugin", "plugins");
-    let dropped = count_noun(usize::try_from(dropped).unwrap_or(usize::MAX), "time", "times");
+    let dropped = count_noun(dropped, "time", "times");
     format!("{} of {limit} in memory, {plugins}, dropped {dropped}", format::size(bytes))
 }
 

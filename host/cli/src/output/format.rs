@@ -9,8 +9,9 @@ use toolbay_policy::capability::CapabilityKind;
 use toolbay_policy::hidden_chars::escape_hidden;
 
 /// A count with its noun: `1 tool`, `2 tools`, `1,204 records`.
-pub(crate) fn count_noun(count: usize, one: &str, many: &str) -> String {
-    format!("{} {}", grouped(count as u64), if count == 1 { one } else { many })
+pub(crate) fn count_noun(count: impl TryInto<u64>, one: &str, many: &str) -> String {
+    let count = count.try_into().unwrap_or(u64::MAX);
+    format!("{} {}", grouped(count), if count == 1 { one } else { many })
 }
 
 /// A number with a comma between thousands.

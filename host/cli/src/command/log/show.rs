@@ -83,8 +83,7 @@ pub(super) fn row(line: &AuditLine) -> [Cell; 6] {
         ReadEvent::Refused(record) => refused(record),
         ReadEvent::Action(record) => action(record),
         ReadEvent::Gap { lost } => {
-            let lost = usize::try_from(*lost).unwrap_or(usize::MAX);
-            let detail = format!("{} lost before this one", count_noun(lost, "record", "records"));
+            let detail = format!("{} lost before this one", count_noun(*lost, "record", "records"));
             failed("gap", "", String::new(), vec![detail])
         }
         ReadEvent::Unknown => RecordRow { style: DIM, ..failed("unknown", "", String::new(), Vec::new()) },
@@ -170,8 +169,8 @@ fn request(record: &RequestRecord<String>) -> RecordRow {
 fn refused(record: &RefusalCountRecord<String>) -> RecordRow {
     let RefusalCountRecord { what, client, outcome, reason, last, count, seconds } = record;
     let client = client.as_ref().map_or_else(|| "several".to_owned(), |client| one_line(client, MAX));
-    let (what, count) = (one_line(what, MAX), usize::try_from(*count).unwrap_or(usize::MAX));
-    let within = format!("{} within {seconds} s", count_noun(count, &what, &format!("{what}s")));
+    let what = one_line(what, MAX);
+    let within = format!("{} within {seconds} s", count_noun(*count, &what, &format!("{what}s")));
     match outcome {
         // Requests have a reason only.
         None => failed(reason, last, client, vec![within]),
