@@ -7,7 +7,7 @@ use crate::pty;
 
 const POLICY: &str = "workspace = \"work\" # mine\n";
 
-/// A folder with the plugin `files` and an editor that replaces the text by the next of `texts` each time.
+/// A folder with the plugin `files` and an editor that replaces the text with the next of `texts` each time.
 struct EditorFixture {
     folder: HostFolder,
     editor: String,
