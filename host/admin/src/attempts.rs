@@ -1,4 +1,4 @@
-//! Limits the attempts to guess a token, by address and in all.
+//! Limits the attempts to guess a token, by address and in total.
 //!
 //! A token that was accepted before is no guess: operators who are signed in, and programs that read metrics, are served
 //! while others guess from the same address. Every other token counts before it is looked up.
@@ -19,7 +19,7 @@ const BURST: Duration = Duration::from_secs(60);
 const PER_ADDRESS: u32 = 10;
 /// Most attempts of all addresses in that time. First attempts of addresses have a budget of their own, of the same size: so
 /// those who guess do not take the first attempt of a person who signs in.
-const IN_ALL: u32 = 60;
+const TOTAL: u32 = 60;
 /// Most addresses that are remembered. Further ones share one budget.
 const MAX_ADDRESSES: usize = 1024;
 
@@ -32,7 +32,7 @@ pub(crate) struct AttemptLimiter {
 #[derive(Debug, Default)]
 struct AttemptState {
     accepted: HashSet<Digest>,
-    in_all: AttemptBudget,
+    total: AttemptBudget,
     /// The budget of the first attempts of addresses.
     first: AttemptBudget,
     by_address: HashMap<IpAddr, AttemptBudget>,
@@ -87,12 +87,12 @@ impl AttemptLimiter {
             }
             Some(_) | None => &mut state.others,
         };
-        let in_all = if of_client.is_unused(now) { &mut state.first } else { &mut state.in_all };
-        if let Some(wait) = of_client.wait(now).max(in_all.wait(now)) {
+        let total = if of_client.is_unused(now) { &mut state.first } else { &mut state.total };
+        if let Some(wait) = of_client.wait(now).max(total.wait(now)) {
             return Err(wait);
         }
         of_client.count(now, PER_ADDRESS);
-        in_all.count(now, IN_ALL);
+        total.count(now, TOTAL);
         Ok(())
     }
 
@@ -125,11 +125,11 @@ mod tests {
 
     fn guess(attempts: &AttemptLimiter, client: Option<IpAddr>) -> bool {
         let hash = Digest::of(b"guess");
-        let begun = attempts.begin(&hash, client).is_ok();
-        if begun {
+        let is_allowed = attempts.begin(&hash, client).is_ok();
+        if is_allowed {
             attempts.end(&hash, false);
         }
-        begun
+        is_allowed
     }
 
     #[tokio::test(start_paused = true)]
@@ -140,7 +140,7 @@ mod tests {
         let of_all: usize =
             (2..250).map(|last| (0..100).filter(|_| guess(&attempts, address(last))).count()).sum();
         // The first attempts and all others.
-        assert_eq!(of_one + of_all, 2 * IN_ALL as usize);
+        assert_eq!(of_one + of_all, 2 * TOTAL as usize);
         assert!(!guess(&attempts, None));
         tokio::time::advance(BURST).await;
         assert!(guess(&attempts, address(1)) && guess(&attempts, None));
@@ -179,7 +179,7 @@ mod tests {
         let attempts = AttemptLimiter::default();
         for n in 0..5000_u32 {
             guess(&attempts, Some(IpAddr::from(n.to_be_bytes())));
-            tokio::time::advance(BURST / IN_ALL).await;
+            tokio::time::advance(BURST / TOTAL).await;
         }
         assert!(attempts.state.lock().by_address.len() <= MAX_ADDRESSES);
     }

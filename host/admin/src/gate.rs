@@ -82,7 +82,7 @@ impl AdminGate {
         headers: &HeaderMap,
         peer: PeerAddress,
     ) -> Result<Option<Operator>, Refusal> {
-        self.check_place(headers)?;
+        self.check_host(headers)?;
         let is_open = paths::is_open(path) || (path == "/metrics" && self.metrics == MetricsAccess::Open);
         let bearer = headers.get(AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
         if bearer.is_none() {
@@ -107,17 +107,17 @@ impl AdminGate {
             let message = format!("the token `{}` has the role `view`, which changes nothing", token.name);
             return Err(Refusal::new(StatusCode::FORBIDDEN, "role", &message));
         }
-        self.attend(token.role);
+        self.record_operator(token.role);
         let name = format!("token:{}", token.name).into();
         Ok(Some(Operator { name, role: token.role, session }))
     }
 
     /// Notes that a person or program is there, so that questions wait for those who may answer.
-    pub(crate) fn attend(&self, role: Role) {
+    pub(crate) fn record_operator(&self, role: Role) {
         if role == Role::Operate
             && let Some(admin) = self.control.admin()
         {
-            admin.questions.attend();
+            admin.questions.record_operator();
         }
     }
 
@@ -195,7 +195,7 @@ impl AdminGate {
     }
 
     /// Refuses requests that a page of another origin or another name of this address brought here.
-    fn check_place(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+    fn check_host(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         let Some(hosts) = &self.hosts else { return Ok(()) };
         let host = text(headers, &HOST).unwrap_or_default();
         if !hosts.iter().any(|known| known.eq_ignore_ascii_case(host)) {

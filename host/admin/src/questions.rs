@@ -14,7 +14,7 @@ use toolbay_core::call::invoke::BoxFuture;
 /// Most questions at once. A further one is answered with no.
 const MAX_QUESTIONS: usize = 100;
 /// How long after the last request of an operator questions still wait for one.
-const ATTENDED: Duration = Duration::from_secs(10 * 60);
+const OPERATOR_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
 /// The questions of a server. Cheap to clone; clones share them.
 #[derive(Debug, Clone, Default)]
@@ -27,7 +27,7 @@ struct QuestionState {
     last: u64,
     waiting: BTreeMap<u64, WaitingQuestion>,
     /// The last request of an operator who may answer.
-    attended: Option<Instant>,
+    operator_seen: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -75,8 +75,8 @@ impl Questions {
     }
 
     /// Notes that an operator who may answer is there.
-    pub(crate) fn attend(&self) {
-        self.state.lock().attended = Some(Instant::now());
+    pub(crate) fn record_operator(&self) {
+        self.state.lock().operator_seen = Some(Instant::now());
     }
 
     /// Adds a question, or says why none can be asked.
@@ -86,7 +86,7 @@ impl Questions {
     ) -> Result<(WaitGuard, oneshot::Receiver<ApprovalReply>), &'static str> {
         let mut state = self.state.lock();
         let now = Instant::now();
-        if state.attended.is_none_or(|at| now.duration_since(at) >= ATTENDED) {
+        if state.operator_seen.is_none_or(|at| now.duration_since(at) >= OPERATOR_TIMEOUT) {
             return Err("no operator is there to ask");
         }
         if state.waiting.len() >= MAX_QUESTIONS {
@@ -175,7 +175,7 @@ mod tests {
         let request = request();
         let no = ApprovalReply::Unanswered("no operator is there to ask".to_owned());
         assert_eq!(questions.ask(&request).await, no);
-        questions.attend();
+        questions.record_operator();
         let answering = async {
             let question = first(&questions).await;
             assert_eq!(question.args.chars().count(), MAX_PREVIEW);
@@ -185,14 +185,14 @@ mod tests {
         };
         let (reply, ()) = tokio::join!(questions.ask(&request), answering);
         assert_eq!(reply, ApprovalReply::Yes);
-        tokio::time::advance(ATTENDED).await;
+        tokio::time::advance(OPERATOR_TIMEOUT).await;
         assert_eq!(questions.ask(&request).await, no);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_call_that_ends_withdraws_its_question_and_there_is_a_limit() {
         let (questions, request) = (Questions::default(), request());
-        questions.attend();
+        questions.record_operator();
         let mut asked: Vec<_> = (0..MAX_QUESTIONS).map(|_| questions.ask(&request)).collect();
         for one in &mut asked {
             assert!(futures_util::poll!(one).is_pending());

@@ -17,7 +17,7 @@ use crate::{api, authentication, page, socket};
 /// The admin listener of a policy. Dropping it ends it.
 #[derive(Debug)]
 pub struct AdminServer {
-    place: String,
+    address: String,
     socket: Option<PathBuf>,
     _serving: AbortOnDropHandle<()>,
 }
@@ -28,30 +28,30 @@ impl AdminServer {
     /// # Errors
     /// The address is taken, or the socket cannot be created.
     pub async fn listen(policy: &AdminPolicy, control: ServerControl) -> io::Result<Self> {
-        let (acceptor, place, address, socket) = match &policy.listen {
+        let (acceptor, address, bound, socket) = match &policy.listen {
             AdminAddress::Loopback(address) => {
                 let listener = TcpListener::bind(address).await?;
-                let address = listener.local_addr()?;
-                (Acceptor::Loopback(listener), format!("http://{address}"), Some(address), None)
+                let bound = listener.local_addr()?;
+                (Acceptor::Loopback(listener), format!("http://{bound}"), Some(bound), None)
             }
             AdminAddress::Socket(path) => {
                 let acceptor = Acceptor::Socket(bind_socket(path)?);
                 (acceptor, format!("unix:{}", path.display()), None, Some(path.clone()))
             }
         };
-        let gate = AdminGate::new(control.clone(), policy, address);
+        let gate = AdminGate::new(control.clone(), policy, bound);
         let router = api::router(control)
             .merge(page::router(gate.clone()))
             .layer(middleware::from_fn_with_state(gate, authentication::authenticate))
             .layer(middleware::from_fn(page::security_headers));
         let serving = tokio::spawn(listener::serve(acceptor, router));
-        Ok(Self { place, socket, _serving: AbortOnDropHandle::new(serving) })
+        Ok(Self { address, socket, _serving: AbortOnDropHandle::new(serving) })
     }
 
     /// Where operators reach it: `http://127.0.0.1:8081`, or `unix:/path`.
     #[must_use]
-    pub fn place(&self) -> &str {
-        &self.place
+    pub fn address(&self) -> &str {
+        &self.address
     }
 }
 

@@ -172,12 +172,12 @@ pub(crate) enum Command {
     /// Enable tools again.
     Enable {
         #[command(flatten)]
-        which: SwitchArgs,
+        selection: SwitchArgs,
     },
     /// Disable tools: they are not listed, and calls are refused with the reason. The state directory records it.
     Disable {
         #[command(flatten)]
-        which: SwitchArgs,
+        selection: SwitchArgs,
         /// The reason that callers see.
         #[arg(long, value_name = "TEXT", default_value = "switched off by the operator")]
         reason: String,
@@ -217,7 +217,7 @@ pub(crate) enum Command {
         /// Plugin ids or `.wasm` files.
         #[arg(required = true, value_name = "PLUGIN", value_hint = ValueHint::AnyPath, add = ArgValueCandidates::new(candidates::plugins))]
         targets: Vec<String>,
-        /// Fail for warnings, too.
+        /// Treat warnings as failures.
         #[arg(long)]
         strict: bool,
     },
@@ -231,7 +231,7 @@ pub(crate) enum Command {
         /// Words for what the tool should do, or its name.
         #[arg(required = true, num_args = 1..)]
         query: Vec<String>,
-        /// The most results to show.
+        /// The maximum number of results.
         #[arg(long, value_name = "TOOLS", default_value_t = 10)]
         limit: usize,
     },
@@ -287,7 +287,7 @@ pub(crate) enum Command {
     },
     /// List newer versions of the plugins of the lock.
     Outdated,
-    /// Replace plugins of the lock by their newest compatible versions, after showing what changes.
+    /// Replace plugins of the lock with their newest compatible versions, after showing what changes.
     Update(UpdateArgs),
     /// Write plugins of the lock into one file, for a machine without a network.
     Export(ExportArgs),
@@ -348,7 +348,7 @@ pub(crate) enum Command {
     },
     /// Copy the state directory to a new directory, also while servers use it.
     Backup(BackupArgs),
-    /// Replace the state directory by a backup. The old one stays beside it.
+    /// Replace the state directory with a backup. The old one stays beside it.
     Restore(BackupArgs),
     /// Write a man page for each command into a directory.
     Man {

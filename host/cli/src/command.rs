@@ -70,28 +70,28 @@ async fn run_command(args: Args, hangup: Option<Signal>) -> Result<CommandStatus
         Command::Call(options) => call::run(setup, options).await,
         Command::Batch(options) => batch::run(setup, &options).await,
         Command::Bench(options) => bench::run(setup, options).await,
-        Command::Output(which) => output::run(setup, &which).await,
+        Command::Output(options) => output::run(setup, &options).await,
         Command::Inspect { plugin } => inspect::run(setup, &plugin).await,
         Command::Status { tools } => status::run(setup, tools).await,
         Command::Ps => control::list(setup).await,
         Command::Cancel { id } => control::cancel(setup, id).await,
         Command::Stop { reason } => control::stop(setup, &reason).await,
         Command::Resume => control::resume(setup).await,
-        Command::Enable { which } => switch::enable(setup, &which).await,
-        Command::Disable { which, reason } => switch::disable(setup, &which, &reason).await,
+        Command::Enable { selection } => switch::enable(setup, &selection).await,
+        Command::Disable { selection, reason } => switch::disable(setup, &selection, &reason).await,
         Command::Explain { tool, limits } => explain::run(setup, &tool, limits).await,
         Command::Grant { plugin, decision, tool } => {
             grant::run(setup, &plugin, &decision, tool.as_deref()).await
         }
         Command::Revoke { plugin, decision } => revoke::run(setup, &plugin, &decision).await,
-        Command::Log(which) => log::run(setup, &which),
+        Command::Log(options) => log::run(setup, &options),
         Command::Check { targets, strict } => check::run(setup, &targets, strict).await,
         Command::Policy { command } => policy::run(setup, command).await,
         Command::Search { query, limit } => search::run(setup, &query.join(" "), limit).await,
         Command::Schemas(options) => schemas::run(setup, &options).await,
         Command::Diff { old, new } => diff::run(setup, &old, &new).await,
         Command::Serve { lazy, http, replica } => {
-            serve::run(args.setup, serve::ServeOptions { lazy, places: http, replica }, hangup).await
+            serve::run(args.setup, serve::ServeOptions { lazy, addresses: http, replica }, hangup).await
         }
         Command::Shared { command } => shared::run(setup, command).await,
         Command::Add(options) => add::run(setup, &options).await,

@@ -38,7 +38,7 @@ fn authority(policy: &Policy, id: &PluginId, tools: &NamedTools) -> Authority {
     )
 }
 
-/// A policy that grants a plugin all that its tools declare, as far as a policy can say it without more being known.
+/// A policy that grants a plugin all that its tools declare, as far as the declarations alone allow.
 pub(crate) fn policy_for_declared(args: &SetupArgs, host: &Host, id: &PluginId) -> Result<Policy> {
     let text = format!("version = 1\n[plugins.{id}.results]\nuntrusted = false\n");
     let file = PolicyFile::from_text(args, text)?;
@@ -52,7 +52,7 @@ pub(crate) struct GrantPreview<'a> {
     tools: &'a NamedTools,
     edit: &'a GrantEdit,
     known: Option<&'a Consent>,
-    granted: &'a Authority,
+    granted: Authority,
 }
 
 /// One capability with the reasons of the tools that declare it.
@@ -149,7 +149,7 @@ impl<'a> GrantPreview<'a> {
         let workspace = self.edit.policy.workspace();
         let nothing = Authority::default();
         let before = self.known.map_or(&nothing, |known| &known.granted);
-        (self.granted.lines_not_in(before, workspace), before.lines_not_in(self.granted, workspace))
+        (self.granted.lines_not_in(before, workspace), before.lines_not_in(&self.granted, workspace))
     }
 
     /// Prints the difference to what was agreed to last time.

@@ -26,7 +26,7 @@ use toolbay_core::pipeline::{self, CallResult};
 use toolbay_core::tool::content::{BlockBody, ContentBlock, ResourceBody, ToolOutput};
 use toolbay_policy::hidden_chars::{escape_hidden, escape_hidden_json};
 
-pub(crate) use error::{CommandError, CommandStatus, host_failure};
+pub(crate) use error::{CommandError, CommandStatus, host_failure, run_blocking};
 use findings::FileFindings;
 pub(crate) use format::count_noun;
 pub(crate) use table::{Cell, TextTable};
@@ -101,6 +101,19 @@ impl Printer {
     /// Prints a `warning:` line on stderr: something an operator should know that does not stop the command.
     pub(crate) fn warning(self, text: &str) {
         self.message("warning", WARNING, text);
+    }
+
+    /// Prints up to `most` warnings, and one more that `describe_rest` makes of the number of the others.
+    pub(crate) fn warnings(
+        self,
+        texts: &[impl AsRef<str>],
+        most: usize,
+        describe_rest: impl FnOnce(usize) -> String,
+    ) {
+        texts.iter().take(most).for_each(|text| self.warning(text.as_ref()));
+        if texts.len() > most {
+            self.warning(&describe_rest(texts.len() - most));
+        }
     }
 
     /// Prints a `help:` line on stderr: what to do about the error above it, or after the answer.
@@ -296,13 +309,20 @@ pub(crate) fn result_json(delivered: &CallResult) -> Value {
     object
 }
 
+/// Inserts a member into a JSON object.
+pub(crate) fn insert_member(object: &mut Value, key: &str, value: impl Into<Value>) {
+    if let Some(members) = object.as_object_mut() {
+        members.insert(key.to_owned(), value.into());
+    }
+}
+
 fn error_json(failure: &Failure) -> Value {
     let code = failure.code();
     match failure {
         Failure::Refused(error) => {
             let mut shown = json!({"code": code, "message": error.message, "subject": error.subject, "cost_usd": error.cost_usd});
-            if let (Some(reason), Some(members)) = (error.refusal, shown.as_object_mut()) {
-                members.insert("refusal".to_owned(), json!(reason));
+            if let Some(reason) = error.refusal {
+                insert_member(&mut shown, "refusal", json!(reason));
             }
             shown
         }

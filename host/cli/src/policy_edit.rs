@@ -17,11 +17,16 @@ use toolbay_policy::name::PluginId;
 use crate::output::findings::MAX_POLICY_BYTES;
 use crate::output::{self, CommandError, format};
 use crate::setup::PolicyFile;
-use crate::setup::named_path::path_failure;
+use crate::setup::named_path::{path_failure, replace_atomically};
+
+/// Parses the text of a policy for an edit.
+pub(crate) fn parse(text: &str) -> Result<DocumentMut> {
+    text.parse().context("the policy is not TOML")
+}
 
 /// Adds proposed lines to the text of a policy.
 pub(crate) fn with_proposals(text: &str, proposals: &[ProposedLine]) -> Result<String> {
-    let mut document: DocumentMut = text.parse().context("the policy is no TOML")?;
+    let mut document = parse(text)?;
     for proposal in proposals {
         let key = proposal.key.name();
         let table =
@@ -32,7 +37,7 @@ pub(crate) fn with_proposals(text: &str, proposals: &[ProposedLine]) -> Result<S
             continue;
         }
         let list = table.entry(key).or_insert_with(|| toml_edit::value(Array::new()));
-        let list = list.as_array_mut().ok_or_else(|| anyhow!("`{key}` in the policy is no list"))?;
+        let list = list.as_array_mut().ok_or_else(|| anyhow!("`{key}` in the policy is not a list"))?;
         if !list.iter().any(|line| line.as_str() == Some(&proposal.line)) {
             push(list, &proposal.line);
         }
@@ -42,7 +47,8 @@ pub(crate) fn with_proposals(text: &str, proposals: &[ProposedLine]) -> Result<S
 
 /// Sets a switch to `true` and keeps the comment behind it.
 fn turn_on(switch: &mut Item) -> Result<()> {
-    let value = switch.as_value_mut().ok_or_else(|| anyhow!("a switch of the policy is a table"))?;
+    let value =
+        switch.as_value_mut().ok_or_else(|| anyhow!("a switch in the policy must be `true` or `false`"))?;
     let decor = value.decor().clone();
     *value = Value::from(true);
     *value.decor_mut() = decor;
@@ -52,7 +58,8 @@ fn turn_on(switch: &mut Item) -> Result<()> {
 /// A table within another one, created if it is missing: with a header, or inline if the other one is inline.
 pub(crate) fn section<'a>(item: &'a mut Item, name: &str) -> Result<&'a mut Item> {
     let inline = item.is_inline_table();
-    let table = item.as_table_like_mut().ok_or_else(|| anyhow!("what holds `{name}` is no table"))?;
+    let table =
+        item.as_table_like_mut().ok_or_else(|| anyhow!("`{name}` is below a key that is not a table"))?;
     Ok(table.entry(name).or_insert_with(|| {
         if inline {
             return toml_edit::value(InlineTable::new());
@@ -93,7 +100,7 @@ fn push(list: &mut Array, line: &str) {
 
 /// Removes a plugin's grant, or some of its lists, from the text of a policy. Returns the text and the removed lines.
 pub(crate) fn without_grant(text: &str, plugin: &PluginId, only: &[String]) -> Result<(String, Vec<String>)> {
-    let mut document: DocumentMut = text.parse().context("the policy is no TOML")?;
+    let mut document = parse(text)?;
     let mut taken = Vec::new();
     let section = document
         .get_mut("plugins")
@@ -118,10 +125,10 @@ pub(crate) fn without_grant(text: &str, plugin: &PluginId, only: &[String]) -> R
 
 /// Adds a section such as `[openapi.pets]` to the text of a policy.
 pub(crate) fn with_section(text: &str, kind: &str, name: &str, table: Table) -> Result<String> {
-    let mut document: DocumentMut = text.parse().context("the policy is no TOML")?;
+    let mut document = parse(text)?;
     let sections = section(document.as_item_mut(), kind)?;
     let sections =
-        sections.as_table_like_mut().ok_or_else(|| anyhow!("`{kind}` in the policy is no table"))?;
+        sections.as_table_like_mut().ok_or_else(|| anyhow!("`{kind}` in the policy is not a table"))?;
     sections.insert(name, Item::Table(table));
     Ok(document.to_string())
 }
@@ -146,7 +153,7 @@ pub(crate) fn put_route(section: &mut Table, ca: Option<&str>, proxy: Option<&st
 
 /// Adds `[[trust]]` rules to the text of a policy.
 pub(crate) fn with_trust_rules(text: &str, rules: impl Iterator<Item = Table>) -> Result<String> {
-    let mut document: DocumentMut = text.parse().context("the policy is no TOML")?;
+    let mut document = parse(text)?;
     let list = document.entry("trust").or_insert_with(|| Item::ArrayOfTables(ArrayOfTables::new()));
     let list = list
         .as_array_of_tables_mut()
@@ -157,7 +164,7 @@ pub(crate) fn with_trust_rules(text: &str, rules: impl Iterator<Item = Table>) -
 
 /// Removes a section from the text of a policy. Returns the text and the section, if there was one.
 pub(crate) fn without_section(text: &str, kind: &str, name: &str) -> Result<(String, Option<String>)> {
-    let mut document: DocumentMut = text.parse().context("the policy is no TOML")?;
+    let mut document = parse(text)?;
     let sections = document.get_mut(kind).and_then(Item::as_table_like_mut);
     let taken = sections.and_then(|sections| sections.remove(name));
     let Some(taken) = taken else { return Ok((text.to_owned(), None)) };
@@ -185,8 +192,8 @@ pub(crate) fn print_lines(
 }
 
 /// Replaces the policy; see [`replace`].
-pub(crate) fn write(file: &Path, old: Option<&str>, new: &str) -> Result<()> {
-    replace(file, old, new, "policy").map_err(path_failure)
+pub(crate) fn write(file: &PolicyFile, new: &str) -> Result<()> {
+    replace(file.path()?, file.text.as_deref(), new, "policy").map_err(path_failure)
 }
 
 /// Replaces a file atomically, and only if it still has the old text. `what` names the file in errors.
@@ -198,11 +205,8 @@ pub(crate) fn replace(file: &Path, old: Option<&str>, new: &str, what: &str) -> 
     };
     let dir = file.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(dir).with_context(|| format!("`{}`", dir.display()))?;
-    let mut name = file.as_os_str().to_owned();
-    name.push(format!(".{}.tmp", std::process::id()));
-    let temporary = Path::new(&name);
-    let put = || -> Result<()> {
-        let mut out = OpenOptions::new().write(true).create_new(true).open(temporary)?;
+    let replaced = replace_atomically(&file, |part| -> Result<()> {
+        let mut out = OpenOptions::new().write(true).create_new(true).open(part)?;
         if old.is_some() {
             out.set_permissions(fs::metadata(&file)?.permissions())?;
         }
@@ -210,7 +214,7 @@ pub(crate) fn replace(file: &Path, old: Option<&str>, new: &str, what: &str) -> 
         out.sync_all()?;
         let now = match read_regular_text(&file, MAX_POLICY_BYTES) {
             Ok(text) => Some(text),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error.into()),
         };
         if now.as_deref() != old {
@@ -219,15 +223,10 @@ pub(crate) fn replace(file: &Path, old: Option<&str>, new: &str, what: &str) -> 
                 .with_help("run the command again")
                 .into());
         }
-        fs::rename(temporary, &file)?;
-        File::open(dir)?.sync_all()?;
         Ok(())
-    };
-    let done = put().with_context(|| format!("{what} `{}`", file.display()));
-    if done.is_err() {
-        fs::remove_file(temporary).ok();
-    }
-    done
+    });
+    let replaced = replaced.and_then(|()| Ok(File::open(dir)?.sync_all()?));
+    replaced.with_context(|| format!("{what} `{}`", file.display()))
 }
 
 #[cfg(test)]

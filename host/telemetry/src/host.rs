@@ -10,8 +10,6 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use toolbay::{Host, LoadError};
 use toolbay_core::call::shared::SharedStatus;
 
-use crate::labels::{BuildLabels, PluginInfoLabels};
-
 /// The gauges of a host.
 pub(crate) struct HostCollector(pub(crate) Host);
 
@@ -38,21 +36,22 @@ impl Collector for HostCollector {
         let counter = ConstCounter::new(lost);
         let help = "Audit records that were lost";
         counter.encode(encoder.encode_descriptor("audit_lost", help, None, counter.metric_type())?)?;
-        let build = BuildLabels {
-            version: env!("CARGO_PKG_VERSION"),
-            wasmtime: toolbay::WASMTIME_VERSION,
-            contract: toolbay::CONTRACT,
-        };
+        let build = [
+            ("version", env!("CARGO_PKG_VERSION")),
+            ("wasmtime", toolbay::WASMTIME_VERSION),
+            ("contract", toolbay::CONTRACT),
+        ];
         let one = ConstGauge::new(1_i64);
         let mut info = encoder.encode_descriptor("build_info", "This program", None, MetricType::Gauge)?;
         one.encode(info.encode_family(&build)?)?;
         let mut info = encoder.encode_descriptor("plugin_info", "Loaded plugins", None, MetricType::Gauge)?;
         for plugin in host.plugins() {
-            let labels = PluginInfoLabels {
-                plugin: plugin.id.as_str().to_owned(),
-                version: plugin.about.map(|about| about.version).unwrap_or_default(),
-                digest: plugin.digest.to_string(),
-            };
+            let version = plugin.about.map(|about| about.version).unwrap_or_default();
+            let labels = [
+                ("plugin", plugin.id.to_string()),
+                ("version", version),
+                ("digest", plugin.digest.to_string()),
+            ];
             one.encode(info.encode_family(&labels)?)?;
         }
         Ok(())

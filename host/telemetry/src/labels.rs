@@ -31,45 +31,8 @@ pub(crate) struct RefusedCallLabels {
     pub(crate) reason: &'static str,
 }
 
-/// A decision of the permission rules.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct PermissionLabels {
-    pub(crate) action: &'static str,
-}
-
-/// A limit of the policy.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct LimitLabels {
-    pub(crate) limit: &'static str,
-}
-
-/// The result of reading files again.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct ReloadLabels {
-    pub(crate) result: &'static str,
-}
-
-/// The status of a refused HTTP request.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct StatusLabels {
-    pub(crate) status: u16,
-}
-
-/// A loaded plugin.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct PluginInfoLabels {
-    pub(crate) plugin: String,
-    pub(crate) version: String,
-    pub(crate) digest: String,
-}
-
-/// This program.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct BuildLabels {
-    pub(crate) version: &'static str,
-    pub(crate) wasmtime: &'static str,
-    pub(crate) contract: &'static str,
-}
+/// The only label of a metric: its name and its value.
+pub(crate) type OneLabel<V> = [(&'static str, V); 1];
 
 /// The value of `plugin`: the id of a plugin, or the label of another source.
 pub(crate) fn plugin(source: &ToolSource) -> String {

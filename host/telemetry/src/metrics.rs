@@ -14,14 +14,10 @@ use toolbay::{Host, HostEvent};
 use toolbay_core::audit::observer::AuditObserver;
 use toolbay_core::audit::{AuditRecord, RequestRecord};
 use toolbay_core::tool::ToolSource;
-use toolbay_policy::permission::Action;
 
 use crate::conventions::OTHER;
 use crate::host::HostCollector;
-use crate::labels::{
-    self, CallLabels, LimitLabels, PermissionLabels, PluginLabels, RefusalLabels, RefusedCallLabels,
-    ReloadLabels, StatusLabels,
-};
+use crate::labels::{self, CallLabels, OneLabel, PluginLabels, RefusalLabels, RefusedCallLabels};
 
 /// Most tools with series of their own. Further ones share the name `_OTHER`.
 pub const MAX_TOOLS: usize = 20_000;
@@ -42,10 +38,10 @@ pub struct Metrics {
     fuel: Family<PluginLabels, Counter>,
     refusals: Family<RefusalLabels, Counter>,
     refused_calls: Family<RefusedCallLabels, Counter>,
-    permissions: Family<PermissionLabels, Counter>,
-    limits: Family<LimitLabels, Counter>,
-    reloads: Family<ReloadLabels, Counter>,
-    rejected: Family<StatusLabels, Counter>,
+    permissions: Family<OneLabel<&'static str>, Counter>,
+    limits: Family<OneLabel<&'static str>, Counter>,
+    reloads: Family<OneLabel<&'static str>, Counter>,
+    rejected: Family<OneLabel<u16>, Counter>,
     pub(crate) spans_lost: Counter,
 }
 
@@ -148,7 +144,7 @@ impl Metrics {
                 HostEvent::ConsentRequired { .. } => "held",
                 _ => return,
             };
-            reloads.get_or_create_owned(&ReloadLabels { result }).inc();
+            reloads.get_or_create_owned(&[("result", result)]).inc();
         });
     }
 
@@ -217,15 +213,10 @@ impl AuditObserver for Metrics {
             self.refused_calls.get_or_create_owned(&labels).inc();
         }
         if let Some(decision) = &record.permission {
-            let action = match decision.action {
-                Action::Allow => "allow",
-                Action::Ask => "ask",
-                Action::Deny => "deny",
-            };
-            self.permissions.get_or_create_owned(&PermissionLabels { action }).inc();
+            self.permissions.get_or_create_owned(&[("action", decision.action.as_str())]).inc();
         }
         if let Some(limit) = &record.limit {
-            self.limits.get_or_create_owned(&LimitLabels { limit: limit.name }).inc();
+            self.limits.get_or_create_owned(&[("limit", limit.name)]).inc();
         }
         if record.began {
             self.queued.observe(seconds(record.usage.queued_us));
@@ -245,7 +236,7 @@ impl AuditObserver for Metrics {
 
     /// Counts a refused HTTP request.
     fn observe_request(&self, record: &RequestRecord) {
-        self.rejected.get_or_create_owned(&StatusLabels { status: record.status }).inc();
+        self.rejected.get_or_create_owned(&[("status", record.status)]).inc();
     }
 }
 

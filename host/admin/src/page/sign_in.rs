@@ -41,7 +41,7 @@ pub(super) async fn sign_in(
         }
     });
     match found.await {
-        Ok(Ok(token)) => gate.attend(token.role),
+        Ok(Ok(token)) => gate.record_operator(token.role),
         Ok(Err(Refusal { status, message, retry_after, .. })) => {
             let mut response = page(status, Some(&message));
             add_retry_after(&mut response, retry_after);

@@ -16,7 +16,7 @@ use crate::setup::approval;
 /// refused.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TurnArgs {
-    /// The most characters of all results together.
+    /// The maximum number of characters of all results together.
     #[arg(long, value_name = "CHARS", default_value_t = toolbay_core::call::DEFAULT_BUDGET_CHARS)]
     pub(crate) budget: usize,
     /// Check the call, and run nothing.

@@ -10,7 +10,7 @@ use crate::output::{self, CommandStatus, Printer};
 /// How the operator decides.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DecisionArgs {
-    /// Agree without a question; required without a terminal.
+    /// Agree without being asked; required without a terminal.
     #[arg(long, short)]
     pub(crate) yes: bool,
     /// Show what would change, and change nothing.

@@ -18,7 +18,7 @@ pub(crate) enum KvCommand {
         /// The plugin's id.
         #[arg(value_parser = PluginId::new, add = ArgValueCandidates::new(candidates::plugins))]
         plugin: PluginId,
-        /// The most results to show.
+        /// The maximum number of results.
         #[arg(long, value_name = "ENTRIES", default_value_t = 1000)]
         limit: usize,
     },

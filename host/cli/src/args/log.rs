@@ -37,7 +37,7 @@ pub(crate) struct LogArgs {
     /// Records until a time, written as for `--since`.
     #[arg(long, value_name = "TIME")]
     pub(crate) until: Option<String>,
-    /// The most records to show: the last ones.
+    /// The maximum number of records: the last ones are shown.
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<usize>,
     /// Count the calls by tool and outcome.

@@ -25,7 +25,7 @@ pub(crate) enum McpCommand {
     Check {
         /// The server's name.
         name: String,
-        /// Fail for warnings, too.
+        /// Treat warnings as failures.
         #[arg(long)]
         strict: bool,
     },
@@ -37,7 +37,7 @@ pub(crate) enum McpCommand {
         #[arg(long)]
         no_browser: bool,
     },
-    /// Remove the credentials of a login, and withdraw its tokens where the authorization server can.
+    /// Remove the credentials of a login, and revoke its tokens where the authorization server can.
     Logout {
         /// The server's name.
         name: String,
@@ -144,7 +144,7 @@ pub(crate) enum SetupCommand {
 /// How to configure a client.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ClientArgs {
-    /// Merge the entry into the client's file, after a backup beside it.
+    /// Merge the entry into the client's file, with a backup beside it.
     #[arg(long)]
     pub(crate) write: bool,
     /// The client's file. Default: where the client keeps it.

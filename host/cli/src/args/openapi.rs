@@ -17,7 +17,7 @@ pub(crate) enum OpenApiCommand {
     Check {
         #[command(flatten)]
         document: DocumentArgs,
-        /// Fail for warnings, too.
+        /// Treat warnings as failures.
         #[arg(long)]
         strict: bool,
     },
@@ -45,7 +45,7 @@ pub(crate) enum OpenApiCommand {
 /// A document and how to use it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DocumentArgs {
-    /// The document: a file, or a URL of `https`.
+    /// The document: a file, or an `https` URL.
     #[arg(value_name = "FILE|URL", value_hint = ValueHint::FilePath)]
     pub(crate) document: String,
     /// The URL of the service, instead of the document's.

@@ -12,7 +12,7 @@ pub(crate) enum PolicyCommand {
         /// The policy. Default: the one that the other commands use.
         #[arg(value_hint = ValueHint::FilePath)]
         file: Option<PathBuf>,
-        /// Fail for warnings, too.
+        /// Treat warnings as failures.
         #[arg(long)]
         strict: bool,
     },

@@ -37,7 +37,7 @@ pub(super) fn apply(
 
 /// Whether the command line has an argument, at any level.
 pub(super) fn is_written(matches: &ArgMatches, id: &str) -> bool {
-    let here = matches.try_contains_id(id).unwrap_or(false)
+    let is_here = matches.try_contains_id(id).unwrap_or(false)
         && matches.value_source(id) == Some(ValueSource::CommandLine);
-    here || matches.subcommand().is_some_and(|(_, matches)| is_written(matches, id))
+    is_here || matches.subcommand().is_some_and(|(_, matches)| is_written(matches, id))
 }

@@ -20,7 +20,7 @@ pub(crate) struct AddPluginArgs {
     /// Replace the locked version of the plugin.
     #[arg(long)]
     pub(crate) replace: bool,
-    /// Replace it even by an older version.
+    /// Replace it even with an older version.
     #[arg(long, requires = "replace")]
     pub(crate) downgrade: bool,
     /// Download and check the plugin, and lock nothing.

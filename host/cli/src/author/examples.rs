@@ -18,6 +18,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use toolbay::{Filter, Host, Policy, Session, ToolCall, TurnContext};
 use toolbay_core::call::invoke::Failure;
 use toolbay_core::pipeline::{self, CallResult};
@@ -69,7 +70,7 @@ pub(crate) async fn run(
     let folder = ExampleWorkspace::new(&project.folder.join(WORKSPACE)).map_err(host_failure)?;
     let mut setup = setup.clone();
     if setup.config.is_none() {
-        setup.workspace = Some(folder.path.clone());
+        setup.workspace = Some(folder.path());
     }
     let host = load(&setup, component).await?;
     let mut results = Vec::new();
@@ -213,34 +214,33 @@ fn difference(delivered: &CallResult, example: &Example) -> Option<String> {
 
 /// A temporary workspace for the calls, deleted on drop.
 struct ExampleWorkspace {
-    path: PathBuf,
+    dir: TempDir,
     from: PathBuf,
 }
 
 impl ExampleWorkspace {
     fn new(from: &Path) -> anyhow::Result<Self> {
-        let path = std::env::temp_dir().join(format!("toolbay-test-{}", std::process::id()));
-        let folder = Self { path, from: from.to_path_buf() };
+        let dir = tempfile::tempdir().context("the workspace of the examples")?;
+        let folder = Self { dir, from: from.to_path_buf() };
         folder.fill()?;
         Ok(folder)
     }
 
+    fn path(&self) -> PathBuf {
+        self.dir.path().join("workspace")
+    }
+
     /// Fills the workspace with the files of the project's folder.
     fn fill(&self) -> anyhow::Result<()> {
+        let path = self.path();
         let fill = || {
-            if self.path.exists() {
-                fs::remove_dir_all(&self.path)?;
+            if path.exists() {
+                fs::remove_dir_all(&path)?;
             }
-            fs::create_dir(&self.path)?;
-            if self.from.is_dir() { copy(&self.from, &self.path) } else { Ok(()) }
+            fs::create_dir(&path)?;
+            if self.from.is_dir() { copy(&self.from, &path) } else { Ok(()) }
         };
-        fill().with_context(|| format!("the workspace of the examples, `{}`", self.path.display()))
-    }
-}
-
-impl Drop for ExampleWorkspace {
-    fn drop(&mut self) {
-        fs::remove_dir_all(&self.path).ok();
+        fill().with_context(|| format!("the workspace of the examples, `{}`", path.display()))
     }
 }
 

@@ -4,13 +4,12 @@
 //! beside the component names its project.
 
 use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 
 use super::project::{BuiltComponent, Project};
-use crate::setup::named_path::path_failure;
+use crate::setup::named_path::{path_failure, replace_atomically};
 use crate::setup::{self, SetupArgs};
 
 /// Installs a component atomically and returns its path.
@@ -45,21 +44,4 @@ pub(crate) fn install(
     });
     put.map_err(path_failure)?;
     Ok(target)
-}
-
-/// Writes a temporary file and renames it, so that a watching host never reads half a file.
-pub(crate) fn replace_atomically<T, E: From<io::Error>>(
-    target: &Path,
-    write: impl FnOnce(&Path) -> Result<T, E>,
-) -> Result<T, E> {
-    let name = target.file_name().unwrap_or_default().to_string_lossy();
-    let part = target.with_file_name(format!(".{name}.{}", std::process::id()));
-    let done = write(&part).and_then(|written| {
-        fs::rename(&part, target)?;
-        Ok(written)
-    });
-    if done.is_err() {
-        fs::remove_file(&part).ok();
-    }
-    done
 }

@@ -179,9 +179,9 @@ pub(crate) fn plugin(info: &PluginInfo, parts: &ComponentParts) -> Vec<LintFindi
         let kinds: Vec<String> = kinds.iter().map(|kind| format!("`{}`", kind.as_str())).collect();
         let kinds = kinds.join(" or ");
         let finds = match kinds.as_str() {
-            "`clock`" => "there it will find a clock that stands still",
-            "`random`" => "its random bytes are the same in each call: make no keys and no ids of them",
-            _ => "there it will find nothing",
+            "`clock`" => "the component gets a clock that stands still",
+            "`random`" => "its random bytes are the same in each call, so do not make keys or ids of them",
+            _ => "the component finds nothing there",
         };
         if of_contract && everything {
             continue;
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn arguments_without_a_description_are_named() {
-        let told = json!({"type": "string", "description": "A text."});
+        let described = json!({"type": "string", "description": "A text."});
         assert_eq!(finding(&json!({})), None);
         assert_eq!(finding(&json!({"a": told, "b": {"$ref": "#/$defs/told"}})), None);
         let one = finding(&json!({"a": told, "b": {"type": "string", "description": " "}}));
@@ -220,7 +220,7 @@ mod tests {
             one.as_deref(),
             Some("`t` has no description of its argument `b`, from which a model learns what to pass")
         );
-        let two = finding(&json!({"a": {}, "b": {"$ref": "#/$defs/untold"}, "c": told}));
+        let two = finding(&json!({"a": {}, "b": {"$ref": "#/$defs/untold"}, "c": described}));
         assert!(two.unwrap().contains("its arguments `a`, `b`,"));
     }
 }

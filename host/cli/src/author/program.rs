@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 pub(crate) fn find(name: &str, folders: &[PathBuf]) -> Option<PathBuf> {
     let name = format!("{name}{}", std::env::consts::EXE_SUFFIX);
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let places = std::env::split_paths(&path).chain(folders.iter().cloned());
-    places.map(|folder| folder.join(&name)).find(|file| is_program(file))
+    let folders = std::env::split_paths(&path).chain(folders.iter().cloned());
+    folders.map(|folder| folder.join(&name)).find(|file| is_program(file))
 }
 
 fn is_program(file: &Path) -> bool {

@@ -4,7 +4,7 @@ use anyhow::Result;
 use toolbay::{BackupSummary, RedbStore, back_up};
 
 use crate::args::BackupArgs;
-use crate::output::{CommandError, CommandStatus, Printer, count_noun, format, host_failure};
+use crate::output::{CommandError, CommandStatus, Printer, count_noun, format, run_blocking};
 use crate::setup::{self, SetupArgs, running_servers};
 
 /// `toolbay backup`.
@@ -26,8 +26,7 @@ pub(crate) async fn restore(args: &SetupArgs, options: &BackupArgs) -> Result<Co
         return Err(CommandError::new("in_use", why).with_help("stop it, and restore again").into());
     }
     let from = options.dir.clone();
-    let restored = tokio::task::spawn_blocking(move || toolbay::restore(&from, &state)).await;
-    let summary = restored.map_err(host_failure)?.map_err(refusal)?;
+    let summary = run_blocking(move || toolbay::restore(&from, &state)).await?.map_err(refusal)?;
     report(args.printer, &summary, "restored")
 }
 

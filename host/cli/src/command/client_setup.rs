@@ -57,7 +57,7 @@ async fn set_up(args: &SetupArgs, client: ClientKind, options: &ClientArgs) -> R
         }))?);
     }
     let Some(merged) = merged else {
-        args.printer.note(&format!("for `{}`; `--write` merges it in", file.display()));
+        args.printer.note(&format!("add this to `{}`; `--write` does it for you", file.display()));
         return print(&client.merged("", &options.name, &entry)?);
     };
     if !merged.is_changed {
@@ -147,7 +147,7 @@ fn back_up(file: &Path, text: &str) -> Result<PathBuf> {
             }
             // An equal copy is kept once.
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-                if std::fs::read_to_string(&kept).is_ok_and(|there| there == text) {
+                if std::fs::read_to_string(&kept).is_ok_and(|known| known == text) {
                     return Ok(kept);
                 }
             }

@@ -30,12 +30,10 @@ struct ListedCall {
 
 /// `toolbay ps`: the calls in progress.
 pub(crate) async fn list(args: &SetupArgs) -> Result<CommandStatus> {
-    let servers = running_servers::find(args).await?;
-    let mut calls: Vec<(u32, RunningCall)> = Vec::new();
-    for server in &servers {
-        if let Some(found) = running_servers::answered(args.printer, server.calls().await) {
-            calls.extend(found.into_iter().map(|call| (server.pid, call)));
-        }
+    let servers = running_servers::ask_all(args, async |server| server.calls().await).await?;
+    let (count, mut calls) = (servers.len(), Vec::new());
+    for (server, found) in servers {
+        calls.extend(found.into_iter().map(|call: RunningCall| (server.pid, call)));
     }
     if args.printer.is_json() {
         let rows = calls
@@ -57,7 +55,7 @@ pub(crate) async fn list(args: &SetupArgs) -> Result<CommandStatus> {
     }
     table.print()?;
     if calls.is_empty() {
-        let count = count_noun(servers.len(), "running server", "running servers");
+        let count = count_noun(count, "running server", "running servers");
         args.printer.note(&format!("no call is in progress; {count}"));
     }
     Ok(CommandStatus::Success)
@@ -79,16 +77,10 @@ pub(crate) async fn cancel(args: &SetupArgs, id: CallNumber) -> Result<CommandSt
 
 /// `toolbay stop`.
 pub(crate) async fn stop(args: &SetupArgs, reason: &str) -> Result<CommandStatus> {
-    let mut reached = Vec::new();
-    let mut cancelled = 0;
-    for server in running_servers::find(args).await? {
-        if let Some(calls) =
-            running_servers::answered(args.printer, server.stop(reason, &setup::operator()).await)
-        {
-            cancelled += calls;
-            reached.push(server);
-        }
-    }
+    let operator = setup::operator();
+    let answers = running_servers::ask_all(args, async |server| server.stop(reason, &operator).await).await?;
+    let (reached, cancelled): (Vec<ServerClient>, Vec<usize>) = answers.into_iter().unzip();
+    let cancelled = cancelled.into_iter().sum::<usize>();
     if reached.is_empty() {
         let order = setup::stop_order(args)?.stop(reason, now()).map_err(anyhow::Error::msg);
         let order = order.map_err(host_failure)?;
@@ -106,16 +98,10 @@ pub(crate) async fn stop(args: &SetupArgs, reason: &str) -> Result<CommandStatus
 
 /// `toolbay resume`.
 pub(crate) async fn resume(args: &SetupArgs) -> Result<CommandStatus> {
-    let mut reached = Vec::new();
-    let mut was_stopped = false;
-    for server in running_servers::find(args).await? {
-        if let Some(stopped) =
-            running_servers::answered(args.printer, server.resume(&setup::operator()).await)
-        {
-            was_stopped |= stopped;
-            reached.push(server);
-        }
-    }
+    let operator = setup::operator();
+    let answers = running_servers::ask_all(args, async |server| server.resume(&operator).await).await?;
+    let (reached, stopped): (Vec<ServerClient>, Vec<bool>) = answers.into_iter().unzip();
+    let mut was_stopped = stopped.contains(&true);
     if reached.is_empty() {
         was_stopped = setup::stop_order(args)?.resume().map_err(anyhow::Error::msg).map_err(host_failure)?;
         running_servers::apply_decision(args, false).await?;

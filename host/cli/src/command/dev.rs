@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, bail};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::sync::broadcast::error::RecvError;
@@ -19,7 +19,7 @@ use super::build;
 use super::log::LiveCalls;
 use crate::args::{BuildArgs, DevArgs, ProjectArgs};
 use crate::author::project::Project;
-use crate::output::{CommandError, CommandStatus, Printer, count_noun, host_failure};
+use crate::output::{CommandError, CommandStatus, Printer, count_noun, run_blocking};
 use crate::setup::{self, HostPurpose, SetupArgs};
 
 /// How long a source must be unchanged before a build: an editor writes in several steps.
@@ -73,8 +73,7 @@ async fn build_once(setup: &SetupArgs, project: &Project, release: bool) -> Resu
     };
     let (printer, setup, runtime) = (setup.printer, setup.clone(), Handle::current());
     // A compiler runs inside, which must not block an async thread.
-    let built = tokio::task::spawn_blocking(move || runtime.block_on(build::run(&setup, &args))).await;
-    match built.map_err(|error| host_failure(anyhow!(error)))? {
+    match run_blocking(move || runtime.block_on(build::run(&setup, &args))).await? {
         Ok(_) => Ok(()),
         Err(error) => error.downcast::<CommandError>().map(|failed| failed.print(printer)),
     }
@@ -115,8 +114,9 @@ fn sources(project: &Path) -> Result<Vec<PathBuf>> {
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder)?.filter_map(Result::ok) {
             let name = entry.file_name().to_string_lossy().into_owned();
-            let made = name.starts_with('.') || name.ends_with(".lock") || GENERATED.contains(&name.as_str());
-            if made {
+            let is_generated =
+                name.starts_with('.') || name.ends_with(".lock") || GENERATED.contains(&name.as_str());
+            if is_generated {
                 continue;
             }
             if entry.file_type()?.is_dir() {

@@ -186,8 +186,8 @@ fn properties(page: &mut String, entry: &ToolEntry) {
 fn examples(page: &mut String, entry: &ToolEntry) {
     let meta = entry.def.meta.as_deref().and_then(|meta| serde_json::from_str::<Value>(meta.get()).ok());
     let examples = meta.as_ref().and_then(|meta| meta.get("examples")).and_then(Value::as_array);
-    for (place, example) in examples.into_iter().flatten().enumerate() {
-        if place == 0 {
+    for (index, example) in examples.into_iter().flatten().enumerate() {
+        if index == 0 {
             page.push_str("\n## Examples\n");
         }
         let args = example.get("args").map(Value::to_string).unwrap_or_default();

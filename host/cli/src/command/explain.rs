@@ -29,7 +29,7 @@ pub(crate) async fn run(args: &SetupArgs, tool: &str, limits: bool) -> Result<Co
                 print_help(&super::log::recent_hints(args, tool), tool, &host, args)?;
                 CommandError::new(
                     "not_a_plugin_tool",
-                    format!("`{tool}` is no tool of a plugin: no grant bounds it"),
+                    format!("`{tool}` does not come from a plugin, so no grant limits it"),
                 )
                 .with_help("`toolbay list --json` shows its definition")
             }

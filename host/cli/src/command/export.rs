@@ -17,9 +17,9 @@ use toolbay_policy::trust::{TrustRequirement, TrustedSigners};
 
 use crate::args::ExportArgs;
 use crate::installation::trust;
-use crate::output::{self, CommandError, CommandStatus, count_noun, format, host_failure};
+use crate::output::{self, CommandError, CommandStatus, count_noun, format, host_failure, run_blocking};
 use crate::setup::locked::LockPaths;
-use crate::setup::named_path::path_failure;
+use crate::setup::named_path::{folder_of, path_failure};
 use crate::setup::{self, SetupArgs};
 
 pub(crate) async fn run(args: &SetupArgs, options: &ExportArgs) -> Result<CommandStatus> {
@@ -27,8 +27,8 @@ pub(crate) async fn run(args: &SetupArgs, options: &ExportArgs) -> Result<Comman
     let plugins = paths.select(&options.ids)?;
     let rules = rules(&policy, &plugins)?;
     let (file, store) = (options.file.clone(), paths.store);
-    let written = tokio::task::spawn_blocking(move || write(&file, &store, &plugins, &rules));
-    let (ArchiveSummary { plugins, blobs }, bytes) = written.await.map_err(host_failure)??;
+    let written = run_blocking(move || write(&file, &store, &plugins, &rules)).await?;
+    let (ArchiveSummary { plugins, blobs }, bytes) = written?;
     if args.printer.is_json() {
         return Ok(output::print_json(
             &json!({"file": options.file, "plugins": plugins, "blobs": blobs, "bytes": bytes}),
@@ -74,13 +74,12 @@ fn write(
     plugins: &LockedPlugins,
     rules: &[ArchivedRule],
 ) -> Result<(ArchiveSummary, u64)> {
-    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let unwritable = |error: io::Error| {
         path_failure(anyhow!(error).context(format!("`{}` cannot be written", file.display())))
     };
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
     let mut builder = tempfile::Builder::new();
-    let mut out = builder.permissions(mode).tempfile_in(folder).map_err(unwritable)?;
+    let mut out = builder.permissions(mode).tempfile_in(folder_of(file)).map_err(unwritable)?;
     let written = archive::write(store, plugins, rules, io::BufWriter::new(out.as_file_mut()));
     let summary = written.map_err(|error| match error {
         ArchiveError::Missing(_) => {

@@ -10,8 +10,8 @@ use toolbay_distribution::registry::{MAX_MANIFEST, RegistryAccess, RegistryError
 use toolbay_distribution::signature::MAX_BUNDLE;
 use toolbay_distribution::store::BlobStore;
 
-use crate::installation::status::PluginStatus;
-use crate::output::{self, Cell, CommandStatus, Printer, TextTable, format, host_failure};
+use crate::installation::status::{PluginRow, PluginStatus, print_rows};
+use crate::output::{CommandStatus, TextTable, format, host_failure, run_blocking};
 use crate::setup::locked::{self, LockPaths, MAX_PARALLEL};
 use crate::setup::{self, SetupArgs};
 
@@ -20,31 +20,16 @@ pub(crate) async fn run(args: &SetupArgs, dry_run: bool) -> Result<CommandStatus
     let (policy, store) = (&policy, &paths.store);
     let fetch_one = |(id, plugin): (PluginId, LockedPlugin)| async move {
         let status = fetch(policy, store, &id, &plugin, dry_run).await?;
-        Ok::<_, anyhow::Error>((id, plugin, status))
+        Ok::<_, anyhow::Error>(PluginRow { id, plugin, status, details: () })
     };
     // In the order of the lock.
     let rows: Vec<_> =
         stream::iter(paths.read()?).map(fetch_one).buffered(MAX_PARALLEL).try_collect().await?;
-    if args.printer.is_json() {
-        let rows = rows.iter().map(|(id, plugin, status)| {
-            json!({"plugin": id.as_str(), "locked": plugin, "status": status.word(), "error": status.error()})
-        });
-        output::print_json(&rows.collect::<Vec<_>>())?;
-    } else {
-        print(args.printer, &rows, &paths)?;
-    }
-    Ok(PluginStatus::command_status(rows.iter().map(|(.., status)| status)))
-}
-
-fn print(printer: Printer, rows: &[(PluginId, LockedPlugin, PluginStatus)], paths: &LockPaths) -> Result<()> {
-    let mut table = TextTable::new(["PLUGIN", "STATUS", "SIZE", "SOURCE"]);
-    for (id, plugin, status) in rows {
-        let details = [Cell::from(format::size(plugin.size)), plugin.source.as_str().into()];
-        table.push(status.cells(id).into_iter().chain(details));
-    }
-    let errors = rows.iter().map(|(id, _, status)| (id, status.error()));
-    locked::print_table(printer, &table, errors, paths)?;
-    Ok(())
+    let table = TextTable::new(["PLUGIN", "STATUS", "SIZE", "SOURCE"]);
+    print_rows(args.printer, &rows, table, &paths.empty_note(), |PluginRow { plugin, .. }| {
+        let cells = vec![format::size(plugin.size).into(), plugin.source.as_str().into()];
+        (cells, json!({ "locked": plugin }))
+    })
 }
 
 /// Whether the store has all blobs of a plugin. Blocks.
@@ -62,9 +47,8 @@ async fn fetch(
     plugin: &LockedPlugin,
     dry_run: bool,
 ) -> Result<PluginStatus> {
-    let (here, wanted) = (store.clone(), plugin.clone());
-    let verified = tokio::task::spawn_blocking(move || is_present(&here, &wanted)).await;
-    if verified.map_err(host_failure)? {
+    let (blobs, wanted) = (store.clone(), plugin.clone());
+    if run_blocking(move || is_present(&blobs, &wanted)).await? {
         return Ok(PluginStatus::Present);
     }
     if dry_run {

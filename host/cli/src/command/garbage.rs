@@ -4,7 +4,7 @@ use anyhow::{Result, anyhow};
 use serde_json::json;
 use toolbay_distribution::garbage::{Garbage, GarbageError, GarbageMode};
 
-use crate::output::{CommandStatus, count_noun, format, host_failure};
+use crate::output::{CommandStatus, count_noun, format, host_failure, run_blocking};
 use crate::setup::locked::{self, LockPaths};
 use crate::setup::{self, SetupArgs};
 
@@ -13,8 +13,8 @@ pub(crate) async fn run(args: &SetupArgs, dry_run: bool) -> Result<CommandStatus
     let held = setup::held_updates(args, &lock)?.of_all_locks();
     let held = held.map_err(|problem| host_failure(anyhow!(problem)))?;
     let mode = if dry_run { GarbageMode::Preview } else { GarbageMode::Remove };
-    let collected = tokio::task::spawn_blocking(move || store.collect_garbage(mode, &held)).await;
-    let collected = collected.map_err(host_failure)?.map_err(|error| match error {
+    let collected = run_blocking(move || store.collect_garbage(mode, &held)).await?;
+    let collected = collected.map_err(|error| match error {
         GarbageError::Lock(error) => {
             locked::lock_error(error).context("nothing was removed, because a lock may need it")
         }

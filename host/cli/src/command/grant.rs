@@ -29,8 +29,7 @@ pub(crate) async fn run(
         held.print()?;
     }
     let decided = loop {
-        let granted = review.granted();
-        let preview = review.preview(&granted);
+        let preview = review.preview();
         if !json {
             preview.print(&review.file, is_first)?;
         }
@@ -57,8 +56,7 @@ pub(crate) async fn run(
         args.printer.note(&format!("{done} to `{id}` from its next load on; see `toolbay list`"));
     }
     if json {
-        let granted = review.granted();
-        output::print_json(&review.preview(&granted).json(decided.is_none(), review.held.as_ref()))?;
+        output::print_json(&review.preview().json(decided.is_none(), review.held.as_ref()))?;
     }
     Ok(decided.unwrap_or(CommandStatus::Success))
 }

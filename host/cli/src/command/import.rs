@@ -5,28 +5,26 @@ mod trust_rules;
 
 use anyhow::{Result, anyhow};
 use serde_json::json;
-use toolbay::{PluginId, Policy};
+use toolbay::Policy;
 use toolbay_distribution::archive::{ArchiveError, PluginArchive};
 use toolbay_distribution::lock::{LockedPlugin, Signer};
 use toolbay_distribution::store::BlobStore;
 
 use crate::args::{AddPluginArgs, ImportArgs};
 use crate::installation::install::{self, InstallRefusal, StoredVersion};
-use crate::installation::status::PluginStatus;
+use crate::installation::status::{PluginRow, PluginStatus, print_rows};
 use crate::installation::trust::TrustDecision;
 use crate::installation::verification;
-use crate::output::{self, Cell, CommandError, CommandStatus, Printer, TextTable, host_failure};
+use crate::output::{CommandError, CommandStatus, TextTable, host_failure, run_blocking};
 use crate::setup::locked::LockPaths;
 use crate::setup::named_path::path_failure;
 use crate::setup::{self, SetupArgs};
 
-type ImportRow = (PluginId, LockedPlugin, PluginStatus);
-
 pub(crate) async fn run(args: &SetupArgs, options: &ImportArgs) -> Result<CommandStatus> {
     let paths = LockPaths::find(args)?;
     let file = options.file.clone();
-    let opened = tokio::task::spawn_blocking(move || PluginArchive::open(&file)).await;
-    let mut archive = opened.map_err(host_failure)?.map_err(|error| archive_error(options, error))?;
+    let opened = run_blocking(move || PluginArchive::open(&file)).await?;
+    let mut archive = opened.map_err(|error| archive_error(options, error))?;
     if options.trust {
         trust_rules::add(args, archive.trust())?;
     } else if !args.printer.is_json() {
@@ -41,9 +39,9 @@ pub(crate) async fn run(args: &SetupArgs, options: &ImportArgs) -> Result<Comman
     };
     let plugins = archive.plugins().clone();
     let into = store.clone();
-    let stored = tokio::task::spawn_blocking(move || archive.store_blobs(&into)).await;
-    stored.map_err(host_failure)?.map_err(|error| archive_error(options, error))?;
-    let mut rows: Vec<ImportRow> = Vec::new();
+    let stored = run_blocking(move || archive.store_blobs(&into)).await?;
+    stored.map_err(|error| archive_error(options, error))?;
+    let mut rows = Vec::new();
     // One after the other: each shows its changes.
     for (id, plugin) in plugins {
         let version = StoredVersion { id: id.clone(), plugin: plugin.clone(), store: store.clone() };
@@ -54,17 +52,14 @@ pub(crate) async fn run(args: &SetupArgs, options: &ImportArgs) -> Result<Comman
                 InstallRefusal::Refused(why) => PluginStatus::Failed(why),
             },
         };
-        rows.push((id, plugin, status));
+        rows.push(PluginRow { id, plugin, status, details: () });
     }
-    if args.printer.is_json() {
-        let rows = rows.iter().map(|(id, plugin, status)| {
-            json!({"plugin": id.as_str(), "archived": plugin, "status": status.word(), "error": status.error()})
-        });
-        output::print_json(&rows.collect::<Vec<_>>())?;
-    } else {
-        print(args.printer, &rows)?;
-    }
-    Ok(PluginStatus::command_status(rows.iter().map(|(.., status)| status)))
+    let table = TextTable::new(["PLUGIN", "STATUS", "SIGNER", "SOURCE"]);
+    let empty_note = format!("`{}` has no plugins", options.file.display());
+    print_rows(args.printer, &rows, table, &empty_note, |PluginRow { plugin, .. }| {
+        let cells = vec![plugin.signer.to_string().into(), plugin.origin().reference.into()];
+        (cells, json!({ "archived": plugin }))
+    })
 }
 
 /// An archive that is not accepted: exit code 1. A store that cannot be written: exit code 3.
@@ -78,27 +73,6 @@ fn archive_error(options: &ImportArgs, error: ArchiveError) -> anyhow::Error {
         ArchiveError::Io(error) => path_failure(anyhow!(error).context(format!("`{file}` cannot be read"))),
         ArchiveError::Storage(error) => host_failure(error),
     }
-}
-
-fn print(printer: Printer, rows: &[ImportRow]) -> Result<()> {
-    let mut table = TextTable::new(["PLUGIN", "STATUS", "SIGNER", "SOURCE"]);
-    for (id, plugin, status) in rows {
-        let details = [Cell::from(plugin.signer.to_string()), plugin.origin().reference.into()];
-        table.push(status.cells(id).into_iter().chain(details));
-    }
-    table.print()?;
-    for (id, _, status) in rows {
-        status.error().iter().for_each(|error| printer.error(&format!("`{id}`: {error}")));
-    }
-    for (id, _, status) in rows {
-        let next = match status {
-            PluginStatus::Held(_) => "review and accept the changes with",
-            PluginStatus::Imported => "grant what it asks for with",
-            _ => continue,
-        };
-        printer.help(&format!("{next} `toolbay grant {id}`"));
-    }
-    Ok(())
 }
 
 /// Forgets a signature that this policy does not check.

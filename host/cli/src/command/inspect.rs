@@ -58,14 +58,8 @@ fn tool_json(host: &Host, info: &PluginInfo, entry: &ToolEntry) -> Value {
         let Capability { kind, target, optional, .. } = decision.capability;
         json!({"kind": kind.as_str(), "target": target, "optional": optional, "granted": decision.granted})
     });
-    put(&mut tool, "grants", granted.collect());
+    output::insert_member(&mut tool, "grants", granted.collect::<Value>());
     tool
-}
-
-fn put(object: &mut Value, key: &str, value: Value) {
-    if let Some(members) = object.as_object_mut() {
-        members.insert(key.to_owned(), value);
-    }
 }
 
 fn show(args: &SetupArgs, host: &Host, info: &PluginInfo, parts: &ComponentParts) -> Result<()> {

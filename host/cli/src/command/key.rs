@@ -8,9 +8,9 @@ use serde_json::json;
 use toolbay_distribution::signature::key::{self, PrivateKey};
 
 use crate::args::KeyCommand;
-use crate::output::{self, CommandError, CommandStatus, Printer, host_failure};
+use crate::output::{self, CommandStatus, Printer, host_failure};
 use crate::setup::SetupArgs;
-use crate::setup::named_path::path_failure;
+use crate::setup::named_path::{check_is_new, path_failure};
 
 /// The extension of public keys.
 const PUBLIC: &str = "pub";
@@ -28,16 +28,12 @@ fn new(printer: Printer, file: &Path) -> Result<CommandStatus> {
         bail!("`{}` is the name of a public key: choose another extension, such as `.key`", file.display());
     }
     for path in [file, &public] {
-        if path.symlink_metadata().is_ok() {
-            let why = format!("`{}` already exists", path.display());
-            return Err(CommandError::new("exists", why).with_help("choose another name").into());
-        }
+        check_is_new(path, "choose another name")?;
     }
     let key = PrivateKey::generate().map_err(host_failure)?;
-    let written = |path: &Path| format!("`{}` cannot be written", path.display());
-    key.write_new(file).with_context(|| written(file)).map_err(path_failure)?;
-    let made = key.public().write_new(&public).with_context(|| written(&public));
-    made.map_err(path_failure)?;
+    let unwritable = |path: &Path| format!("`{}` cannot be written", path.display());
+    key.write_new(file).with_context(|| unwritable(file)).map_err(path_failure)?;
+    key.public().write_new(&public).with_context(|| unwritable(&public)).map_err(path_failure)?;
     let id = key.public().id();
     if printer.is_json() {
         return Ok(output::print_json(&json!({"private": file, "public": public, "id": &*id.hex()}))?);

@@ -37,10 +37,7 @@ pub(crate) async fn run(args: &SetupArgs, command: KvCommand) -> Result<CommandS
         }
         KvCommand::Usage => usage(printer, &store).await,
         KvCommand::Backup { file } => {
-            if file.symlink_metadata().is_ok() {
-                let text = format!("`{}` already exists", file.display());
-                return Err(CommandError::new("exists", text).with_help("name a new file").into());
-            }
+            named_path::check_is_new(&file, "name a new file")?;
             named_path::check_folder_of(&file)?;
             let entries = store.backup(&file).await.map_err(host_failure)?;
             let text = format!("copied {} to `{}`", count_entries(entries), file.display());
@@ -57,7 +54,7 @@ async fn require_known(args: &SetupArgs, store: &RedbStore, plugin: &PluginId) -
 }
 
 fn count_entries(count: u64) -> String {
-    count_noun(usize::try_from(count).unwrap_or(usize::MAX), "entry", "entries")
+    count_noun(count, "entry", "entries")
 }
 
 fn bucket(entry: &EntryArgs) -> Result<Bucket> {

@@ -3,10 +3,9 @@
 mod show;
 mod unfinished;
 
-use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
 use std::io::Write;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -18,18 +17,18 @@ use toolbay_policy::hint::Hint;
 use toolbay_policy::quantity::parse_duration;
 
 use crate::args::{LogArgs, StatsGroup};
-use crate::output::{CommandError, CommandStatus, Printer, count_noun};
+use crate::output::{CommandError, CommandStatus, Printer, count_noun, format};
 use crate::setup::{self, SetupArgs};
 use show::CallStats;
 use unfinished::UnfinishedCalls;
 
 /// How often a followed file is read.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-pub(crate) fn run(args: &SetupArgs, which: &LogArgs) -> Result<CommandStatus> {
+pub(crate) fn run(args: &SetupArgs, options: &LogArgs) -> Result<CommandStatus> {
     let path = setup::audit_file(args)?;
-    let filter = RecordFilter::new(which, args.profile.as_deref())?;
-    if FileAudit::files(&path).is_empty() && !which.follow {
+    let mut filter = RecordFilter::new(options, args.profile.as_deref())?;
+    if FileAudit::files(&path).is_empty() && !options.follow {
         args.printer.note(&format!("there is no audit yet (`{}`)", path.display()));
         filter.require_names()?;
         return Ok(CommandStatus::Success);
@@ -38,11 +37,13 @@ pub(crate) fn run(args: &SetupArgs, which: &LogArgs) -> Result<CommandStatus> {
     let mut broken = 0;
     let mut kept: VecDeque<(u64, String, AuditLine)> = VecDeque::new();
     let (mut unfinished, mut number) = (UnfinishedCalls::default(), 0);
-    let mut stats = CallStats::new(which.by);
-    let most = which.limit.unwrap_or(usize::MAX);
+    let mut stats = CallStats::new(options.by);
+    let most = options.limit.unwrap_or(usize::MAX);
     // The numbers of a server have no gaps, so that a reader sees that none is missing.
-    let keeps_starts =
-        args.printer.is_json() && args.shared.shared.is_some() && !which.failed && which.outcome.is_none();
+    let keeps_starts = args.printer.is_json()
+        && args.shared.shared.is_some()
+        && !options.failed
+        && options.outcome.is_none();
     tail.read(&mut |line| {
         number += 1;
         let Ok(record) = AuditLine::parse(line) else {
@@ -57,8 +58,8 @@ pub(crate) fn run(args: &SetupArgs, which: &LogArgs) -> Result<CommandStatus> {
             ReadEvent::Start(start) if !keeps_starts => {
                 unfinished.begin(start.start_id, (number, line.to_owned(), record));
             }
-            ReadEvent::Call(call) if which.stats => stats.add(call),
-            _ if which.stats => {}
+            ReadEvent::Call(call) if options.stats => stats.add(call),
+            _ if options.stats => {}
             _ => {
                 kept.push_back((number, line.to_owned(), record));
                 if kept.len() > most {
@@ -68,8 +69,8 @@ pub(crate) fn run(args: &SetupArgs, which: &LogArgs) -> Result<CommandStatus> {
         }
         Ok(())
     })?;
-    if which.stats {
-        if which.by == StatsGroup::Client {
+    if options.stats {
+        if options.by == StatsGroup::Client {
             stats.add_unused(token_names(args)?);
         }
         stats.show(args.printer.is_json())?;
@@ -81,8 +82,8 @@ pub(crate) fn run(args: &SetupArgs, which: &LogArgs) -> Result<CommandStatus> {
         }
         table.print()?;
     }
-    if which.follow {
-        follow(args.printer, &mut tail, &filter)?;
+    if options.follow {
+        follow(args.printer, &mut tail, &mut filter)?;
     } else {
         filter.require_names()?;
     }
@@ -109,10 +110,10 @@ fn print(is_json: bool, line: &str, record: &AuditLine) -> std::io::Result<()> {
 }
 
 /// Shows new records until the reader closes the pipe.
-fn follow(printer: Printer, tail: &mut AuditReader, filter: &RecordFilter<'_>) -> std::io::Result<()> {
+fn follow(printer: Printer, tail: &mut AuditReader, filter: &mut RecordFilter<'_>) -> std::io::Result<()> {
     loop {
         std::io::stdout().flush()?;
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(POLL_INTERVAL);
         tail.read(&mut |line| match AuditLine::parse(line) {
             // The record of the call follows.
             Ok(AuditLine { event: ReadEvent::Start(_), .. }) => Ok(()),
@@ -126,8 +127,8 @@ fn follow(printer: Printer, tail: &mut AuditReader, filter: &RecordFilter<'_>) -
     }
 }
 
-/// Most names of records that are kept for suggestions.
-const MAX_SEEN: usize = 10_000;
+/// Most names that an option keeps for suggestions.
+const MAX_OTHERS: usize = 10_000;
 
 /// The outcome of a call that has a start line and no record.
 const UNFINISHED: &str = "unfinished";
@@ -185,148 +186,140 @@ pub(crate) fn recent_hints(args: &SetupArgs, tool: &str) -> Vec<Hint> {
 
 /// The records that a command shows.
 struct RecordFilter<'a> {
-    which: &'a LogArgs,
-    profile: Option<&'a str>,
+    options: &'a LogArgs,
     since: Option<String>,
     until: Option<String>,
-    /// The names of options that no record has had yet.
-    unseen: RefCell<Vec<(&'static str, String)>>,
-    /// Names that records have, by option, for suggestions.
-    seen: RefCell<BTreeSet<(&'static str, String)>>,
+    names: Vec<WantedName>,
+}
+
+/// A name that records must have.
+struct WantedName {
+    option: &'static str,
+    name: String,
+    /// Whether a record has had it.
+    is_seen: bool,
+    /// Other names of records, for suggestions.
+    others: BTreeSet<String>,
 }
 
 impl<'a> RecordFilter<'a> {
-    fn new(which: &'a LogArgs, profile: Option<&'a str>) -> Result<Self> {
+    fn new(options: &'a LogArgs, profile: Option<&str>) -> Result<Self> {
         let read = |option: &str, text: &String| {
-            parse_time(text, micros_now()).with_context(|| {
+            parse_time(text, format::micros_now()).with_context(|| {
                 format!(
                     "{option} `{text}`: write a time back, `10m`, `12h` or `90d`, or `2026-02-03T04:05:06Z`"
                 )
             })
         };
-        let since = which.since.as_ref().map(|text| read("--since", text)).transpose()?;
-        let until = which.until.as_ref().map(|text| read("--until", text)).transpose()?;
+        let since = options.since.as_ref().map(|text| read("--since", text)).transpose()?;
+        let until = options.until.as_ref().map(|text| read("--until", text)).transpose()?;
         let names = [
-            ("tool", &which.tool),
-            ("plugin", &which.plugin),
-            ("session", &which.session),
-            ("outcome", &which.outcome),
-            ("client", &which.client),
-            ("profile", &profile.map(str::to_owned)),
+            ("tool", options.tool.as_deref()),
+            ("plugin", options.plugin.as_deref()),
+            ("session", options.session.as_deref()),
+            ("outcome", options.outcome.as_deref()),
+            ("client", options.client.as_deref()),
+            ("profile", profile),
         ];
-        let names = names.into_iter().filter_map(|(what, name)| Some((what, name.clone()?))).collect();
-        Ok(Self { which, profile, since, until, unseen: RefCell::new(names), seen: RefCell::default() })
+        let wanted = |(option, name): (&'static str, Option<&str>)| {
+            Some(WantedName { option, name: name?.to_owned(), is_seen: false, others: BTreeSet::new() })
+        };
+        Ok(Self { options, since, until, names: names.into_iter().filter_map(wanted).collect() })
     }
 
     /// Refuses a name that no record has: most likely it is mistyped, and nothing is shown for it.
     fn require_names(&self) -> Result<()> {
-        let (unseen, seen) = (self.unseen.borrow(), self.seen.borrow());
-        let Some((what, name)) = unseen.first() else { return Ok(()) };
-        let known = seen.iter().filter(|(of, _)| of == what).map(|(_, name)| name.as_str());
-        let what = format!("record with the {what}");
-        Err(CommandError::unknown("unknown_name", &what, name, known).into())
+        let Some(unseen) = self.names.iter().find(|wanted| !wanted.is_seen) else { return Ok(()) };
+        let what = format!("record with the {}", unseen.option);
+        let known = unseen.others.iter().map(String::as_str);
+        Err(CommandError::unknown("unknown_name", &what, &unseen.name, known).into())
     }
 
-    /// Whether a record has the name of an option among its own. It remembers both.
-    fn has_name<'n>(
-        &self,
-        what: &'static str,
-        wanted: Option<&str>,
-        found: impl IntoIterator<Item = &'n str>,
-    ) -> bool {
-        let Some(wanted) = wanted else { return true };
-        let mut is_same = false;
-        for name in found.into_iter().filter(|name| !name.is_empty()) {
-            if name == wanted {
-                is_same = true;
-                self.unseen.borrow_mut().retain(|(of, _)| *of != what);
-            } else if self.seen.borrow().len() < MAX_SEEN {
-                self.seen.borrow_mut().insert((what, name.to_owned()));
-            }
+    fn matches(&mut self, line: &AuditLine) -> bool {
+        let (options, names) = (self.options, names_in(&line.event));
+        let mut has_names = true;
+        // All are compared, so that each remembers the other names.
+        for wanted in &mut self.names {
+            has_names &= wanted.is_among(&names);
         }
-        is_same
-    }
-
-    fn matches(&self, line: &AuditLine) -> bool {
-        let which = self.which;
-        let RecordNames { call, plugin, profile, clients } = RecordNames::of(&line.event);
-        let same =
-            |what, wanted: &Option<String>, found: &str| self.has_name(what, wanted.as_deref(), [found]);
-        let only_calls =
-            which.tool.is_some() || which.session.is_some() || which.outcome.is_some() || which.failed;
-        let fits = |[tool, session, outcome]: [&str; 3]| {
-            // All are compared, so that each remembers its name.
-            let names = [
-                same("tool", &which.tool, tool),
-                same("session", &which.session, session),
-                same("outcome", &which.outcome, outcome),
-            ];
-            names == [true; 3] && (!which.failed || outcome != "ok")
-        };
-        let names = [
-            call.map_or(!only_calls, fits),
-            same("plugin", &which.plugin, plugin.unwrap_or_default()),
-            self.has_name("profile", self.profile, profile),
-            self.has_name(
-                "client",
-                which.client.as_deref(),
-                clients.into_iter().flatten().flat_map(client_names),
-            ),
-        ];
-        names == [true; 4]
-            && (!which.refused || show::has_refusal(&line.event))
+        has_names
+            && (!options.failed || names.iter().any(|(option, name)| *option == "outcome" && *name != "ok"))
+            && (!options.refused || show::has_refusal(&line.event))
             && self.since.as_ref().is_none_or(|since| line.time >= *since)
             && self.until.as_ref().is_none_or(|until| line.time <= *until)
     }
 }
 
-/// The names in a record by which options choose.
-#[derive(Default)]
-struct RecordNames<'r> {
-    /// The tool, the session and the outcome of a record about calls.
-    call: Option<[&'r str; 3]>,
-    plugin: Option<&'r str>,
-    profile: Option<&'r str>,
-    clients: [Option<&'r str>; 3],
+impl WantedName {
+    fn is_among(&mut self, names: &[(&str, &str)]) -> bool {
+        let mut is_there = false;
+        for (_, name) in names.iter().filter(|(option, name)| *option == self.option && !name.is_empty()) {
+            if *name == self.name {
+                is_there = true;
+            } else if self.others.len() < MAX_OTHERS {
+                self.others.insert((*name).to_owned());
+            }
+        }
+        self.is_seen |= is_there;
+        is_there
+    }
 }
 
-impl<'r> RecordNames<'r> {
-    fn of(event: &'r ReadEvent) -> Self {
-        let plugin = |source: &'r ToolSource| source.plugin().map(PluginId::as_str);
-        match event {
-            ReadEvent::Call(call) => Self {
-                call: Some([&call.tool, call.session_id.as_deref().unwrap_or_default(), &call.outcome]),
-                plugin: call.source.as_deref().and_then(plugin),
-                profile: call.profile.as_deref(),
-                clients: [call.agent_id.as_deref(), call.client_name.as_deref(), call.platform.as_deref()],
-            },
-            ReadEvent::Start(start) => Self {
-                call: Some([&start.tool, start.session_id.as_deref().unwrap_or_default(), UNFINISHED]),
-                plugin: start.source.as_deref().and_then(plugin),
-                profile: start.profile.as_deref(),
-                clients: [start.agent_id.as_deref(), None, None],
-            },
-            ReadEvent::Refused(count) => {
-                let client = count.client.as_deref();
-                let outcome = count.outcome.as_ref().unwrap_or(&count.reason);
-                let call = [count.last.as_str(), client.unwrap_or_default(), outcome];
-                let call = (count.what == "call").then_some(call);
-                Self { call, clients: [client, None, None], ..Self::default() }
-            }
-            ReadEvent::Request(request) => {
-                let clients = [Some(request.client.as_str()), request.token.as_deref(), None];
-                Self { clients, ..Self::default() }
-            }
-            ReadEvent::Grant(grant) => Self { plugin: Some(&grant.plugin), ..Self::default() },
-            ReadEvent::Unknown(record) => {
-                let text = |key: &str| record.get(key).and_then(Value::as_str);
-                let plugin = record.pointer("/source/id").and_then(Value::as_str).or_else(|| text("plugin"));
-                let clients = ["agent_id", "client_name", "client"].map(text);
-                Self { call: None, plugin, profile: text("profile"), clients }
-            }
-            ReadEvent::Action(_) | ReadEvent::Gap { .. } => Self::default(),
+/// The names in a record, each with the option that selects records by it.
+fn names_in<'r>(event: &'r ReadEvent) -> Vec<(&'static str, &'r str)> {
+    let mut names = Vec::new();
+    let mut add = |option: &'static str, name: Option<&'r str>| {
+        let Some(name) = name else { return };
+        match option {
+            "client" => names.extend(client_names(name).map(|name| (option, name))),
+            _ => names.push((option, name)),
         }
+    };
+    let plugin = |source: &'r ToolSource| source.plugin().map(PluginId::as_str);
+    match event {
+        ReadEvent::Call(call) => {
+            add("tool", Some(&call.tool));
+            add("session", call.session_id.as_deref());
+            add("outcome", Some(&call.outcome));
+            add("plugin", call.source.as_deref().and_then(plugin));
+            add("profile", call.profile.as_deref());
+            for client in [&call.agent_id, &call.client_name, &call.platform] {
+                add("client", client.as_deref());
+            }
+        }
+        ReadEvent::Start(start) => {
+            add("tool", Some(&start.tool));
+            add("session", start.session_id.as_deref());
+            add("outcome", Some(UNFINISHED));
+            add("plugin", start.source.as_deref().and_then(plugin));
+            add("profile", start.profile.as_deref());
+            add("client", start.agent_id.as_deref());
+        }
+        ReadEvent::Refused(count) => {
+            let client = count.client.as_deref();
+            add("client", client);
+            if count.what == "call" {
+                add("tool", Some(&count.last));
+                add("session", client);
+                add("outcome", Some(count.outcome.as_ref().unwrap_or(&count.reason)));
+            }
+        }
+        ReadEvent::Request(request) => {
+            add("client", Some(&request.client));
+            add("client", request.token.as_deref());
+        }
+        ReadEvent::Grant(grant) => add("plugin", Some(&grant.plugin)),
+        ReadEvent::Unknown(record) => {
+            let text = |key: &str| record.get(key).and_then(Value::as_str);
+            add("plugin", record.pointer("/source/id").and_then(Value::as_str).or_else(|| text("plugin")));
+            add("profile", text("profile"));
+            for client in ["agent_id", "client_name", "client"] {
+                add("client", text(client));
+            }
+        }
+        ReadEvent::Action(_) | ReadEvent::Gap { .. } => {}
     }
+    names
 }
 
 /// The names of a client: `token:ci` is also `ci`, and `inspector 1.2` is also `inspector`.
@@ -352,16 +345,6 @@ fn parse_time(text: &str, now: u64) -> Option<String> {
     }
     let back = u64::try_from(parse_duration(text).ok()?.as_micros()).unwrap_or(u64::MAX);
     Some(timestamp::rfc3339(now.saturating_sub(back)))
-}
-
-/// The time as records write it.
-fn now() -> String {
-    timestamp::rfc3339(micros_now())
-}
-
-fn micros_now() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -404,7 +387,7 @@ mod tests {
         );
         let some = |text: &str| Some(text.to_owned());
         let base = LogArgs::default;
-        for (which, of_call, of_grant) in [
+        for (options, of_call, of_grant) in [
             (base(), true, true),
             (LogArgs { tool: some("p__t"), ..base() }, true, false),
             (LogArgs { tool: some("p__u"), ..base() }, false, false),
@@ -421,10 +404,10 @@ mod tests {
             (LogArgs { client: some("inspector"), ..base() }, true, false),
             (LogArgs { client: some("other"), ..base() }, false, false),
         ] {
-            let filter = RecordFilter::new(&which, None).unwrap();
-            assert_eq!((filter.matches(&call), filter.matches(&grant)), (of_call, of_grant), "{which:?}");
+            let mut filter = RecordFilter::new(&options, None).unwrap();
+            assert_eq!((filter.matches(&call), filter.matches(&grant)), (of_call, of_grant), "{options:?}");
         }
-        for (which, profile, known) in [
+        for (options, profile, known) in [
             (LogArgs { client: some("ci"), ..base() }, None, true),
             // Every name is compared, also if another one differs.
             (LogArgs { client: some("ci"), plugin: some("q"), ..base() }, Some("few"), false),
@@ -432,14 +415,14 @@ mod tests {
             (base(), Some("few"), true),
             (base(), Some("nosuch"), false),
         ] {
-            let filter = RecordFilter::new(&which, profile).unwrap();
+            let mut filter = RecordFilter::new(&options, profile).unwrap();
             filter.matches(&call);
-            let unseen = filter.unseen.borrow().len();
-            assert_eq!((filter.require_names().is_ok(), unseen), (known, usize::from(!known)), "{which:?}");
+            let unseen = filter.names.iter().filter(|wanted| !wanted.is_seen).count();
+            assert_eq!((filter.require_names().is_ok(), unseen), (known, usize::from(!known)), "{options:?}");
         }
         for (profile, of_call) in [("few", true), ("many", false)] {
-            let which = base();
-            let filter = RecordFilter::new(&which, Some(profile)).unwrap();
+            let options = base();
+            let mut filter = RecordFilter::new(&options, Some(profile)).unwrap();
             assert_eq!((filter.matches(&call), filter.matches(&grant)), (of_call, false), "{profile}");
         }
         let start = read(&json!({"kind": "start", "start_id": "0-1", "tool": "p__t", "session_id": "s",
@@ -450,10 +433,10 @@ mod tests {
         let request =
             read(&json!({"kind": "request", "reason": "host", "client": "192.0.2.1", "token": "token:ci"}));
         for (client, wanted) in [("192.0.2.1", true), ("ci", true), ("192.0.2.2", false)] {
-            let which = LogArgs { client: some(client), ..base() };
-            assert_eq!(RecordFilter::new(&which, None).unwrap().matches(&request), wanted, "{client}");
+            let options = LogArgs { client: some(client), ..base() };
+            assert_eq!(RecordFilter::new(&options, None).unwrap().matches(&request), wanted, "{client}");
         }
-        for (which, of_start, of_count, of_request) in [
+        for (options, of_start, of_count, of_request) in [
             (base(), true, true, true),
             (LogArgs { tool: some("p__t"), session: some("s"), ..base() }, true, true, false),
             (LogArgs { outcome: some("trap"), ..base() }, false, true, false),
@@ -461,9 +444,9 @@ mod tests {
             (LogArgs { failed: true, ..base() }, true, true, false),
             (LogArgs { refused: true, ..base() }, false, true, true),
         ] {
-            let filter = RecordFilter::new(&which, None).unwrap();
+            let mut filter = RecordFilter::new(&options, None).unwrap();
             let wants = [&start, &count, &request].map(|record| filter.matches(record));
-            assert_eq!(wants, [of_start, of_count, of_request], "{which:?}");
+            assert_eq!(wants, [of_start, of_count, of_request], "{options:?}");
         }
     }
 
@@ -487,9 +470,9 @@ mod tests {
         let by_profile =
             read(&json!({"kind": "call", "tool": "p__t", "outcome": "not_available", "refusal": "profile"}));
         let of_tool =
-            read(&json!({"kind": "call", "tool": "p__t", "outcome": "not_available", "began": true}));
-        let which = LogArgs { refused: true, ..LogArgs::default() };
-        let filter = RecordFilter::new(&which, None).unwrap();
+            read(json!({"kind": "call", "tool": "p__t", "outcome": "not_available", "began": true}));
+        let options = LogArgs { refused: true, ..base() };
+        let mut filter = RecordFilter::new(&options, None).unwrap();
         assert_eq!([&by_profile, &of_tool].map(|record| filter.matches(record)), [true, false]);
     }
 }

@@ -6,9 +6,9 @@ mod login;
 use std::io::Write as _;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 use serde_json::{Value, json};
-use toml_edit::{DocumentMut, Item};
+use toml_edit::Item;
 use toolbay_core::registry::ToolEntry;
 use toolbay_mcp::client::{ServerState, ServerStatus};
 use toolbay_policy::excerpt::{first_sentence, one_line};
@@ -93,7 +93,7 @@ fn remove(args: &SetupArgs, name: &str, dry_run: bool) -> Result<CommandStatus> 
     let (Some(path), Some(text)) = (&file.file, &file.text) else {
         return Err(unknown_server(name, []).into());
     };
-    let mut document: DocumentMut = text.parse().context("the policy is no TOML")?;
+    let mut document = policy_edit::parse(text)?;
     let servers = document.get_mut("mcp").and_then(Item::as_table_like_mut);
     let known: Vec<String> =
         servers.iter().flat_map(|all| all.iter()).map(|(name, _)| name.to_owned()).collect();
@@ -105,7 +105,7 @@ fn remove(args: &SetupArgs, name: &str, dry_run: bool) -> Result<CommandStatus> 
     let new = document.to_string();
     file.parse(&new)?;
     if !dry_run {
-        policy_edit::write(path, Some(text), &new)?;
+        policy_edit::write(&file, &new)?;
     }
     let done = if dry_run { "would be removed from" } else { "removed from" };
     let text = format!("{} {done} `{}`", taken.join(", "), path.display());

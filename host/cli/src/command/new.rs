@@ -9,9 +9,9 @@ use toolbay::PluginId;
 
 use crate::args::NewArgs;
 use crate::author::template::{self, TemplateFile, TemplatePlan};
-use crate::output::{self, CommandError, CommandStatus, HEADING, NAME};
+use crate::output::{self, CommandStatus, HEADING, NAME};
 use crate::setup::SetupArgs;
-use crate::setup::named_path::path_failure;
+use crate::setup::named_path::{check_is_new, folder_of, path_failure};
 
 pub(crate) fn run(setup: &SetupArgs, args: &NewArgs) -> Result<CommandStatus> {
     let folder = folder(&args.path)?;
@@ -22,11 +22,7 @@ pub(crate) fn run(setup: &SetupArgs, args: &NewArgs) -> Result<CommandStatus> {
              `word-count`"
         )
     })?;
-    if folder.symlink_metadata().is_ok() {
-        let text = format!("`{}` already exists", folder.display());
-        let help = "choose another name, or move it away";
-        return Err(CommandError::new("exists", text).with_help(help).into());
-    }
+    check_is_new(&folder, "choose another name, or move it away")?;
     let plan = TemplatePlan { name, reducer: args.reducer };
     let files = args.lang.template(&plan)?;
     template::write(&folder, &files).map_err(|error| write_error(&folder, error))?;
@@ -67,10 +63,7 @@ fn setup_steps(readme: &str) -> impl Iterator<Item = &str> {
 
 /// The absolute path of the new folder, without `.` and without links above it.
 fn folder(path: &Path) -> Result<PathBuf> {
-    let parent = match path.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
-    };
+    let parent = folder_of(path);
     let found = parent.canonicalize().with_context(|| format!("there is no folder `{}`", parent.display()));
     let parent = found.map_err(path_failure)?;
     let name =

@@ -5,7 +5,7 @@ mod plan;
 use std::io::Write;
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde_json::{Value, json};
 use toolbay::{DocumentState, OpenApiInfo};
 use toolbay_core::registry::ToolEntry;
@@ -86,15 +86,13 @@ async fn check(args: &SetupArgs, document: &DocumentArgs, strict: bool) -> Resul
     let file = PolicyFile::find(args)?;
     let base = file.text.clone().unwrap_or_else(|| "version = 1\n".to_owned());
     // The secrets of the policy must exist; other services are irrelevant.
-    let mut policy: toml_edit::DocumentMut = base.parse().context("the policy is no TOML")?;
+    let mut policy = policy_edit::parse(&base)?;
     policy.remove("openapi");
     let planned = plan(args, &file, &policy.to_string(), CHECKED, document, true).await?;
     let ServicePlan { info, tools, .. } = planned;
     if args.printer.is_json() {
         let mut report = json!(info);
-        if let Some(members) = report.as_object_mut() {
-            members.insert("not_checked".to_owned(), schema_losses::to_json(&tools));
-        }
+        output::insert_member(&mut report, "not_checked", schema_losses::to_json(&tools));
         output::print_json(&report)?;
     } else {
         show(args.printer, &info, &tools)?;
@@ -136,8 +134,7 @@ async fn add(
     if let Some(status) = decision.decline(args.printer, "Write this into the policy?")? {
         return finish(args.printer, &report(false), status);
     }
-    let place = file.file.as_deref().context("no policy: give one with --config FILE")?;
-    policy_edit::write(place, file.text.as_deref(), &with)?;
+    policy_edit::write(&file, &with)?;
     args.printer.note(&format!("`{name}` is in the policy; see its tools with `toolbay list`"));
     finish(args.printer, &report(true), CommandStatus::Success)
 }
@@ -169,9 +166,7 @@ fn remove(args: &SetupArgs, name: &str, decision: &DecisionArgs) -> Result<Comma
     if let Some(status) = decision.decline(args.printer, "Remove this from the policy?")? {
         return finish(args.printer, &report(false), status);
     }
-    if let Some(place) = &file.file {
-        policy_edit::write(place, file.text.as_deref(), &without)?;
-    }
+    policy_edit::write(&file, &without)?;
     finish(args.printer, &report(true), CommandStatus::Success)
 }
 

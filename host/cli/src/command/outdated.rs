@@ -9,8 +9,8 @@ use toolbay_distribution::lock::LockedPlugin;
 use toolbay_distribution::registry::RegistryAccess;
 use toolbay_distribution::version::{NewerVersions, TaggedVersion};
 
-use crate::installation::status::PluginStatus;
-use crate::output::{self, Cell, CommandStatus, Printer, TextTable};
+use crate::installation::status::{PluginRow, PluginStatus, print_rows};
+use crate::output::{Cell, CommandStatus, Printer, TextTable};
 use crate::setup::locked::{self, LockPaths, MAX_PARALLEL};
 use crate::setup::{self, SetupArgs};
 
@@ -27,35 +27,32 @@ fn old_signature_days(plugin: &LockedPlugin, now: DateTime<Utc>) -> Option<i64> 
 /// What became of a plugin, and its newer versions if its registry names its tags.
 type VersionOutcome = (PluginStatus, Option<NewerVersions>);
 
-type OutdatedRow = (PluginId, LockedPlugin, VersionOutcome);
+type OutdatedRow = PluginRow<Option<NewerVersions>>;
 
 pub(crate) async fn run(args: &SetupArgs) -> Result<CommandStatus> {
     let (paths, policy) = (LockPaths::find(args)?, setup::policy(args)?);
     let policy = &policy;
     let compare = |(id, plugin): (PluginId, LockedPlugin)| async move {
-        let outcome = compare(policy, &plugin).await?;
-        Ok::<_, anyhow::Error>((id, plugin, outcome))
+        let (status, details) = compare(policy, &plugin).await?;
+        Ok::<_, anyhow::Error>(PluginRow { id, plugin, status, details })
     };
     let rows: Vec<OutdatedRow> =
         stream::iter(paths.read()?).map(compare).buffered(MAX_PARALLEL).try_collect().await?;
-    if args.printer.is_json() {
-        let rows = rows.iter().map(|(id, plugin, (status, newer))| {
-            let [compatible, newest] = tags(newer.as_ref());
-            json!({
-                "plugin": id.as_str(),
-                "locked": plugin,
-                "status": status.word(),
-                "compatible": compatible,
-                "newest": newest,
-                "old_signature_days": old_signature_days(plugin, Utc::now()),
-                "error": status.error(),
-            })
+    let table = TextTable::new(["PLUGIN", "STATUS", "LOCKED", "COMPATIBLE", "NEWEST"]);
+    let status = print_rows(args.printer, &rows, table, &paths.empty_note(), |row| {
+        let PluginRow { plugin, details, .. } = row;
+        let [compatible, newest] = tags(details.as_ref());
+        let cells = [plugin.tag.as_deref(), compatible, newest].map(|tag| Cell::from(tag.unwrap_or("-")));
+        let days = old_signature_days(plugin, Utc::now());
+        let members = json!({
+            "locked": plugin, "compatible": compatible, "newest": newest, "old_signature_days": days,
         });
-        output::print_json(&rows.collect::<Vec<_>>())?;
-    } else {
-        print(args.printer, &rows, &paths)?;
+        (Vec::from(cells), members)
+    })?;
+    if !args.printer.is_json() {
+        print_advice(args.printer, &rows);
     }
-    Ok(PluginStatus::command_status(rows.iter().map(|(.., (status, _))| status)))
+    Ok(status)
 }
 
 /// The tags of the newest compatible version and of the newest one.
@@ -64,16 +61,9 @@ fn tags(newer: Option<&NewerVersions>) -> [Option<&str>; 2] {
     versions.map(|version| version.map(|version| version.tag.as_str()))
 }
 
-fn print(printer: Printer, rows: &[OutdatedRow], paths: &LockPaths) -> Result<()> {
-    let mut table = TextTable::new(["PLUGIN", "STATUS", "LOCKED", "COMPATIBLE", "NEWEST"]);
-    for (id, plugin, (status, newer)) in rows {
-        let [compatible, newest] = tags(newer.as_ref());
-        let details = [plugin.tag.as_deref(), compatible, newest].map(|tag| Cell::from(tag.unwrap_or("-")));
-        table.push(status.cells(id).into_iter().chain(details));
-    }
-    let errors = rows.iter().map(|(id, _, (status, _))| (id, status.error()));
-    locked::print_table(printer, &table, errors, paths)?;
-    for (id, plugin, (status, _)) in rows {
+/// Prints what the operator should know about the rows.
+fn print_advice(printer: Printer, rows: &[OutdatedRow]) {
+    for PluginRow { id, plugin, status, .. } in rows {
         let days = old_signature_days(plugin, Utc::now()).filter(|_| *status == PluginStatus::Current);
         if let Some(days) = days {
             printer.warning(&format!(
@@ -81,10 +71,9 @@ fn print(printer: Printer, rows: &[OutdatedRow], paths: &LockPaths) -> Result<()
             ));
         }
     }
-    if rows.iter().any(|(.., (status, _))| *status == PluginStatus::Outdated) {
+    if rows.iter().any(|row| row.status == PluginStatus::Outdated) {
         printer.help("take the compatible ones with `toolbay update`");
     }
-    Ok(())
 }
 
 async fn compare(policy: &Policy, plugin: &LockedPlugin) -> Result<VersionOutcome> {

@@ -17,27 +17,28 @@ use crate::setup::{self, SetupArgs};
 /// Longest name that a message repeats, in characters.
 const MAX_NAME: usize = 100;
 
-pub(crate) async fn run(args: &SetupArgs, which: &OutputArgs) -> Result<CommandStatus> {
+pub(crate) async fn run(args: &SetupArgs, options: &OutputArgs) -> Result<CommandStatus> {
     let quota = OutputQuota::from(setup::policy(args)?.host());
     let store = FileOutputStore::new(&setup::state_dir(args)?, quota);
-    let session = Session::with_name(&which.session);
+    let session = Session::with_name(&options.session);
     let key = session.key().unwrap_or_default();
-    let Some(id) = &which.id else {
+    let Some(id) = &options.id else {
         let saved = store.list(key).await;
         if saved.is_empty() {
-            let text = format!("no output is saved for the session `{}`", one_line(&which.session, MAX_NAME));
+            let text =
+                format!("no output is saved for the session `{}`", one_line(&options.session, MAX_NAME));
             let help = "a call with `--session NAME` saves what is too long, for a day by default";
             return Err(CommandError::new("unknown_session", text).with_help(help).into());
         }
         return Ok(list(args.printer, &saved)?);
     };
-    let query = parse_query(which).map_err(Error::msg)?;
+    let query = parse_query(options).map_err(Error::msg)?;
     let saved = match OutputId::parse(id) {
         Some(id) => store.get(key, &id).await,
         None => None,
     };
     let Some(saved) = saved else {
-        let session = &which.session;
+        let session = &options.session;
         let error = CommandError::new(
             "unknown_output",
             format!("no text `{id}` is saved for the session `{session}`"),
@@ -87,8 +88,8 @@ fn list(printer: Printer, kept: &[SavedOutput]) -> std::io::Result<CommandStatus
 }
 
 /// Parses the query of the command line; `None`: the whole text.
-fn parse_query(which: &OutputArgs) -> Result<Option<TextQuery>, String> {
-    Ok(Some(match which {
+fn parse_query(options: &OutputArgs) -> Result<Option<TextQuery>, String> {
+    Ok(Some(match options {
         OutputArgs { head: Some(count), .. } => TextQuery::Head(*count),
         OutputArgs { tail: Some(count), .. } => TextQuery::Tail(*count),
         OutputArgs { range: Some((from, to)), .. } => TextQuery::Lines(*from, *to),

@@ -14,15 +14,15 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::args::PackArgs;
+use crate::author::component;
 use crate::author::language::BuildProfile;
 use crate::author::project::{Dependency, Project, ProjectMetadata};
-use crate::author::{component, install};
 use crate::output::{self, CommandError, CommandStatus, HEADING, TextTable, format, host_failure};
 use crate::setup::SetupArgs;
-use crate::setup::named_path::path_failure;
+use crate::setup::named_path::{path_failure, replace_atomically};
 
 /// The section of the dependencies, under the name that auditing tools expect.
 const DEPENDENCIES: &str = ".dep-v0";
@@ -50,7 +50,7 @@ pub(crate) fn run(setup: &SetupArgs, args: &PackArgs) -> Result<CommandStatus> {
         fs::read(&built.file).with_context(|| format!("`{}`", built.file.display())).map_err(host_failure)?;
     let bytes = component::with_sections(&bytes, &sections).map_err(host_failure)?;
     let target = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("{}.wasm", built.id)));
-    let packed = install::replace_atomically(&target, |part| fs::write(part, &bytes)).with_context(|| {
+    let packed = replace_atomically(&target, |part| fs::write(part, &bytes)).with_context(|| {
         format!("`{}` cannot be written: name another file with --out FILE", target.display())
     });
     packed.map_err(path_failure)?;
@@ -112,13 +112,13 @@ fn metadata_sections(metadata: &ProjectMetadata) -> Vec<(&'static str, Vec<u8>)>
 
 /// The dependencies in the format of `.dep-v0`.
 fn dependencies(all: &[Dependency]) -> std::io::Result<Vec<u8>> {
-    let packages = all.iter().enumerate().map(|(place, one)| {
+    let packages = all.iter().enumerate().map(|(index, one)| {
         let mut package = json!({"name": one.name, "version": one.version, "source": one.source});
         if !one.dependencies.is_empty() {
-            put(&mut package, "dependencies", json!(one.dependencies));
+            output::insert_member(&mut package, "dependencies", one.dependencies.clone());
         }
-        if place == 0 {
-            put(&mut package, "root", json!(true));
+        if index == 0 {
+            output::insert_member(&mut package, "root", true);
         }
         package
     });
@@ -126,12 +126,6 @@ fn dependencies(all: &[Dependency]) -> std::io::Result<Vec<u8>> {
     let mut packed = ZlibEncoder::new(Vec::new(), Compression::best());
     packed.write_all(text.as_bytes())?;
     packed.finish()
-}
-
-fn put(object: &mut Value, key: &str, value: Value) {
-    if let Some(object) = object.as_object_mut() {
-        object.insert(key.to_owned(), value);
-    }
 }
 
 fn files(folder: &Path) -> Result<Vec<(&'static str, Vec<u8>)>> {
@@ -175,6 +169,6 @@ mod tests {
             {"name": "a", "version": "1.0.0", "source": "local", "dependencies": [1], "root": true},
             {"name": "b", "version": "1.0.0", "source": "crates.io"},
         ]});
-        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), expected);
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), expected);
     }
 }

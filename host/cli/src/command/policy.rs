@@ -87,8 +87,8 @@ async fn check(args: &SetupArgs, file: Option<PathBuf>, strict: bool) -> Result<
 
 /// Checks a policy and its other files. What cannot be read costs only the comparisons with it.
 async fn check_all(args: &SetupArgs, file: PathBuf, text: String) -> Result<CheckResult> {
-    let place = PolicyFile::from_file(args, &file)?;
-    let PolicyCheck { policy, errors } = place.check(&text);
+    let policy_file = PolicyFile::from_file(args, &file)?;
+    let PolicyCheck { policy, errors } = policy_file.check(&text);
     let mut own = FileFindings { file, text: Some(text), findings: errors };
     let Some(policy) = policy else {
         let not_compared = vec![NotCompared::all_names("correct the errors first")];

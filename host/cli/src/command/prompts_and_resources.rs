@@ -1,4 +1,4 @@
-//! `toolbay prompts` and `toolbay resources`: what plugins ship beside tools, as a client is shown it.
+//! `toolbay prompts` and `toolbay resources`: what plugins ship beside tools, as a client sees it.
 
 use anyhow::Result;
 use serde_json::{Value, json};

@@ -53,8 +53,8 @@ pub(crate) async fn run(args: &SetupArgs, options: &PushArgs) -> Result<CommandS
         if let Some(key) = &key {
             let own = AcceptedSigners { keys: vec![key.public().clone()], keyless: None };
             let is_own = |found: &[u8]| signature::verify(found, &artifact.digest, &own).is_ok();
-            let made = signature::sign(key, &artifact.digest).map_err(host_failure)?;
-            add_signature(&client, &artifact, &made, is_own).await?;
+            let signed = signature::sign(key, &artifact.digest).map_err(host_failure)?;
+            add_signature(&client, &artifact, &signed, is_own).await?;
         }
         if let Some(bundle) = &bundle {
             add_signature(&client, &artifact, bundle, |found| found == bundle.as_slice()).await?;

@@ -56,8 +56,8 @@ pub(crate) async fn run(
         print_json(false)?;
         return Ok(status);
     }
-    if let (Some(place), false) = (&file.file, taken.is_empty()) {
-        policy_edit::write(place, file.text.as_deref(), &without)?;
+    if !taken.is_empty() {
+        policy_edit::write(&file, &without)?;
     }
     let mut left = Authority::default();
     let mut forget = |known: Option<&Consent>| match known {

@@ -26,13 +26,14 @@ pub(crate) async fn run(args: &SetupArgs, options: &SchemasArgs) -> Result<Comma
         return Ok(CommandStatus::Failed);
     };
     tools.retain(|entry| has_selected_tags(options, entry));
-    let made = definitions(vendor, tools.iter().map(|entry| &*entry.def), options.strict);
+    let converted = definitions(vendor, tools.iter().map(|entry| &*entry.def), options.strict);
     if options.report {
-        let report = json!({"tools": made.tools, "lost": made.lost, "not_strict": made.non_strict});
+        let report =
+            json!({"tools": converted.tools, "lost": converted.lost, "not_strict": converted.non_strict});
         output::print_json(&report)?;
     } else {
-        output::print_json(&made.tools)?;
-        report_losses(args.printer, &made);
+        output::print_json(&converted.tools)?;
+        report_losses(args.printer, &converted);
     }
     Ok(CommandStatus::Success)
 }
@@ -84,12 +85,12 @@ fn select_tools(args: &SetupArgs, host: &Host, view: &View, names: &[String]) ->
     found.into_iter().collect()
 }
 
-fn report_losses(printer: Printer, made: &Definitions) {
-    for loss in &made.lost {
+fn report_losses(printer: Printer, converted: &Definitions) {
+    for loss in &converted.lost {
         let (pointer, what) = (one_line(&loss.pointer, 120), &loss.what);
         printer.note(&format!("{}: `{pointer}`: {what}", loss.tool));
     }
-    for tool in &made.non_strict {
+    for tool in &converted.non_strict {
         printer.note(&format!("{tool}: not strict, because strict mode cannot express its schema"));
     }
 }

@@ -43,7 +43,7 @@ pub(crate) struct ServeOptions {
     /// List few tools, and let clients find the others.
     pub(crate) lazy: bool,
     /// The addresses of HTTP; none for stdin and stdout.
-    pub(crate) places: Vec<String>,
+    pub(crate) addresses: Vec<String>,
     /// The name among the servers that share state.
     pub(crate) replica: Option<String>,
 }
@@ -53,7 +53,7 @@ pub(crate) async fn run(
     options: ServeOptions,
     hangup: Option<Signal>,
 ) -> Result<CommandStatus> {
-    let ServeOptions { lazy, places, replica } = options;
+    let ServeOptions { lazy, addresses, replica } = options;
     let _heap = HeapTrimmer::start();
     let mut shared = replica::join(&mut args, replica).await?;
     let args = &args;
@@ -112,26 +112,22 @@ pub(crate) async fn run(
         let options = WatchOptions { files: watched, ..WatchOptions::default() };
         anyhow::Ok(host.watch(&setup::plugin_folder(args)?, options).await)
     };
-    if places.is_empty() {
+    let (shutdown, access, serving) = if addresses.is_empty() {
         let access = OperatorAccess::open(args, &host, ServerTransport::Stdio, admin).await?;
-        let ends = ShutdownSignals::default();
-        let serving = toolbay_mcp::serve_stdio(server, ends.clone());
-        let served = serve(serving, loading, &ends, &http_handle, Signals::new(hangup, &access)).await;
-        close(follow, &bridge, &host, exporter).await;
-        leave(shared).await;
-        served?.map_err(host_failure)?;
+        let shutdown = ShutdownSignals::default();
+        let serving = toolbay_mcp::serve_stdio(server, shutdown.clone());
+        (shutdown, access, serving.map(|served| served.map_err(host_failure)).left_future())
     } else {
-        let listening = http::listen(args.printer, &places, &host, server, &http_handle).await?;
+        let listening = http::listen(args.printer, &addresses, &host, server, &http_handle).await?;
         let transport = ServerTransport::Http(listening.endpoints());
         let access = OperatorAccess::open(args, &host, transport, admin).await?;
         listening.announce();
-        let ends = listening.ends();
-        let served =
-            serve(listening.run(), loading, &ends, &http_handle, Signals::new(hangup, &access)).await;
-        close(follow, &bridge, &host, exporter).await;
-        leave(shared).await;
-        served?;
-    }
+        (listening.shutdown(), access, listening.run().map(Ok).right_future())
+    };
+    let served = serve(serving, loading, &shutdown, &http_handle, Signals::new(hangup, &access)).await;
+    close(follow, &bridge, &host, exporter).await;
+    leave(shared).await;
+    served?;
     Ok(CommandStatus::Success)
 }
 
@@ -202,13 +198,13 @@ async fn close(follow: AbortOnDropHandle<()>, bridge: &Bridge, host: &Host, expo
 }
 
 /// Serves while plugins load, and then until the server ends or a signal ends it.
-async fn serve<T>(
-    serving: impl Future<Output = T>,
+async fn serve(
+    serving: impl Future<Output = Result<()>>,
     loading: impl Future<Output = Result<WatchHandle>>,
-    ends: &ShutdownSignals,
+    shutdown: &ShutdownSignals,
     http_handle: &http::HttpHandle,
     mut signals: Signals,
-) -> Result<T> {
+) -> Result<()> {
     let mut serving = pin!(serving);
     let mut loading = pin!(loading);
     let mut watch: Option<WatchHandle> = None;
@@ -216,12 +212,12 @@ async fn serve<T>(
     loop {
         let loaded = watch.is_some();
         tokio::select! {
-            ended = &mut serving => return Ok(ended),
-            made = &mut loading, if !loaded => {
-                watch = Some(made?);
+            ended = &mut serving => return ended,
+            started = &mut loading, if !loaded => {
+                watch = Some(started?);
                 service_manager::notify_ready();
             }
-            asked = signals.next() => match asked {
+            request = signals.next() => match request {
                 SignalRequest::Reload => {
                     http_handle.reload_files();
                     reload = true;
@@ -229,8 +225,8 @@ async fn serve<T>(
                 SignalRequest::End => {
                     service_manager::notify_stopping();
                     // A second signal stops without waiting for calls.
-                    let end = if ends.drain.is_cancelled() { &ends.stop } else { &ends.drain };
-                    end.cancel();
+                    let token = if shutdown.drain.is_cancelled() { &shutdown.stop } else { &shutdown.drain };
+                    token.cancel();
                 }
             }
         }

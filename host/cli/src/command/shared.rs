@@ -52,7 +52,7 @@ pub(super) fn shared_use(command: &Command) -> SharedUse {
         | Command::Revoke { .. }
         | Command::Stop { .. }
         | Command::Resume => SharedUse::Edit,
-        Command::Log(which) if !which.follow => SharedUse::Audit,
+        Command::Log(options) if !options.follow => SharedUse::Audit,
         _ => SharedUse::Never,
     }
 }

@@ -119,11 +119,11 @@ impl StatusLines {
             match server.info().await {
                 Ok(info) => {
                     let calls = count_noun(info.running, "call in progress", "calls in progress");
-                    let place = match info.transport {
+                    let transport = match info.transport {
                         ServerTransport::Stdio => "stdio".to_owned(),
                         ServerTransport::Http(endpoints) => endpoints.join(", "),
                     };
-                    self.add("running", format!("process {pid}, {place}, {calls}, since {}", info.since));
+                    self.add("running", format!("process {pid}, {transport}, {calls}, since {}", info.since));
                 }
                 Err(error) => self.add_styled("running", FAILURE, error.to_string()),
             }
@@ -222,7 +222,7 @@ fn code(loaded: LoadedCode) -> String {
     let LoadedCode { plugins, bytes, limit, dropped } = loaded;
     let limit = quantity::show_bytes(limit);
     let plugins = count_noun(plugins, "plugin", "plugins");
-    let dropped = count_noun(usize::try_from(dropped).unwrap_or(usize::MAX), "time", "times");
+    let dropped = count_noun(dropped, "time", "times");
     format!("{} of {limit} in memory, {plugins}, dropped {dropped}", format::size(bytes))
 }
 

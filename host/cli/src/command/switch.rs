@@ -17,17 +17,17 @@ use crate::setup::servers::{self, ServerConnections};
 use crate::setup::{self, HostPurpose, ReportLevel, SetupArgs, running_servers};
 
 /// Disables tools.
-pub(crate) async fn disable(args: &SetupArgs, which: &SwitchArgs, reason: &str) -> Result<CommandStatus> {
-    let host = load_for_disable(args, which).await?;
-    change(args, &host, which, |registry| {
-        for tool in &which.tools {
+pub(crate) async fn disable(args: &SetupArgs, selection: &SwitchArgs, reason: &str) -> Result<CommandStatus> {
+    let host = load_for_disable(args, selection).await?;
+    change(args, &host, selection, |registry| {
+        for tool in &selection.tools {
             registry.disable(tool, reason)?;
         }
-        for namespace in &which.namespace {
+        for namespace in &selection.namespace {
             registry.disable_namespace(namespace, reason)?;
         }
-        if !which.tag.is_empty() {
-            registry.disable_tagged(tags(which), reason)?;
+        if !selection.tag.is_empty() {
+            registry.disable_tagged(tags(selection), reason)?;
         }
         Ok(())
     })
@@ -35,16 +35,16 @@ pub(crate) async fn disable(args: &SetupArgs, which: &SwitchArgs, reason: &str) 
 }
 
 /// Enables tools.
-pub(crate) async fn enable(args: &SetupArgs, which: &SwitchArgs) -> Result<CommandStatus> {
+pub(crate) async fn enable(args: &SetupArgs, selection: &SwitchArgs) -> Result<CommandStatus> {
     let host = setup::load_host(args, ReportLevel::Problems, HostPurpose::Inspect).await?;
-    change(args, &host, which, |registry| {
-        for namespace in &which.namespace {
+    change(args, &host, selection, |registry| {
+        for namespace in &selection.namespace {
             registry.enable_namespace(namespace)?;
         }
-        if !which.tag.is_empty() {
-            registry.enable_tagged(tags(which))?;
+        if !selection.tag.is_empty() {
+            registry.enable_tagged(tags(selection))?;
         }
-        for tool in &which.tools {
+        for tool in &selection.tools {
             if let Some(reason) = registry.enable(tool)? {
                 args.printer.note(&format!("`{tool}` is still disabled with its namespace: {reason}"));
             }
@@ -56,9 +56,9 @@ pub(crate) async fn enable(args: &SetupArgs, which: &SwitchArgs) -> Result<Comma
 
 /// Loads the tools to disable. With an invalid policy, these are the tools of plugins: an operator who must stop one cannot
 /// correct a policy first. Tags depend on the grants of the policy.
-async fn load_for_disable(args: &SetupArgs, which: &SwitchArgs) -> Result<Host> {
+async fn load_for_disable(args: &SetupArgs, selection: &SwitchArgs) -> Result<Host> {
     let policy = setup::policy(args).or_else(|error| {
-        if !which.tag.is_empty() {
+        if !selection.tag.is_empty() {
             return Err(error);
         }
         let invalid = error.downcast::<FileFindings>()?;
@@ -72,18 +72,18 @@ async fn load_for_disable(args: &SetupArgs, which: &SwitchArgs) -> Result<Host> 
     Ok(host)
 }
 
-fn tags(which: &SwitchArgs) -> TagSelector<'_> {
-    if which.all_tags { TagSelector::All(&which.tag) } else { TagSelector::Any(&which.tag) }
+fn tags(selection: &SwitchArgs) -> TagSelector<'_> {
+    if selection.all_tags { TagSelector::All(&selection.tag) } else { TagSelector::Any(&selection.tag) }
 }
 
 /// Changes the switches. If a name is unknown, nothing changes.
 async fn change(
     args: &SetupArgs,
     host: &Host,
-    which: &SwitchArgs,
+    selection: &SwitchArgs,
     edit: impl FnOnce(&Registry) -> Result<(), UnknownNameError>,
 ) -> Result<CommandStatus> {
-    let servers = connect(args, host, which).await;
+    let servers = connect(args, host, selection).await;
     let edited = setup::switches(args).map(|switches| edit_switches(&switches, host.registry(), edit));
     servers.close().await;
     let (before, after) = edited?.map_err(SwitchError::into_error)?;
@@ -98,10 +98,10 @@ async fn change(
 }
 
 /// Connects to the servers whose tools are named. The tools of a server are known while it is connected.
-async fn connect(args: &SetupArgs, host: &Host, which: &SwitchArgs) -> ServerConnections {
+async fn connect(args: &SetupArgs, host: &Host, selection: &SwitchArgs) -> ServerConnections {
     let namespaces: Vec<String> =
-        which.namespace.iter().map(|name| format!("{name}{NAME_SEPARATOR}")).collect();
-    let names: Vec<&str> = which.tools.iter().chain(&namespaces).map(String::as_str).collect();
+        selection.namespace.iter().map(|name| format!("{name}{NAME_SEPARATOR}")).collect();
+    let names: Vec<&str> = selection.tools.iter().chain(&namespaces).map(String::as_str).collect();
     servers::connect_for(args, host, &names).await
 }
 

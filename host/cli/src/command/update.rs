@@ -1,5 +1,5 @@
 //! `toolbay update`: the newest compatible versions into the lock. What a version changes is shown first. One that asks for
-//! more, describes its tools otherwise, has another signer or was published again under its tag is held for `grant`, and
+//! more, describes its tools differently, has another signer or was published again under its tag is held for `grant`, and
 //! the locked version keeps running.
 
 use anyhow::Result;
@@ -12,52 +12,29 @@ use toolbay_distribution::version::{NewerVersions, TaggedVersion};
 
 use crate::args::{AddPluginArgs, UpdateArgs};
 use crate::installation::install::{self, InstallRefusal};
-use crate::installation::status::PluginStatus;
+use crate::installation::status::{PluginRow, PluginStatus, print_rows};
 use crate::installation::trust::TrustDecision;
-use crate::output::{self, Cell, CommandStatus, Printer, TextTable};
+use crate::output::{Cell, CommandStatus, TextTable};
 use crate::setup::locked::{self, LockPaths};
 use crate::setup::{self, SetupArgs};
 
 /// What became of a plugin, and the tag of its new version.
 type UpdateOutcome = (PluginStatus, Option<String>);
 
-type UpdateRow = (PluginId, LockedPlugin, UpdateOutcome);
-
 pub(crate) async fn run(args: &SetupArgs, options: &UpdateArgs) -> Result<CommandStatus> {
     let (paths, policy) = (LockPaths::find(args)?, setup::policy(args)?);
     let plugins = paths.select(&options.ids)?;
-    let mut rows: Vec<UpdateRow> = Vec::new();
+    let mut rows = Vec::new();
     // One after the other: each shows its changes.
     for (id, plugin) in plugins {
-        let outcome = update(args, options, &policy, (&id, &plugin)).await?;
-        rows.push((id, plugin, outcome));
+        let (status, details) = update(args, options, &policy, (&id, &plugin)).await?;
+        rows.push(PluginRow { id, plugin, status, details });
     }
-    if args.printer.is_json() {
-        let rows = rows.iter().map(|(id, plugin, (status, tag))| {
-            let (word, error) = (status.word(), status.error());
-            json!({"plugin": id.as_str(), "before": plugin, "status": word, "tag": tag, "error": error})
-        });
-        output::print_json(&rows.collect::<Vec<_>>())?;
-    } else {
-        print(args.printer, &rows, &paths)?;
-    }
-    Ok(PluginStatus::command_status(rows.iter().map(|(.., (status, _))| status)))
-}
-
-fn print(printer: Printer, rows: &[UpdateRow], paths: &LockPaths) -> Result<()> {
-    let mut table = TextTable::new(["PLUGIN", "STATUS", "LOCKED", "NEW"]);
-    for (id, plugin, (status, tag)) in rows {
-        let details = [&plugin.tag, tag].map(|tag| Cell::from(tag.as_deref().unwrap_or("-")));
-        table.push(status.cells(id).into_iter().chain(details));
-    }
-    let errors = rows.iter().map(|(id, _, (status, _))| (id, status.error()));
-    locked::print_table(printer, &table, errors, paths)?;
-    for (id, _, (status, _)) in rows {
-        if matches!(status, PluginStatus::Held(_)) {
-            printer.help(&format!("review and accept the changes with `toolbay grant {id}`"));
-        }
-    }
-    Ok(())
+    let table = TextTable::new(["PLUGIN", "STATUS", "LOCKED", "NEW"]);
+    print_rows(args.printer, &rows, table, &paths.empty_note(), |row| {
+        let cells = [&row.plugin.tag, &row.details].map(|tag| Cell::from(tag.as_deref().unwrap_or("-")));
+        (Vec::from(cells), json!({ "before": row.plugin, "tag": row.details }))
+    })
 }
 
 async fn update(
@@ -93,8 +70,8 @@ async fn update(
     }
 }
 
-/// The tag of the newest compatible version, or the locked tag if it leads elsewhere now. The inner error is that of a
-/// registry that does not say.
+/// The tag of the newest compatible version, or the locked tag if it leads elsewhere now. The inner error
+/// says why the registry does not answer.
 async fn find_newer(policy: &Policy, plugin: &LockedPlugin) -> Result<Result<Option<String>, String>> {
     let Some(tag) = &plugin.tag else { return Ok(Ok(None)) };
     let pinned = plugin.reference().map_err(anyhow::Error::msg)?;

@@ -9,13 +9,11 @@ use toolbay_distribution::lock::LockedPlugin;
 use toolbay_distribution::reference::Reference;
 use toolbay_distribution::registry::{RegistryAccess, RegistryError};
 
-use crate::installation::status::PluginStatus;
+use crate::installation::status::{PluginRow, PluginStatus, print_rows};
 use crate::installation::verification::{self, VerifyProblem};
-use crate::output::{self, Cell, CommandStatus, Printer, TextTable};
+use crate::output::{CommandStatus, TextTable};
 use crate::setup::locked::{self, LockPaths};
 use crate::setup::{self, SetupArgs};
-
-type VerifiedRow = (PluginId, LockedPlugin, PluginStatus);
 
 pub(crate) async fn run(args: &SetupArgs, offline: bool) -> Result<CommandStatus> {
     let (paths, policy) = (LockPaths::find(args)?, setup::policy(args)?);
@@ -26,31 +24,15 @@ pub(crate) async fn run(args: &SetupArgs, offline: bool) -> Result<CommandStatus
             problem = check_tag(policy, &plugin).await?;
         }
         let status = problem.map_or(PluginStatus::Verified, PluginStatus::Unverified);
-        Ok::<_, anyhow::Error>((id, plugin, status))
+        Ok::<_, anyhow::Error>(PluginRow { id, plugin, status, details: () })
     };
     let parallel = std::thread::available_parallelism().map_or(1, usize::from);
-    let rows: Vec<VerifiedRow> =
-        stream::iter(paths.read()?).map(check).buffered(parallel).try_collect().await?;
-    if args.printer.is_json() {
-        let rows = rows.iter().map(|(id, plugin, status)| {
-            json!({"plugin": id.as_str(), "locked": plugin, "status": status.word(), "error": status.error()})
-        });
-        output::print_json(&rows.collect::<Vec<_>>())?;
-    } else {
-        print(args.printer, &rows, &paths)?;
-    }
-    Ok(PluginStatus::command_status(rows.iter().map(|(.., status)| status)))
-}
-
-fn print(printer: Printer, rows: &[VerifiedRow], paths: &LockPaths) -> Result<()> {
-    let mut table = TextTable::new(["PLUGIN", "STATUS", "SIGNER", "SOURCE"]);
-    for (id, plugin, status) in rows {
-        let details = [Cell::from(plugin.signer.to_string()), plugin.source.as_str().into()];
-        table.push(status.cells(id).into_iter().chain(details));
-    }
-    let errors = rows.iter().map(|(id, _, status)| (id, status.error()));
-    locked::print_table(printer, &table, errors, paths)?;
-    Ok(())
+    let rows: Vec<_> = stream::iter(paths.read()?).map(check).buffered(parallel).try_collect().await?;
+    let table = TextTable::new(["PLUGIN", "STATUS", "SIGNER", "SOURCE"]);
+    print_rows(args.printer, &rows, table, &paths.empty_note(), |PluginRow { plugin, .. }| {
+        let cells = vec![plugin.signer.to_string().into(), plugin.source.as_str().into()];
+        (cells, json!({ "locked": plugin }))
+    })
 }
 
 /// Asks the registry whether the tag still leads to the locked manifest.

@@ -59,8 +59,7 @@ impl WaitingPlugin {
 
     /// What the operator reads before the decision. `running` has the version that the new one is compared with.
     pub(crate) fn describe(&self, review: &GrantReview, running: &Host) -> HeldPlugin {
-        let (info, granted) = (&review.info, review.granted());
-        let preview = review.preview(&granted);
+        let (info, preview) = (&review.info, review.preview());
         let (gains, loses) = preview.difference();
         let asked = preview.requested().into_iter().map(|one| AskedCapability {
             key: one.key.to_owned(),

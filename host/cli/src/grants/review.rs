@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Result, anyhow};
 use toolbay::{Agreement, FileConsents, Host, LoadError, LoadProblem, PluginId, PluginInfo};
 use toolbay_core::audit::{AuditSink, GrantEvent, GrantRecord};
 use toolbay_policy::consent::{Authority, Consent, ConsentChange, ConsentStore};
@@ -96,17 +96,17 @@ impl GrantReview {
     }
 
     /// All that the plugin would have.
-    pub(crate) fn granted(&self) -> Authority {
+    fn granted(&self) -> Authority {
         authority(&self.edit.policy, &self.info.id, &self.tools)
     }
 
-    pub(crate) fn preview<'a>(&'a self, granted: &'a Authority) -> GrantPreview<'a> {
+    pub(crate) fn preview(&self) -> GrantPreview<'_> {
         GrantPreview {
             info: &self.info,
             tools: &self.tools,
             edit: &self.edit,
             known: self.known.as_ref(),
-            granted,
+            granted: self.granted(),
         }
     }
 
@@ -118,9 +118,7 @@ impl GrantReview {
         audit: Option<&dyn AuditSink>,
     ) -> Result<()> {
         if !self.edit.proposals.is_empty() {
-            let path = self.file.file.as_deref();
-            let path = path.context("there is no policy file: name one with --config FILE")?;
-            policy_edit::write(path, self.file.text.as_deref(), &self.edit.text)?;
+            policy_edit::write(&self.file, &self.edit.text)?;
         }
         if let Some(held) = &self.held {
             held.apply(args).await?;

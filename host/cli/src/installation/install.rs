@@ -17,7 +17,7 @@ use toolbay_distribution::version::TaggedVersion;
 use crate::args::AddPluginArgs;
 use crate::installation::trust::{self, TrustDecision};
 use crate::installation::version_diff::{DiffReport, PluginVersion};
-use crate::output::{CommandError, Printer, host_failure};
+use crate::output::{CommandError, Printer, host_failure, run_blocking};
 use crate::setup::locked::{self, LockPaths};
 use crate::setup::{self, SetupArgs};
 
@@ -307,13 +307,13 @@ impl LockChange {
     ) -> Result<()> {
         let held = setup::held_updates(args, &paths.lock)?;
         let (id, paths, wait) = (self.id.clone(), paths.clone(), args.state_wait);
-        let written = tokio::task::spawn_blocking(move || {
+        let written = run_blocking(move || {
             self.write(&paths.lock, wait, &plugin_folder)?;
             // The store learns what the lock names now.
             paths.read()?;
             held.set(&id, None).map_err(|error| host_failure(anyhow!(error)))
         });
-        written.await.map_err(host_failure)?
+        written.await?
     }
 
     /// Writes the plugin into the lock, if its id is still free. Blocks, also on other writers.

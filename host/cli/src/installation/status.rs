@@ -1,9 +1,13 @@
 //! What a command did with a plugin of the lock, or found out about it.
 
+use anyhow::Result;
+use serde::Serialize;
+use serde_json::Value;
 use toolbay::PluginId;
+use toolbay_distribution::lock::LockedPlugin;
 
 use super::verification::VerifyProblem;
-use crate::output::{Cell, CommandStatus, DIM, FAILURE, NAME, SUCCESS};
+use crate::output::{self, Cell, CommandStatus, DIM, FAILURE, NAME, Printer, SUCCESS, TextTable};
 
 /// What became of a plugin.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,8 +77,17 @@ impl PluginStatus {
         matches!(self, Self::Missing | Self::Outdated) || self.error().is_some()
     }
 
+    /// What the operator does next, with `toolbay grant`.
+    fn next_step(&self) -> Option<&'static str> {
+        match self {
+            Self::Held(_) => Some("review and accept the changes with"),
+            Self::Imported => Some("grant what it asks for with"),
+            _ => None,
+        }
+    }
+
     /// The cells that begin the row of a plugin: its id and its status.
-    pub(crate) fn cells(&self, id: &PluginId) -> [Cell; 2] {
+    fn cells(&self, id: &PluginId) -> [Cell; 2] {
         let style = match self {
             _ if self.is_failure() => FAILURE,
             Self::Unchanged | Self::Unversioned => DIM,
@@ -82,9 +95,57 @@ impl PluginStatus {
         };
         [Cell::styled(NAME, id.as_str()), Cell::styled(style, self.word())]
     }
+}
 
-    /// The status of a command over several plugins.
-    pub(crate) fn command_status<'a>(all: impl IntoIterator<Item = &'a Self>) -> CommandStatus {
-        CommandStatus::from_success(!all.into_iter().any(Self::is_failure))
+/// A plugin, what became of it, and what else a command found out about it.
+pub(crate) struct PluginRow<D = ()> {
+    pub(crate) id: PluginId,
+    pub(crate) plugin: LockedPlugin,
+    pub(crate) status: PluginStatus,
+    pub(crate) details: D,
+}
+
+/// A row for programs.
+#[derive(Serialize)]
+struct JsonRow<'a> {
+    plugin: &'a str,
+    status: &'a str,
+    error: Option<&'a str>,
+    #[serde(flatten)]
+    details: Value,
+}
+
+/// Prints the rows of a command, as JSON or as a table with the errors below it, or a note if there are none. `describe`
+/// has the cells of a row after the id and the status, and its further members in JSON.
+pub(crate) fn print_rows<D>(
+    printer: Printer,
+    rows: &[PluginRow<D>],
+    mut table: TextTable,
+    empty_note: &str,
+    describe: impl Fn(&PluginRow<D>) -> (Vec<Cell>, Value),
+) -> Result<CommandStatus> {
+    let status = CommandStatus::from_success(!rows.iter().any(|row| row.status.is_failure()));
+    if printer.is_json() {
+        let rows = rows.iter().map(|row| {
+            let (plugin, status, error) = (row.id.as_str(), row.status.word(), row.status.error());
+            JsonRow { plugin, status, error, details: describe(row).1 }
+        });
+        output::print_json(&rows.collect::<Vec<_>>())?;
+        return Ok(status);
     }
+    for row in rows {
+        table.push(row.status.cells(&row.id).into_iter().chain(describe(row).0));
+    }
+    table.print()?;
+    for PluginRow { id, status, .. } in rows {
+        status.error().iter().for_each(|error| printer.error(&format!("`{id}`: {error}")));
+    }
+    if rows.is_empty() {
+        printer.note(empty_note);
+    }
+    for PluginRow { id, status, .. } in rows {
+        let next = status.next_step();
+        next.iter().for_each(|next| printer.help(&format!("{next} `toolbay grant {id}`")));
+    }
+    Ok(status)
 }

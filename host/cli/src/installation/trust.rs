@@ -101,12 +101,7 @@ impl TrustDecision {
 /// Names the referrers of a manifest in which no signature was looked for.
 fn warn_skipped<'a>(printer: Printer, skipped: impl Iterator<Item = &'a SkippedReferrer>) {
     let texts: Vec<&str> = skipped.map(|one| one.text.as_str()).collect();
-    for text in texts.iter().take(MAX_NAMED) {
-        printer.warning(text);
-    }
-    if texts.len() > MAX_NAMED {
-        printer.warning(&format!("{} more referrers are skipped", texts.len() - MAX_NAMED));
-    }
+    printer.warnings(&texts, MAX_NAMED, |more| format!("{more} more referrers are skipped"));
 }
 
 /// Whether both signed as the same: the same key, or identities that one rule covers. The identity of a forge names the tag,

@@ -8,7 +8,7 @@ use toolbay_distribution::signature::{self, MAX_BUNDLE};
 use toolbay_distribution::store::BlobStore;
 
 use super::trust::TrustDecision;
-use crate::output::host_failure;
+use crate::output::run_blocking;
 
 /// What is wrong with a plugin.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,10 +56,10 @@ pub(crate) async fn check(
     let reference = plugin.reference().map_err(anyhow::Error::msg)?;
     let decision = TrustDecision::find(policy, &reference)?;
     let (store, plugin) = (store.clone(), plugin.clone());
-    let checked = tokio::task::spawn_blocking(move || {
+    let checked = run_blocking(move || {
         check_content(&store, &plugin).and_then(|()| check_signature(&store, &plugin, &decision)).err()
     });
-    checked.await.map_err(host_failure)
+    checked.await
 }
 
 fn check_content(store: &BlobStore, plugin: &LockedPlugin) -> Result<(), VerifyProblem> {

@@ -136,7 +136,7 @@ impl DiffReport {
     pub(crate) fn reasons(&self) -> Vec<String> {
         let reasons = [
             (self.capabilities_added.is_empty(), "it asks for more than the locked version"),
-            (self.changed.is_empty(), "it describes its tools otherwise"),
+            (self.changed.is_empty(), "it describes its tools differently"),
             (self.added.is_empty(), "it has new tools"),
             (self.reducers_added.is_empty(), "it has new reducers"),
         ];

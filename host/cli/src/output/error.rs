@@ -64,6 +64,13 @@ pub(crate) fn host_failure(error: impl Into<Error>) -> Error {
     error.into().context(HostFailure)
 }
 
+/// Runs work that blocks on files. A panic of it is a failure of the host.
+pub(crate) async fn run_blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Error> {
+    tokio::task::spawn_blocking(work).await.map_err(host_failure)
+}
+
 /// Prints why a command ended without a result. Returns the status.
 pub(crate) fn report_error(printer: Printer, error: Error) -> CommandStatus {
     // An I/O error without a context comes from the standard streams.

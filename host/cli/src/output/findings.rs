@@ -11,11 +11,12 @@ use toolbay_policy::hidden_chars::escape_hidden;
 use toolbay_policy::{PolicyError, PolicyFinding, Severity};
 
 use crate::output::format::count_noun;
+use crate::output::insert_member;
 
 /// Most bytes of a policy: a thousand plugins with a page of grants each.
 pub(crate) const MAX_POLICY_BYTES: u64 = 16 << 20;
 /// Most characters of a message, which may repeat a value of the file.
-pub(crate) const MAX_MESSAGE: usize = 1000;
+const MAX_MESSAGE: usize = 1000;
 
 /// The mistakes of one file.
 #[derive(Debug, Clone)]
@@ -69,11 +70,8 @@ impl FileFindings {
     /// One line for each finding: `FILE:LINE:COLUMN: message`.
     pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
         self.findings.iter().map(|finding| {
-            let PolicyFinding { line, column, table, message, help, .. } = finding;
-            let table = if table.is_empty() { String::new() } else { format!("{table}: ") };
-            let help = help.as_ref().map(|help| format!("; {help}")).unwrap_or_default();
-            let text = one_line(&format!("{table}{message}{help}"), MAX_MESSAGE);
-            format!("{}:{line}:{column}: {text}", self.file.display())
+            let PolicyFinding { line, column, .. } = finding;
+            format!("{}:{line}:{column}: {}", self.file.display(), sentence(finding))
         })
     }
 
@@ -81,9 +79,7 @@ impl FileFindings {
     pub(crate) fn json(&self) -> impl Iterator<Item = Value> {
         self.findings.iter().map(|finding| {
             let mut value = json!(finding);
-            if let Some(members) = value.as_object_mut() {
-                members.insert("file".to_owned(), json!(self.file));
-            }
+            insert_member(&mut value, "file", json!(self.file));
             value
         })
     }
@@ -107,6 +103,14 @@ impl fmt::Display for FileFindings {
 }
 
 impl std::error::Error for FileFindings {}
+
+/// A mistake on one line: its table, the message and what would help.
+pub(crate) fn sentence(finding: &PolicyFinding) -> String {
+    let PolicyFinding { table, message, help, .. } = finding;
+    let table = if table.is_empty() { String::new() } else { format!("{table}: ") };
+    let help = help.as_ref().map(|help| format!("; {help}")).unwrap_or_default();
+    one_line(&format!("{table}{message}{help}"), MAX_MESSAGE)
+}
 
 /// `1 error, 2 warnings`.
 pub(crate) fn summary(files: &[FileFindings]) -> String {

@@ -1,15 +1,17 @@
 //! Counts, sizes, times and paths as people read them.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use toolbay_core::audit::timestamp;
 use toolbay_policy::GrantKey;
 use toolbay_policy::capability::CapabilityKind;
 use toolbay_policy::hidden_chars::escape_hidden;
 
 /// A count with its noun: `1 tool`, `2 tools`, `1,204 records`.
-pub(crate) fn count_noun(count: usize, one: &str, many: &str) -> String {
-    format!("{} {}", grouped(count as u64), if count == 1 { one } else { many })
+pub(crate) fn count_noun(count: impl TryInto<u64>, one: &str, many: &str) -> String {
+    let count = count.try_into().unwrap_or(u64::MAX);
+    format!("{} {}", grouped(count), if count == 1 { one } else { many })
 }
 
 /// A number with a comma between thousands.
@@ -33,6 +35,17 @@ pub(crate) fn size(bytes: u64) -> String {
 /// A time with two significant digits: `85 µs`, `7.2 ms`, `30 s`.
 pub(crate) fn time(duration: Duration) -> String {
     scaled(duration.as_secs_f64() * 1e6, 1000.0, &["µs", "ms", "s"])
+}
+
+/// The microseconds since 1970.
+pub(crate) fn micros_now() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// The time as records write it.
+pub(crate) fn now() -> String {
+    timestamp::rfc3339(micros_now())
 }
 
 /// A number in the largest unit in which it is not below one.

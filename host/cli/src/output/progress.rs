@@ -97,7 +97,7 @@ struct ProgressLine {
 }
 
 impl ProgressLine {
-    /// `None`: stderr is no terminal.
+    /// `None`: stderr is not a terminal.
     fn new() -> Option<Self> {
         Some(Self { width: output::stderr_width()?, updated: Mutex::new(None) })
     }
@@ -117,7 +117,7 @@ impl ProgressLine {
     }
 }
 
-/// Shows the progress of calls on a terminal; `None`: stderr is none.
+/// Shows the progress of calls on a terminal; `None`: stderr is not a terminal.
 pub(crate) fn call_progress() -> Option<Arc<dyn ProgressSink>> {
     Some(Arc::new(CallProgress(ProgressLine::new()?)))
 }
@@ -147,7 +147,7 @@ fn call_text(event: &ProgressEvent) -> String {
 pub(crate) struct TransferProgress {
     name: String,
     size: u64,
-    /// `None`: stderr is no terminal.
+    /// `None`: stderr is not a terminal.
     line: Option<ProgressLine>,
 }
 
@@ -189,7 +189,7 @@ fn report_end(printer: Printer, session: &CompileSession, terminal: bool) {
 /// Reports that compiling still runs if it has not ended after a while. Then the thread ends.
 fn report_later(printer: Printer, session: &Arc<Mutex<CompileSession>>) {
     let session = Arc::clone(session);
-    let begun = std::thread::Builder::new().name("toolbay-progress".to_owned()).spawn(move || {
+    let spawned = std::thread::Builder::new().name("toolbay-progress".to_owned()).spawn(move || {
         std::thread::sleep(PIPE_DELAY);
         let state = session.lock();
         // A later load may have started meanwhile; it has a thread of its own.
@@ -197,7 +197,7 @@ fn report_later(printer: Printer, session: &Arc<Mutex<CompileSession>>) {
             printer.note(&format!("compiling {}", count_noun(state.started, "plugin", "plugins")));
         }
     });
-    if let Err(error) = begun {
+    if let Err(error) = spawned {
         // Loading continues without this line.
         tracing::debug!(%error, "no thread reports that compiling still runs");
     }

@@ -10,14 +10,14 @@
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use serde_json::json;
-use toolbay_core::audit::timestamp;
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::output::LogFormat;
+use crate::output::format::now;
 
 /// Most bytes in the queue: a second of heavy logging, and little compared with the host's other memory.
 const MAX_BYTES: usize = 1 << 20;
@@ -128,11 +128,6 @@ impl Drop for FlushGuard {
     }
 }
 
-fn now() -> String {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    timestamp::rfc3339(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
-}
-
 /// Writes one line of the log: the subscriber formats a line completely and writes it once.
 #[derive(Debug)]
 struct LogWriter(LogFormat);
@@ -186,14 +181,14 @@ impl StderrQueue {
         let queue = Arc::new(Self::default());
         let writer = Arc::clone(&queue);
         // Ends with the process. Nothing else in the process writes to stderr.
-        let begun = std::thread::Builder::new().name("toolbay-stderr".to_owned()).spawn(move || {
+        let spawned = std::thread::Builder::new().name("toolbay-stderr".to_owned()).spawn(move || {
             let mut write = write;
             while let Some((lines, reported)) = writer.next() {
                 let lost = writer.write_all(&lines, &mut write);
                 writer.lock().record_written(reported, lost);
             }
         });
-        queue.lock().has_no_thread = begun.is_err();
+        queue.lock().has_no_thread = spawned.is_err();
         queue
     }
 
@@ -333,18 +328,18 @@ mod tests {
     /// A queue whose writes wait for a message each, and what they wrote.
     fn gated() -> (Arc<StderrQueue>, Sender<()>, Receiver<Vec<u8>>) {
         let (open, gate) = channel::<()>();
-        let (tell, told) = channel();
+        let (written, received) = channel();
         let queue = StderrQueue::start(move |bytes| {
             gate.recv().map_err(|_| io::Error::from(ErrorKind::BrokenPipe))?;
-            tell.send(bytes.to_vec()).ok();
+            written.send(bytes.to_vec()).ok();
             Ok(bytes.len())
         });
-        (queue, open, told)
+        (queue, open, received)
     }
 
     #[test]
     fn a_full_queue_drops_lines_and_counts_them() {
-        let (queue, open, told) = gated();
+        let (queue, open, received) = gated();
         let line = [b'x'; 1023].iter().chain(b"\n").copied().collect::<Vec<u8>>();
         queue.push(b"first\n", MAX_BYTES);
         // The writer holds the first line, so that all drops are in the second batch.
@@ -360,7 +355,7 @@ mod tests {
         let mut text = Vec::new();
         while !text.ends_with(b"stderr was full\n") {
             open.send(()).unwrap();
-            text.extend(told.recv().unwrap());
+            text.extend(received.recv().unwrap());
         }
         let text = String::from_utf8(text).unwrap();
         assert!(text.starts_with("first\n") && text.contains("\na message\n"), "a message has room");
@@ -371,21 +366,21 @@ mod tests {
 
     #[test]
     fn a_flush_waits_for_a_slow_reader_and_gives_up_without_one() {
-        let (queue, open, told) = gated();
+        let (queue, open, received) = gated();
         queue.push(b"a\n", MAX_BYTES);
-        let begun = Instant::now();
+        let start = Instant::now();
         queue.flush();
-        assert!(begun.elapsed() >= PATIENCE);
+        assert!(start.elapsed() >= PATIENCE);
         // A reader that stands still is not waited for again.
         queue.push(b"b\n", MAX_BYTES);
         queue.flush();
         (0..2).for_each(|_| open.send(()).unwrap());
-        assert_eq!(told.recv().unwrap(), b"a\n");
-        assert_eq!(told.recv().unwrap(), b"b\n");
+        assert_eq!(received.recv().unwrap(), b"a\n");
+        assert_eq!(received.recv().unwrap(), b"b\n");
         queue.push(b"c\n", MAX_BYTES);
         let reader = std::thread::spawn(move || {
             open.send(()).unwrap();
-            told.recv().unwrap()
+            received.recv().unwrap()
         });
         queue.flush();
         assert_eq!(reader.join().unwrap(), b"c\n");
@@ -393,18 +388,18 @@ mod tests {
 
     #[test]
     fn failed_writes_are_counted_and_a_closed_stderr_closes_the_queue() {
-        let (tell, told) = channel();
+        let (written, received) = channel();
         let mut left = [ErrorKind::WouldBlock, ErrorKind::Interrupted, ErrorKind::StorageFull].into_iter();
         let queue = StderrQueue::start(move |bytes| match left.next() {
             Some(kind) => Err(kind.into()),
             None => {
-                tell.send(String::from_utf8(bytes.to_vec()).unwrap()).unwrap();
+                written.send(String::from_utf8(bytes.to_vec()).unwrap()).unwrap();
                 Ok(bytes.len())
             }
         });
         queue.push(b"lost\nlost\n", MAX_BYTES);
-        assert!(told.recv().unwrap().contains("2 lines were dropped"));
-        let (queue, open, _told) = gated();
+        assert!(received.recv().unwrap().contains("2 lines were dropped"));
+        let (queue, open, _received) = gated();
         drop(open);
         queue.push(b"a\n", MAX_BYTES);
         queue.flush();

@@ -28,7 +28,7 @@ pub(crate) enum SecretReceiver {
 impl SecretReceiver {
     /// The server of a URL.
     pub(crate) fn of_url(url: &str) -> Result<Self> {
-        let bad = || anyhow!("`{}` is no URL of a server: write `https://…`", one_line(url, 100));
+        let bad = || anyhow!("`{}` is not the URL of a server: write `https://…`", one_line(url, 100));
         let (scheme, rest) = url.split_once("://").ok_or_else(bad)?;
         let authority =
             rest.split(['/', '?', '#']).next().filter(|authority| !authority.is_empty()).ok_or_else(bad)?;

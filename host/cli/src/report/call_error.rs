@@ -51,8 +51,8 @@ pub(crate) fn help_texts(
                 (first.as_deref(), format!("allow it {command}in {file}:\n{}", indented(lines)))
             }
             Remedy::AllowUnasked { before_rule, lines } => {
-                let place = before_rule.map(|rule| format!(", before rule {rule}")).unwrap_or_default();
-                (None, format!("allow it without asking in {file}{place}:\n{}", indented(lines)))
+                let position = before_rule.map(|rule| format!(", before rule {rule}")).unwrap_or_default();
+                (None, format!("allow it without asking in {file}{position}:\n{}", indented(lines)))
             }
             Remedy::Raise { table, key, value } => (None, raise_help(table, key, value.as_deref(), &file)),
             remedy @ (Remedy::Set { .. } | Remedy::Note(_)) => {
@@ -80,7 +80,7 @@ fn in_lower_case(text: &str) -> String {
     }
 }
 
-/// The message without what only a model needs to be told.
+/// The message without the parts that only a model needs.
 fn message(delivered: &CallResult, failure: &Failure, host: &Host, view: &View) -> String {
     let tool = delivered.tool.as_str();
     if let Some(ToolReadiness::NeedsGrant(keys)) =

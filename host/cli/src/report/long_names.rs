@@ -11,8 +11,7 @@ const MAX_LINES: usize = 5;
 /// Reports the tools with long names.
 pub(crate) fn report<'a>(printer: Printer, policy: &Policy, tools: impl Iterator<Item = NamedTool<'a>>) {
     let warnings: Vec<String> = tools.filter_map(|tool| policy.long_name_warning(tool)).collect();
-    warnings.iter().take(MAX_LINES).for_each(|text| printer.warning(text));
-    if let Some(more) = warnings.len().checked_sub(MAX_LINES).filter(|more| *more > 0) {
-        printer.warning(&format!("{} too long", count_noun(more, "more name is", "more names are")));
-    }
+    printer.warnings(&warnings, MAX_LINES, |more| {
+        format!("{} too long", count_noun(more, "more name is", "more names are"))
+    });
 }

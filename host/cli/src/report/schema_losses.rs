@@ -64,13 +64,7 @@ pub(crate) fn has_refused<'a>(tools: impl IntoIterator<Item = &'a Arc<ToolEntry>
 
 /// Warns about schemas that clients refuse, since they have no form that all accept.
 pub(crate) fn report_refused<'a>(printer: Printer, tools: impl IntoIterator<Item = &'a Arc<ToolEntry>>) {
-    let all: Vec<_> =
-        tools.into_iter().flat_map(|entry| client_compat::schema_findings(&entry.def)).collect();
-    for finding in all.iter().take(MAX_FINDINGS) {
-        printer.warning(&finding.text);
-    }
-    let more = all.len().saturating_sub(MAX_FINDINGS);
-    if more > 0 {
-        printer.warning(&format!("{more} more schemas that some clients refuse"));
-    }
+    let all = tools.into_iter().flat_map(|entry| client_compat::schema_findings(&entry.def));
+    let texts: Vec<String> = all.map(|finding| finding.text).collect();
+    printer.warnings(&texts, MAX_FINDINGS, |more| format!("{more} more schemas that some clients refuse"));
 }

@@ -148,16 +148,16 @@ fn protect_host_paths(mut builder: HostBuilder, args: &SetupArgs) -> Result<Host
     let working_dir = current_dir()?;
     let absolute =
         |path: &Path| path_rule::normalize(&working_dir.join(path)).unwrap_or_else(|| working_dir.join(path));
-    let places =
+    let user_dirs =
         [("XDG_CONFIG_HOME", ".config"), ("XDG_DATA_HOME", ".local/share"), ("XDG_CACHE_HOME", ".cache")];
-    let own = places.iter().filter_map(|(variable, below_home)| user_dir(variable, below_home));
+    let own = user_dirs.iter().filter_map(|(variable, below_home)| user_dir(variable, below_home));
     let given = [&args.config, &args.plugins].into_iter().flatten().map(|path| absolute(path));
     let lock = LockPaths::find(args).ok().map(|paths| absolute(&paths.lock));
-    for place in own.chain(given).chain(lock) {
-        builder = builder.protect_path(place, Protection::WriteOnly);
+    for path in own.chain(given).chain(lock) {
+        builder = builder.protect_path(path, Protection::WriteOnly);
     }
-    for place in [absolute(&state_dir(args)?), absolute(&audit_file(args)?)] {
-        builder = builder.protect_path(place, Protection::ReadAndWrite);
+    for path in [absolute(&state_dir(args)?), absolute(&audit_file(args)?)] {
+        builder = builder.protect_path(path, Protection::ReadAndWrite);
     }
     Ok(args
         .allow_protected_path

@@ -11,8 +11,8 @@ use super::paths::plugin_folder;
 use super::policy_file::policy;
 use crate::output::CommandError;
 
-/// Refuses an id that nothing names. `further` are ids that the command knows by itself. What cannot be read has none: the
-/// command that needs it reports it.
+/// Refuses an id that nothing names. `further` are ids that the command knows already. A source that cannot be read is
+/// skipped: the command that needs it reports the problem.
 pub(crate) fn require<'k>(
     args: &SetupArgs,
     plugin: &PluginId,

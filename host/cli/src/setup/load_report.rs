@@ -49,11 +49,10 @@ impl ReportedWarnings {
             .collect();
         *before = now;
         drop(before);
-        lines.iter().take(MAX_LINES).for_each(|line| args.printer.warning(line));
-        if let Some(more) = lines.len().checked_sub(MAX_LINES).filter(|more| *more > 0) {
+        args.printer.warnings(&lines, MAX_LINES, |more| {
             let more = count_noun(more, "more warning", "more warnings");
-            args.printer.warning(&format!("{more}: `toolbay policy check {}`", file.display()));
-        }
+            format!("{more}: `toolbay policy check {}`", file.display())
+        });
     }
 }
 
@@ -110,15 +109,13 @@ pub(crate) fn report_warnings<'a>(printer: Printer, warnings: impl IntoIterator<
             None => reported.push((message, vec![plugin])),
         }
     }
-    let more = reported.len().saturating_sub(MAX_LINES);
-    for (message, plugins) in reported.into_iter().take(MAX_LINES) {
-        match plugins.as_slice() {
-            [one] => printer.warning(&format!("plugin `{one}`: {message}")),
-            all => printer.warning(&format!("plugins `{}`: {message}", all.join("`, `"))),
-        }
-    }
-    if more > 0 {
+    let line = |(message, plugins): (&str, Vec<&str>)| match plugins.as_slice() {
+        [one] => format!("plugin `{one}`: {message}"),
+        all => format!("plugins `{}`: {message}", all.join("`, `")),
+    };
+    let lines: Vec<String> = reported.into_iter().map(line).collect();
+    printer.warnings(&lines, MAX_LINES, |more| {
         let more = count_noun(more, "more warning", "more warnings");
-        printer.warning(&format!("{more} about plugins; see `toolbay check PLUGIN`"));
-    }
+        format!("{more} about plugins; see `toolbay check PLUGIN`")
+    });
 }

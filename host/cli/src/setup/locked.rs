@@ -15,7 +15,7 @@ use super::args::SetupArgs;
 use super::paths::{current_dir, data_dir};
 use super::policy_file::PolicyFile;
 use crate::output::progress::TransferProgress;
-use crate::output::{CommandError, Printer, TextTable, host_failure};
+use crate::output::{CommandError, host_failure, run_blocking};
 
 /// Most plugins that are fetched or compared at once. Registries limit the requests of a client.
 pub(crate) const MAX_PARALLEL: usize = 8;
@@ -47,6 +47,11 @@ impl LockPaths {
         Ok(plugins)
     }
 
+    /// What a command says about a lock without plugins.
+    pub(crate) fn empty_note(&self) -> String {
+        format!("`{}` names no plugins; `toolbay add` adds one", self.lock.display())
+    }
+
     /// Reads the lock. The store remembers what it names.
     pub(crate) fn read(&self) -> Result<LockedPlugins> {
         let plugins = lock::read(&self.lock).map_err(lock_error)?;
@@ -69,23 +74,6 @@ pub(crate) fn lock_error(error: LockError) -> anyhow::Error {
     }
 }
 
-/// Prints a table of the plugins of the lock, and the error of each below it.
-pub(crate) fn print_table<'a>(
-    printer: Printer,
-    table: &TextTable,
-    errors: impl IntoIterator<Item = (&'a PluginId, Option<&'a str>)>,
-    paths: &LockPaths,
-) -> std::io::Result<()> {
-    table.print()?;
-    for (id, error) in errors {
-        error.iter().for_each(|error| printer.error(&format!("`{id}`: {error}")));
-    }
-    if table.is_empty() {
-        printer.note(&format!("`{}` names no plugins; `toolbay add` adds one", paths.lock.display()));
-    }
-    Ok(())
-}
-
 /// Loads the plugins of the lock into a host.
 pub(crate) async fn load(paths: &LockPaths, host: &Host) -> Result<LoadReport> {
     match host.load_lock(&paths.lock, &paths.store).await {
@@ -105,8 +93,8 @@ pub(crate) fn client(
     match policy.registry(&reference.host).mirror {
         Some(mirror) if access == RegistryAccess::Pull => {
             let repository = mirror.repository(&reference.repository);
-            let there = Reference { host: mirror.host, repository, ..reference.clone() };
-            Ok(client.with_mirror(own_client(policy, &there, access)?))
+            let mirrored = Reference { host: mirror.host, repository, ..reference.clone() };
+            Ok(client.with_mirror(own_client(policy, &mirrored, access)?))
         }
         _ => Ok(client),
     }
@@ -157,11 +145,10 @@ pub(crate) async fn fetch_layer(
     client.fetch_layer(&plugin.layer, plugin.size, store, &|done| progress.update(done)).await
 }
 
-/// Stores a small blob, such as a manifest.
+/// Stores a blob.
 pub(crate) async fn store_bytes(store: &BlobStore, bytes: Vec<u8>) -> Result<()> {
     let store = store.clone();
-    let stored = tokio::task::spawn_blocking(move || store.put(&bytes)).await;
-    stored.map_err(host_failure)?.map(drop).map_err(host_failure)
+    run_blocking(move || store.put(&bytes)).await?.map(drop).map_err(host_failure)
 }
 
 /// The folder of a lock, which must exist.

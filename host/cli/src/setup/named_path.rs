@@ -45,10 +45,40 @@ pub(crate) fn create_folder(dir: &Path) -> Result<()> {
     created.with_context(|| cannot_be_written(dir)).map_err(path_failure)
 }
 
+/// Writes a temporary file and renames it, so that a watching host never reads half a file.
+pub(crate) fn replace_atomically<T, E: From<io::Error>>(
+    target: &Path,
+    write: impl FnOnce(&Path) -> Result<T, E>,
+) -> Result<T, E> {
+    let name = target.file_name().unwrap_or_default().to_string_lossy();
+    let part = target.with_file_name(format!(".{name}.{}", std::process::id()));
+    let done = write(&part).and_then(|written| {
+        std::fs::rename(&part, target)?;
+        Ok(written)
+    });
+    if done.is_err() {
+        std::fs::remove_file(&part).ok();
+    }
+    done
+}
+
+/// The folder of a file.
+pub(crate) fn folder_of(file: &Path) -> &Path {
+    file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Refuses a path that exists, with what to do instead.
+pub(crate) fn check_is_new(path: &Path, help: &str) -> Result<()> {
+    if path.symlink_metadata().is_err() {
+        return Ok(());
+    }
+    let why = format!("`{}` already exists", path.display());
+    Err(CommandError::new("exists", why).with_help(help).into())
+}
+
 /// Checks that a file can be created in the folder of a new file.
 pub(crate) fn check_folder_of(file: &Path) -> Result<()> {
-    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    check_writable(folder).with_context(|| cannot_be_written(file)).map_err(path_failure)
+    check_writable(folder_of(file)).with_context(|| cannot_be_written(file)).map_err(path_failure)
 }
 
 fn check_writable(folder: &Path) -> io::Result<()> {

@@ -1,7 +1,7 @@
 //! The names of plugins and tools for completions: one file in the cache for each plugin directory.
 //!
-//! A load writes the file if the names changed. The names are those of components, so what is not made of the characters
-//! of names is left out when the file is read, too: a shell inserts a candidate into the line.
+//! A load writes the file if the names changed. Components choose the names, so a text with other characters is dropped, also
+//! when the file is read: a shell inserts a candidate into the line.
 
 use std::fs;
 use std::io;

@@ -63,8 +63,8 @@ pub(crate) fn data_dir() -> Option<PathBuf> {
 /// The plugin directory, which may not exist.
 pub(crate) fn plugin_folder(args: &SetupArgs) -> Result<PathBuf> {
     let default = || data_dir().map(|dir| dir.join("plugins"));
-    let place = args.plugins.clone().or_else(default);
-    place.context("no plugin directory: give one with --plugins DIR")
+    let folder = args.plugins.clone().or_else(default);
+    folder.context("no plugin directory: give one with --plugins DIR")
 }
 
 pub(crate) fn current_dir() -> Result<PathBuf> {

@@ -4,12 +4,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
 use toolbay::Policy;
-use toolbay::policy::excerpt::one_line;
 use toolbay::policy::{PolicyCheck, PolicyFinding, Severity};
 
 use super::args::SetupArgs;
 use super::paths::{current_dir, user_dir};
-use crate::output::findings::{FileFindings, MAX_MESSAGE, read_policy};
+use crate::output::findings::{FileFindings, read_policy, sentence};
+
+/// Why there is no path for a policy.
+const NO_PATH: &str = "there is no policy file: name one with --config FILE";
 
 /// The policy file and its text.
 #[derive(Debug)]
@@ -70,8 +72,13 @@ impl PolicyFile {
 
     /// The path of the policy, which may not exist.
     pub(crate) fn locate(args: &SetupArgs) -> Result<PathBuf> {
-        let place = args.config.clone().or_else(default_policy);
-        place.context("no policy: name a file")
+        let path = args.config.clone().or_else(default_policy);
+        path.context(NO_PATH)
+    }
+
+    /// The path of this policy, which may not exist.
+    pub(crate) fn path(&self) -> Result<&Path> {
+        self.file.as_deref().context(NO_PATH)
     }
 
     /// Finds all mistakes of a text as this file's content.
@@ -98,20 +105,14 @@ impl PolicyFile {
         self.text.clone().unwrap_or_else(new)
     }
 
-    /// Parses a text that a command would write. Its mistakes come from the command line, and the file has no such line;
-    /// the mistakes that the file has already are those of the file.
+    /// Parses a text that a command would write. A new mistake comes from the command line, so it has no line of the file. If
+    /// the file is invalid already, its own mistakes are reported.
     pub(crate) fn parse_edit(&self, text: &str) -> Result<Policy> {
         Policy::parse(text, &self.base, self.workspace.as_deref()).map_err(|error| {
             if let Err(of_file) = self.policy() {
                 return of_file;
             }
-            let lines = error.findings().iter().map(|finding| {
-                let table =
-                    if finding.table.is_empty() { String::new() } else { format!("{}: ", finding.table) };
-                let help = finding.help.as_ref().map(|help| format!("; {help}")).unwrap_or_default();
-                one_line(&format!("{table}{}{help}", finding.message), MAX_MESSAGE)
-            });
-            anyhow!(lines.collect::<Vec<_>>().join("\n"))
+            anyhow!(error.findings().iter().map(sentence).collect::<Vec<_>>().join("\n"))
         })
     }
 

@@ -28,8 +28,8 @@ pub(crate) enum SharedUse {
     Never,
 }
 
-/// Takes the published files for a command that uses them into a folder of their own, which goes with the returned
-/// value, and lets its arguments name them. `None`: it uses those of this machine.
+/// Downloads the published files for a command that uses them, and makes its arguments name them. The folder is removed with
+/// the returned value. `None`: the command uses the files of this machine.
 pub(crate) async fn pull(args: &mut SetupArgs, shared_use: SharedUse) -> Result<Option<TempDir>> {
     if args.shared.shared.is_none() {
         return Ok(None);

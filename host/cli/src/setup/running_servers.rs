@@ -6,7 +6,7 @@ use toolbay_admin::client::{ControlError, ServerClient};
 use super::args::SetupArgs;
 use super::paths::{operator, state_dir};
 use super::pulled;
-use crate::output::{Printer, host_failure};
+use crate::output::host_failure;
 
 /// The running servers of the state directory.
 pub(crate) async fn find(args: &SetupArgs) -> Result<Vec<ServerClient>> {
@@ -19,10 +19,20 @@ pub(crate) async fn find(args: &SetupArgs) -> Result<Vec<ServerClient>> {
     found.with_context(|| format!("the control sockets in `{}`", dir.display())).map_err(host_failure)
 }
 
-/// The answer of one of several servers. A server that fails is reported and does not affect the others. It reads state
-/// files within seconds on its own.
-pub(crate) fn answered<T>(printer: Printer, answer: Result<T, ControlError>) -> Option<T> {
-    answer.inspect_err(|error| printer.warning(&error.to_string())).ok()
+/// Asks all running servers, and returns those that answered. A server that fails is reported and does not affect the
+/// others. It reads state files within seconds on its own.
+pub(crate) async fn ask_all<T>(
+    args: &SetupArgs,
+    ask: impl AsyncFn(&ServerClient) -> Result<T, ControlError>,
+) -> Result<Vec<(ServerClient, T)>> {
+    let mut answers = Vec::new();
+    for server in find(args).await? {
+        match ask(&server).await {
+            Ok(answer) => answers.push((server, answer)),
+            Err(error) => args.printer.warning(&error.to_string()),
+        }
+    }
+    Ok(answers)
 }
 
 /// Applies a decision before a command reports it. With shared state, it is published. Otherwise the running servers of the
@@ -37,10 +47,8 @@ pub(crate) async fn apply_decision(args: &SetupArgs, changes: bool) -> Result<()
     if !changes {
         return Ok(());
     }
-    for server in find(args).await? {
-        if answered(args.printer, server.reload(&operator()).await).is_some() {
-            args.printer.note(&format!("the running server (process {}) applies the change now", server.pid));
-        }
+    for (server, ()) in ask_all(args, async |server| server.reload(&operator()).await).await? {
+        args.printer.note(&format!("the running server (process {}) applies the change now", server.pid));
     }
     Ok(())
 }

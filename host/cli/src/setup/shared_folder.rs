@@ -19,7 +19,7 @@ use super::args::SetupArgs;
 use super::locked;
 use super::policy_file::PolicyFile;
 use super::shared::publication_error;
-use crate::output::host_failure;
+use crate::output::{host_failure, run_blocking};
 
 /// The policy of an epoch.
 pub(crate) const POLICY: &str = "policy.toml";
@@ -43,7 +43,7 @@ impl SharedFolder {
         Self { dir: dir.into() }
     }
 
-    /// Lets the arguments of a command name the files.
+    /// Makes the arguments of a command name the files.
     pub(crate) fn name_in(&self, args: &mut SetupArgs) {
         args.config = Some(self.dir.join(POLICY));
         args.plugins = Some(self.dir.join(PLUGINS));
@@ -95,11 +95,11 @@ impl SharedFolder {
             fetch(&store, digest, publication).await?;
         }
         let (folder, bundle) = (self.clone(), bundle.clone());
-        let written = tokio::task::spawn_blocking(move || {
+        let written = run_blocking(move || {
             folder.write_files(&bundle, [lock::FILE_NAME])?;
             folder.write_directory(&bundle, &store)
         });
-        written.await.map_err(host_failure)?.map_err(host_failure)
+        written.await?.map_err(host_failure)
     }
 
     /// Creates the folders, for this user only.
@@ -119,7 +119,7 @@ impl SharedFolder {
         Ok(())
     }
 
-    /// Makes the plugin directory that of a bundle.
+    /// Makes the plugin directory equal to that of a bundle.
     fn write_directory(&self, bundle: &Bundle, store: &BlobStore) -> Result<()> {
         let plugins = self.dir.join(PLUGINS);
         let most = usize::try_from(MAX_COMPONENT_BYTES).unwrap_or(usize::MAX);
@@ -178,14 +178,11 @@ fn locked_components(bundle: &Bundle) -> Result<BTreeSet<Digest>> {
 
 /// Gets a component, unless this machine has it.
 async fn fetch(store: &BlobStore, digest: &Digest, publication: &Publication) -> Result<()> {
-    let (there, named) = (store.clone(), BlobDigest::from(*digest));
-    let has_it = move || there.reuse(&named, MAX_COMPONENT_BYTES);
-    if tokio::task::spawn_blocking(has_it).await.map_err(host_failure)? {
+    let (blobs, named) = (store.clone(), BlobDigest::from(*digest));
+    if run_blocking(move || blobs.reuse(&named, MAX_COMPONENT_BYTES)).await? {
         return Ok(());
     }
     let most = usize::try_from(MAX_COMPONENT_BYTES).unwrap_or(usize::MAX);
     let bytes = publication.component(digest, most).await.map_err(publication_error)?;
-    let store = store.clone();
-    let put = tokio::task::spawn_blocking(move || store.put(&bytes)).await.map_err(host_failure)?;
-    put.map(drop).map_err(host_failure)
+    locked::store_bytes(store, bytes).await
 }

@@ -7,7 +7,7 @@ use crate::pty;
 
 const POLICY: &str = "workspace = \"work\" # mine\n";
 
-/// A folder with the plugin `files` and an editor that replaces the text by the next of `texts` each time.
+/// A folder with the plugin `files` and an editor that replaces the text with the next of `texts` each time.
 struct EditorFixture {
     folder: HostFolder,
     editor: String,
@@ -89,9 +89,9 @@ fn a_broken_edit_is_a_diagnostic_and_opens_again() {
 #[test]
 fn an_edit_cannot_add_lines_for_anything_else() {
     for (text, part) in [
-        ("[plugins.other.grant]\nnet = [\"https://a.example\"]\n", "`other` is no grant of `files`"),
-        ("[limits]\nfuel = 5\n", "`limits` is no grant of `files`"),
-        ("[plugins.files]\nconfig = { a = 1 }\n", "`config` is no grant of `files`"),
+        ("[plugins.other.grant]\nnet = [\"https://a.example\"]\n", "`other` is not a grant of `files`"),
+        ("[limits]\nfuel = 5\n", "`limits` is not a grant of `files`"),
+        ("[plugins.files]\nconfig = { a = 1 }\n", "`config` is not a grant of `files`"),
         ("[plugins.files.tools.read_file]\npriority = 5\n", "error: "),
         ("[plugins.files.grant]\nreduce = [\"*\"]\n", "error: "),
     ] {

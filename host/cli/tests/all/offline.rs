@@ -71,7 +71,7 @@ fn an_imported_version_is_held_like_an_update() {
     parties.operator.run(&["update"]).says(1, &["held"]);
     parties.operator.run(&["grant", "text", "--yes"]).says(0, &["updated"]);
     let newer = exported(&parties);
-    offline.run(&["import", &newer, "--dry-run"]).says(1, &["held", "describes its tools otherwise"]);
+    offline.run(&["import", &newer, "--dry-run"]).says(1, &["held", "describes its tools differently"]);
     assert!(!offline.path("state/updates.json").exists());
     offline.run(&["import", &newer]).says(1, &["held", "Tally the words", "toolbay grant text"]);
     assert_eq!(offline.read("toolbay.lock"), lock);

@@ -78,7 +78,7 @@ fn a_server_keeps_the_old_version_while_an_update_is_held() {
     parties.publish("1.1.0", &text_plugin(&parties, "1.1.0", "Tally"), &["acme"]);
     parties.operator.run(&["update"]).says(
         1,
-        &["held", "describes its tools otherwise", "before\tCount the words", "after\tTally the words"],
+        &["held", "describes its tools differently", "before\tCount the words", "after\tTally the words"],
     );
     assert!(description().starts_with("Count the words"));
     parties.operator.run(&["call", "text__word_count", ARGS]).says(0, &["3"]);

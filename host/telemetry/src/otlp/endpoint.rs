@@ -166,7 +166,7 @@ mod tests {
             |name: &str| found.headers.iter().find(|(own, _)| own == name).map(|(_, value)| value.as_str());
         assert_eq!(header("authorization"), Some("Bearer a"));
         assert_eq!((header("x-scope"), header("content-type")), (Some("b"), Some("application/x-protobuf")));
-        for (variables, told) in [
+        for (variables, expected) in [
             (vec![], "`otlp` is missing"),
             (vec![("OTEL_EXPORTER_OTLP_ENDPOINT", "c:1")], "OTEL_EXPORTER_OTLP_ENDPOINT: "),
             (vec![base, ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")], "http/protobuf"),
@@ -174,7 +174,7 @@ mod tests {
             (vec![base, ("OTEL_EXPORTER_OTLP_TIMEOUT", "1s")], "milliseconds"),
         ] {
             let problem = endpoint(None, &variables).unwrap_err();
-            assert!(problem.contains(told), "{problem}");
+            assert!(problem.contains(expected), "{problem}");
         }
     }
 }

@@ -34,7 +34,7 @@ enum CompilerFlags {
 
 fn with(encoded: Option<String>, plain: Option<String>, ours: &[String]) -> CompilerFlags {
     let ours = ours.iter().cloned();
-    let theirs: Vec<String> = match (encoded, plain) {
+    let given: Vec<String> = match (encoded, plain) {
         (Some(encoded), _) => encoded.split(SEPARATOR).map(str::to_owned).collect(),
         (None, Some(plain)) => plain.split_whitespace().map(str::to_owned).collect(),
         (None, None) => {
@@ -42,18 +42,18 @@ fn with(encoded: Option<String>, plain: Option<String>, ours: &[String]) -> Comp
             return CompilerFlags::Setting(format!("build.rustflags = {list}"));
         }
     };
-    let all: Vec<String> = theirs.into_iter().filter(|flag| !flag.is_empty()).chain(ours).collect();
+    let all: Vec<String> = given.into_iter().filter(|flag| !flag.is_empty()).chain(ours).collect();
     CompilerFlags::Environment(all.join(SEPARATOR).into())
 }
 
 /// One flag for each folder. The compiler applies the last one that matches a path.
 fn flags(folder: &Path, home: Option<&Path>, cargo_home: Option<&Path>) -> Vec<String> {
-    let places = [(home, "~"), (cargo_home, "cargo"), (Some(folder), ".")];
-    let flag = |(place, name): (Option<&Path>, &str)| {
-        let place = place?.to_str().filter(|place| place.len() > 1)?;
-        Some(format!("--remap-path-prefix={place}={name}"))
+    let prefixes = [(home, "~"), (cargo_home, "cargo"), (Some(folder), ".")];
+    let flag = |(prefix, name): (Option<&Path>, &str)| {
+        let prefix = prefix?.to_str().filter(|prefix| prefix.len() > 1)?;
+        Some(format!("--remap-path-prefix={prefix}={name}"))
     };
-    places.into_iter().filter_map(flag).collect()
+    prefixes.into_iter().filter_map(flag).collect()
 }
 
 #[cfg(test)]

@@ -41,10 +41,10 @@ pub(super) fn dependencies(lock: &str, root: &str) -> Vec<Dependency> {
     let mut found: Vec<&LockedPackage<'_>> = named(root).into_iter().collect();
     let mut all: Vec<Dependency> = Vec::new();
     while let Some(package) = found.get(all.len()).copied() {
-        let mut places = Vec::new();
+        let mut indexes = Vec::new();
         for one in package.dependencies().filter_map(|name| named(&name)) {
             let known = found.iter().position(|known| std::ptr::eq(*known, one));
-            places.push(known.unwrap_or(found.len()));
+            indexes.push(known.unwrap_or(found.len()));
             if known.is_none() {
                 found.push(one);
             }
@@ -53,7 +53,7 @@ pub(super) fn dependencies(lock: &str, root: &str) -> Vec<Dependency> {
             name: package.name.to_owned(),
             version: package.version.to_owned(),
             source: package.source(),
-            dependencies: places,
+            dependencies: indexes,
         });
     }
     all

@@ -23,10 +23,10 @@ pub(super) fn vendored() -> Result<Vec<TemplateFile>> {
     let packages = [embedded::RUST, embedded::RUST_MACROS, embedded::RUST_SYNTAX];
     for (name, sources) in NAMES.into_iter().zip(packages) {
         for (path, text) in sources {
-            let place = format!("vendor/{name}/{path}");
+            let target = format!("vendor/{name}/{path}");
             files.push(match *path {
-                "Cargo.toml" => TemplateFile::new(place, standalone_manifest(text, &workspace)?),
-                _ => TemplateFile::new(place, *text),
+                "Cargo.toml" => TemplateFile::new(target, standalone_manifest(text, &workspace)?),
+                _ => TemplateFile::new(target, *text),
             });
         }
     }

@@ -140,7 +140,7 @@ fn write_new(dir: &Path, name: &str, data: &[u8]) -> anyhow::Result<PathBuf> {
             Err(error) => return Err(error).with_context(|| path.display().to_string()),
         }
     }
-    anyhow::bail!("there are too many files of the name `{name}`")
+    anyhow::bail!("too many files have the name `{name}`")
 }
 
 #[cfg(test)]

@@ -13,9 +13,8 @@ use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
 use crate::args::ServerJsonArgs;
-use crate::author::install::replace_atomically;
-use crate::output::{CommandStatus, format, host_failure};
-use crate::setup::named_path::path_failure;
+use crate::output::{self, CommandStatus, format, host_failure, run_blocking};
+use crate::setup::named_path::{path_failure, replace_atomically};
 use crate::setup::{self, HostPurpose, ReportLevel, SetupArgs};
 
 /// The server's description. The registry accepts at most 100 characters.
@@ -49,9 +48,7 @@ pub(super) fn server_json(options: &ServerJsonArgs) -> Result<Value> {
             "fileSha256": digest,
             "transport": {"type": "stdio"},
         });
-        if let Some(server) = server.as_object_mut() {
-            server.insert("packages".to_owned(), json!([package]));
-        }
+        output::insert_member(&mut server, "packages", json!([package]));
     }
     Ok(server)
 }
@@ -74,8 +71,7 @@ pub(super) async fn make(args: &SetupArgs, out: &Path, name: &str, author: &str)
         policy: policy.text,
     };
     let out = out.to_path_buf();
-    let written = tokio::task::spawn_blocking(move || parts.write(&out).map(|bytes| (out, bytes))).await;
-    let (out, bytes) = written.map_err(|e| host_failure(anyhow!(e)))??;
+    let (out, bytes) = run_blocking(move || parts.write(&out).map(|bytes| (out, bytes))).await??;
     let text = format!("created `{}`, {}", out.display(), format::size(bytes));
     Ok(args.printer.report(&json!({"file": out, "bytes": bytes}), &text)?)
 }
@@ -135,8 +131,8 @@ struct BundleContents {
 impl BundleContents {
     /// Creates the bundle at once. Returns its size.
     fn write(&self, out: &Path) -> Result<u64> {
-        let made = replace_atomically(out, |part| self.write_to(part));
-        made.with_context(|| format!("`{}` cannot be created", out.display())).map_err(path_failure)
+        let written = replace_atomically(out, |part| self.write_to(part));
+        written.with_context(|| format!("`{}` cannot be created", out.display())).map_err(path_failure)
     }
 
     fn write_to(&self, file: &Path) -> Result<u64> {

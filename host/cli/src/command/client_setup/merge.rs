@@ -15,28 +15,29 @@ pub(super) fn json(text: &str, key: &str, name: &str, entry: &Value) -> Result<S
     }
     let options = ParseOptions::default();
     let document =
-        jsonc_parser::parse_to_serde_value::<Option<Value>>(text, &options).context("it is no JSON")?;
-    let document = document.ok_or_else(|| anyhow!("it is no JSON"))?;
+        jsonc_parser::parse_to_serde_value::<Option<Value>>(text, &options).context("it is not JSON")?;
+    let document = document.ok_or_else(|| anyhow!("it is not JSON"))?;
     // A client reads `null` as no servers.
-    let servers = document.as_object().ok_or_else(|| anyhow!("it is no JSON object"))?.get(key);
+    let servers = document.as_object().ok_or_else(|| anyhow!("it is not a JSON object"))?.get(key);
     let servers = servers.filter(|servers| !servers.is_null());
     if servers.is_some_and(|servers| !servers.is_object()) {
-        bail!("its `{key}` is no object");
+        bail!("its `{key}` is not an object");
     }
     let old = servers.and_then(|servers| servers.get(name));
     let entry = &overlay(old, entry);
     if old == Some(entry) {
         return Ok(text.to_owned());
     }
-    let root = CstRootNode::parse(text, &options).context("it is no JSON")?;
-    let object = root.object_value().ok_or_else(|| anyhow!("it is no JSON object"))?;
+    let root = CstRootNode::parse(text, &options).context("it is not JSON")?;
+    let object = root.object_value().ok_or_else(|| anyhow!("it is not a JSON object"))?;
     if object.get(key).is_some() && servers.is_none() {
         object
             .get(key)
             .into_iter()
             .for_each(|property| property.set_value(CstInputValue::Object(Vec::new())));
     }
-    let servers = object.object_value_or_create(key).ok_or_else(|| anyhow!("its `{key}` is no object"))?;
+    let servers =
+        object.object_value_or_create(key).ok_or_else(|| anyhow!("its `{key}` is not an object"))?;
     match servers.get(name) {
         Some(document) => document.set_value(input(entry)),
         None => drop(servers.append(name, input(entry))),
@@ -106,15 +107,15 @@ fn input(value: &Value) -> CstInputValue {
 
 /// Puts `entry` under `[KEY.NAME]` into a TOML text and preserves the other keys of the table.
 pub(super) fn toml(text: &str, key: &str, name: &str, entry: &Value) -> Result<String> {
-    let mut document: DocumentMut = text.parse().context("it is no TOML")?;
+    let mut document: DocumentMut = text.parse().context("it is not TOML")?;
     let servers = document.entry(key).or_insert_with(|| {
         let mut table = Table::new();
         table.set_implicit(true);
         Item::Table(table)
     });
-    let servers = servers.as_table_like_mut().ok_or_else(|| anyhow!("its `{key}` is no table"))?;
+    let servers = servers.as_table_like_mut().ok_or_else(|| anyhow!("its `{key}` is not a table"))?;
     let own = servers.entry(name).or_insert_with(|| Item::Table(Table::new()));
-    let own = own.as_table_like_mut().ok_or_else(|| anyhow!("its `{key}.{name}` is no table"))?;
+    let own = own.as_table_like_mut().ok_or_else(|| anyhow!("its `{key}.{name}` is not a table"))?;
     for key in REMOTE_KEYS.iter().filter(|key| entry.get(key).is_none()) {
         own.remove(key);
     }

@@ -222,7 +222,7 @@ impl GrantLines<'_> {
         MisplacedKey {
             span: parent.key(key).and_then(toml_edit::Key::span),
             message: format!(
-                "`{key}` is no grant of `{id}`: only [plugins.{id}.grant] and [plugins.{id}.tools.NAME] can be added \
+                "`{key}` is not a grant of `{id}`: only [plugins.{id}.grant] and [plugins.{id}.tools.NAME] can be added \
                  here"
             ),
         }

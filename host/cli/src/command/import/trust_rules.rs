@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Result, anyhow};
 use toml_edit::{Array, Table, value};
 use toolbay::Policy;
 use toolbay_distribution::archive::{ArchivedIdentity, ArchivedRule};
@@ -34,8 +34,7 @@ struct NewRule {
 pub(super) fn add(args: &SetupArgs, rules: &[ArchivedRule]) -> Result<()> {
     let file = PolicyFile::find_or_new(args, true)?;
     let policy = file.policy()?;
-    let path = file.file.as_deref().context("there is no policy file: name one with --config FILE")?;
-    let folder = path.parent().unwrap_or(Path::new("."));
+    let folder = file.path()?.parent().unwrap_or(Path::new("."));
     let added = rules.iter().filter(|rule| is_new(&policy, rule)).map(|rule| NewRule::new(folder, rule));
     let added = added.collect::<Result<Vec<NewRule>>>()?;
     if added.is_empty() {
@@ -48,7 +47,7 @@ pub(super) fn add(args: &SetupArgs, rules: &[ArchivedRule]) -> Result<()> {
     for (path, content) in added.iter().flat_map(|rule| &rule.files) {
         write_new(path, content)?;
     }
-    policy_edit::write(path, file.text.as_deref(), &text)?;
+    policy_edit::write(&file, &text)?;
     for rule in added.iter().filter(|_| !args.printer.is_json()) {
         let scope = rule.table.get("scope").and_then(toml_edit::Item::as_str).unwrap_or_default();
         args.printer.note(&format!("the policy trusts {} for `{scope}`", rule.signers.join(", ")));

@@ -83,8 +83,7 @@ pub(super) fn row(line: &AuditLine) -> [Cell; 6] {
         ReadEvent::Refused(record) => refused(record),
         ReadEvent::Action(record) => action(record),
         ReadEvent::Gap { lost } => {
-            let lost = usize::try_from(*lost).unwrap_or(usize::MAX);
-            let detail = format!("{} lost before this one", count_noun(lost, "record", "records"));
+            let detail = format!("{} lost before this one", count_noun(*lost, "record", "records"));
             failed("gap", "", String::new(), vec![detail])
         }
         ReadEvent::Unknown(record) => {
@@ -108,7 +107,7 @@ fn time(text: &str) -> String {
     if !output::stdout_is_terminal() {
         return text;
     }
-    let today = super::now();
+    let today = format::now();
     let same = text.split('T').next() == today.split('T').next();
     let seconds = text.split(['.', 'Z']).next().unwrap_or_default();
     if same { seconds.split('T').nth(1).unwrap_or_default().to_owned() } else { seconds.replace('T', " ") }
@@ -144,8 +143,8 @@ fn call(record: &CallRecord) -> RecordRow {
     let limit = record.limit.as_ref().map(|limit| limit.name.as_str());
     let mut details: Vec<String> = named([("limit", limit)]).collect();
     details.extend(refusals(record).map(|refusal| format!("refused {refusal}")));
-    let place = [("session", record.session_id.as_deref()), ("profile", record.profile.as_deref())];
-    details.extend(named(place));
+    let context = [("session", record.session_id.as_deref()), ("profile", record.profile.as_deref())];
+    details.extend(named(context));
     RecordRow {
         style: if record.outcome == "ok" { SUCCESS } else { FAILURE },
         took: Some(Duration::from_micros(record.duration_us)),
@@ -155,8 +154,8 @@ fn call(record: &CallRecord) -> RecordRow {
 
 /// A call that began and has no record.
 fn start(record: &CallStart) -> RecordRow {
-    let place = [("session", record.session_id.as_deref()), ("profile", record.profile.as_deref())];
-    let details = std::iter::once("began, and has no record".to_owned()).chain(named(place));
+    let context = [("session", record.session_id.as_deref()), ("profile", record.profile.as_deref())];
+    let details = std::iter::once("began, and has no record".to_owned()).chain(named(context));
     failed(UNFINISHED, &record.tool, shown(record.agent_id.as_ref()), details.collect())
 }
 
@@ -173,8 +172,8 @@ fn request(record: &RequestRecord<String>) -> RecordRow {
 fn refused(record: &RefusalCountRecord<String>) -> RecordRow {
     let RefusalCountRecord { what, client, outcome, reason, last, count, seconds } = record;
     let client = client.as_ref().map_or_else(|| "several".to_owned(), |client| one_line(client, MAX));
-    let (what, count) = (one_line(what, MAX), usize::try_from(*count).unwrap_or(usize::MAX));
-    let within = format!("{} within {seconds} s", count_noun(count, &what, &format!("{what}s")));
+    let what = one_line(what, MAX);
+    let within = format!("{} within {seconds} s", count_noun(*count, &what, &format!("{what}s")));
     match outcome {
         // Requests have a reason only.
         None => failed(reason, last, client, vec![within]),

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Result, anyhow};
 use serde_json::json;
-use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, Value};
+use toml_edit::{Array, InlineTable, Item, Table, Value};
 use toolbay_policy::excerpt::one_line;
 use toolbay_policy::name::PluginId;
 
@@ -16,15 +16,13 @@ use crate::setup::{self, PolicyFile, SetupArgs};
 
 pub(super) async fn run(args: &SetupArgs, new: &AddArgs) -> Result<CommandStatus> {
     let file = PolicyFile::find_or_new(args, true)?;
-    let Some(path) = &file.file else {
-        bail!("there is no place for a policy: give one with --config FILE");
-    };
+    let path = file.path()?;
     let text = file.text_or_new();
     let (after, lines) = add_server(&text, new)?;
     file.parse_edit(&after)?;
     if args.printer.is_json() {
         if !new.dry_run {
-            policy_edit::write(path, file.text.as_deref(), &after)?;
+            policy_edit::write(&file, &after)?;
         }
         let lines: Vec<&str> = lines.lines().collect();
         let report = json!({"server": new.name, "file": path, "lines": lines, "written": !new.dry_run});
@@ -37,7 +35,7 @@ pub(super) async fn run(args: &SetupArgs, new: &AddArgs) -> Result<CommandStatus
         args.printer.note(&format!("nothing was written to `{}`", path.display()));
         return Ok(CommandStatus::Success);
     }
-    policy_edit::write(path, file.text.as_deref(), &after)?;
+    policy_edit::write(&file, &after)?;
     let open = new.url.is_some() && new.bearer.is_none() && new.header.is_empty();
     let required = if open { super::login::is_required(args, &new.name).await } else { Ok(false) };
     let login = required.unwrap_or_else(|error| {
@@ -54,7 +52,7 @@ pub(super) async fn run(args: &SetupArgs, new: &AddArgs) -> Result<CommandStatus
 fn add_server(text: &str, new: &AddArgs) -> Result<(String, String)> {
     let name =
         PluginId::new(&new.name).map_err(|e| anyhow!(e.to_string().replacen("plugin id", "the name", 1)))?;
-    let mut document: DocumentMut = text.parse().context("the policy is no TOML")?;
+    let mut document = policy_edit::parse(text)?;
     let receiver = new.url.as_deref().map_or(Ok(SecretReceiver::Program), SecretReceiver::of_url)?;
     let mut secrets = NewSecrets::new("mcp", name.as_str(), receiver);
     let section = match &new.url {
@@ -163,9 +161,9 @@ fn find_program(program: &str) -> Result<PathBuf> {
     if program.contains('/') {
         return Ok(PathBuf::from(absolute(program)?));
     }
-    let places = std::env::var_os("PATH").unwrap_or_default();
+    let search_path = std::env::var_os("PATH").unwrap_or_default();
     let mut files =
-        std::env::split_paths(&places).filter(|dir| dir.is_absolute()).map(|dir| dir.join(program));
+        std::env::split_paths(&search_path).filter(|dir| dir.is_absolute()).map(|dir| dir.join(program));
     files.find(|file| file.is_file()).ok_or_else(|| {
         anyhow!(
             "there is no program `{}` in the directories of `PATH`: write its path",

@@ -121,17 +121,17 @@ pub(super) async fn logout(args: &SetupArgs, name: &str) -> Result<CommandStatus
     match &done.revocation {
         TokenRevocation::NoTokens => args.printer.note(&format!("removed the credentials of `{name}`")),
         TokenRevocation::Revoked(issuer) => args.printer.note(&format!(
-            "removed the credentials of `{name}`, and `{}` withdrew its tokens",
+            "removed the credentials of `{name}`, and `{}` revoked its tokens",
             shown(issuer)
         )),
         TokenRevocation::Unsupported(issuer) => args.printer.note(&format!(
-            "removed the credentials of `{name}`; `{}` withdraws no tokens, so they are valid until they expire",
+            "removed the credentials of `{name}`; `{}` cannot revoke tokens, so they are valid until they expire",
             shown(issuer)
         )),
         TokenRevocation::Failed(error) => {
             args.printer.note(&format!("removed the credentials of `{name}`"));
             args.printer.warning(&format!(
-                "its tokens are valid until they expire, because they were not withdrawn: {error}"
+                "its tokens are valid until they expire, because they were not revoked: {error}"
             ));
         }
     }

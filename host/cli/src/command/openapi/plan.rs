@@ -42,28 +42,27 @@ pub(super) async fn plan(
     document: &DocumentArgs,
     pin: bool,
 ) -> Result<ServicePlan> {
-    let place = document_address(&document.document)?;
+    let address = document_address(&document.document)?;
     // Reading the document needs a valid section, and the server is not known yet.
-    let mut section = service_table(&place, document)?;
+    let mut section = service_table(&address, document)?;
     section.entry("server").or_insert_with(|| value("https://example.invalid"));
     let first = with_section(text, name, section)?;
     let first = file.parse_edit(&first)?;
     let about = find_service(&first, name)?;
     let host = setup::host_for(args, first, HostPurpose::Inspect)?;
     let read = host.read_openapi(&about).await;
-    let (read, digest) = read.map_err(|why| anyhow!("`{place}`: {}", with_flag(why, &about)))?;
-    let mut section = service_table(&place, document)?;
+    let (read, digest) = read.map_err(|why| anyhow!("`{address}`: {}", with_flag(why, &about)))?;
+    let mut section = service_table(&address, document)?;
     if pin {
         section.insert("sha256", value(&*digest));
     } else if let (DocumentLocation::Url(url), None) = (&about.document, &document.server) {
-        section.insert("server", value(server_of(&read, Some(url.as_str()), &place)?));
+        section.insert("server", value(server_of(&read, Some(url.as_str()), &address)?));
     }
     let secrets = header_table(name, document, &mut section, || {
-        server_of(&read, about.document.url().map(|url| url.as_str()), &place)
+        server_of(&read, about.document.url().map(|url| url.as_str()), &address)
     })?;
     let shown = shown_sections(name, &section, &secrets)?;
-    let mut with: DocumentMut =
-        with_section(text, name, section)?.parse().context("the policy is no TOML")?;
+    let mut with = policy_edit::parse(&with_section(text, name, section)?)?;
     secrets.into_iter().try_for_each(|secrets| secrets.write(&mut with))?;
     let text = with.to_string();
     let policy = file.parse_edit(&text)?;
@@ -107,9 +106,9 @@ fn document_address(text: &str) -> anyhow::Result<String> {
         .ok_or_else(|| anyhow!("`{text}`: a policy is UTF-8, and this path is not"))
 }
 
-fn service_table(place: &str, document: &DocumentArgs) -> Result<Table> {
+fn service_table(address: &str, document: &DocumentArgs) -> Result<Table> {
     let mut table = Table::new();
-    table.insert("document", value(place));
+    table.insert("document", value(address));
     if let Some(server) = &document.server {
         table.insert("server", value(server));
     }
@@ -133,9 +132,9 @@ fn service_table(place: &str, document: &DocumentArgs) -> Result<Table> {
 }
 
 /// The server that a document names.
-fn server_of(document: &str, url: Option<&str>, place: &str) -> Result<String> {
+fn server_of(document: &str, url: Option<&str>, address: &str) -> Result<String> {
     let parsed = toolbay_openapi::OpenApiDocument::parse(document).map_err(|e| e.to_string());
-    parsed.and_then(|parsed| parsed.server(url)).map_err(|why| anyhow!("`{place}`: {why}"))
+    parsed.and_then(|parsed| parsed.server(url)).map_err(|why| anyhow!("`{address}`: {why}"))
 }
 
 /// Adds the headers of the command line to a section. Returns the secrets to write with it.
@@ -190,7 +189,7 @@ pub(super) fn policy_lines(section: &str) -> Vec<&str> {
 pub(super) fn without_service(text: &str, name: &str) -> Result<(String, Option<String>)> {
     let (without, taken) = policy_edit::without_section(text, KIND, name)?;
     let Some(mut taken) = taken else { return Ok((without, None)) };
-    let mut document: DocumentMut = without.parse().context("the policy is no TOML")?;
+    let mut document = policy_edit::parse(&without)?;
     for secret in new_secrets::remove(&mut document, KIND, name) {
         taken = format!("{taken}\n{secret}");
     }

@@ -24,7 +24,7 @@ pub(super) struct HttpListeners {
     printer: Printer,
     listeners: Vec<TcpListener>,
     endpoints: Vec<String>,
-    ends: ShutdownSignals,
+    shutdown: ShutdownSignals,
 }
 
 /// The HTTP server once it exists, for reloads from other tasks.
@@ -69,29 +69,29 @@ fn report_reload(printer: Printer, result: Result<(), String>) {
 /// Binds the listeners. They accept connections once [`HttpListeners::run`] is polled.
 pub(super) async fn listen(
     printer: Printer,
-    places: &[String],
+    addresses: &[String],
     host: &Host,
     server: Server,
     handle: &HttpHandle,
 ) -> Result<HttpListeners> {
     let serve = host.policy().serve().clone();
     let mut listeners = Vec::new();
-    for place in places {
-        listeners.extend(match place.as_str() {
+    for address in addresses {
+        listeners.extend(match address.as_str() {
             SYSTEMD => inherited()?,
-            place => vec![bind(place, &serve).await?],
+            address => vec![bind(address, &serve).await?],
         });
     }
     let addresses: Result<Vec<SocketAddr>, _> = listeners.iter().map(TcpListener::local_addr).collect();
     let addresses = addresses?;
-    let ends = ShutdownSignals::default();
+    let shutdown = ShutdownSignals::default();
     let fetch = host.clone();
     let fetch = KeyFetcher::new(move |url| {
         let host = fetch.clone();
         Box::pin(async move { host.fetch(&url, http::MAX_KEYS_BYTES).await })
     });
     let http =
-        McpHttpServer::new(server, serve, addresses.clone(), fetch, ends.clone()).map_err(Error::msg)?;
+        McpHttpServer::new(server, serve, addresses.clone(), fetch, shutdown.clone()).map_err(Error::msg)?;
     drop(handle.server.set(http.clone()));
     if let Some(most) = http.connection_cap() {
         let wanted = host.policy().serve().limits.connections;
@@ -101,7 +101,7 @@ pub(super) async fn listen(
         ));
     }
     let endpoints: Vec<String> = addresses.iter().map(|address| format!("http://{address}/mcp")).collect();
-    Ok(HttpListeners { printer, http, listeners, endpoints, ends })
+    Ok(HttpListeners { printer, http, listeners, endpoints, shutdown })
 }
 
 impl HttpListeners {
@@ -115,9 +115,9 @@ impl HttpListeners {
         self.endpoints.iter().for_each(|endpoint| self.printer.note(&format!("listening on {endpoint}")));
     }
 
-    /// The tokens that end the server.
-    pub(super) fn ends(&self) -> ShutdownSignals {
-        self.ends.clone()
+    /// The signals that end the server.
+    pub(super) fn shutdown(&self) -> ShutdownSignals {
+        self.shutdown.clone()
     }
 
     /// Serves until the server ends.
@@ -130,11 +130,12 @@ impl HttpListeners {
     }
 }
 
-async fn bind(place: &str, serve: &ServePolicy) -> Result<TcpListener> {
-    let wrong = || format!("--http `{place}`: write `127.0.0.1:8080`, a port, or `{SYSTEMD}`");
+async fn bind(address: &str, serve: &ServePolicy) -> Result<TcpListener> {
+    let wrong = || format!("--http `{address}`: write `127.0.0.1:8080`, a port, or `{SYSTEMD}`");
     // A port alone listens on the loopback address.
-    let place = if place.parse::<u16>().is_ok() { format!("127.0.0.1:{place}") } else { place.to_owned() };
-    let found = place.to_socket_addrs().with_context(wrong)?.next();
+    let address =
+        if address.parse::<u16>().is_ok() { format!("127.0.0.1:{address}") } else { address.to_owned() };
+    let found = address.to_socket_addrs().with_context(wrong)?.next();
     let address = found.with_context(wrong)?;
     // Checked before a client can connect.
     http::check_addresses(serve, &[address]).map_err(|problem| anyhow!("--http {problem}"))?;
@@ -147,7 +148,7 @@ fn inherited() -> Result<Vec<TcpListener>> {
     let mut given = ListenFd::from_env();
     let mut listeners = Vec::new();
     for index in 0..given.len() {
-        let listener = given.take_tcp_listener(index).context("a socket of systemd is no TCP listener");
+        let listener = given.take_tcp_listener(index).context("a socket of systemd is not a TCP listener");
         let Some(listener) = listener? else { continue };
         listener.set_nonblocking(true)?;
         listeners.push(TcpListener::from_std(listener)?);

@@ -42,7 +42,7 @@ impl ServerFiles {
         let review = waiting.review(&self.args).await.map_err(failed)?;
         let review = review.ok_or_else(|| changed("does not wait for consent any more"))?;
         if *review.info.digest != *digest {
-            return Err(changed("changed: another version waits than the one that you saw"));
+            return Err(changed("changed: another version waits, not the one that you saw"));
         }
         let audit = self.host.pipeline().audit();
         review.apply(&self.args, by, Some(&**audit)).await.map_err(failed)

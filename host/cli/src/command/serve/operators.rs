@@ -40,7 +40,7 @@ impl OperatorAccess {
                 args.printer.warning(&format!("{error:#}"));
                 None
             }
-            // The place cannot be listened on.
+            // The address cannot be listened on.
             Err(error) if error.is::<io::Error>() => return Err(host_failure(error)),
             opened => opened?,
         };
@@ -62,7 +62,7 @@ async fn open_admin(printer: Printer, host: &Host, control: &ServerControl) -> R
     checked.with_context(|| format!("[admin] `tokens`: `{shown}`"))?;
     let opened = AdminServer::listen(admin, control.clone()).await;
     let server = opened.with_context(|| format!("[admin] `listen`: `{}`", admin.listen))?;
-    printer.note(&format!("operators reach it on {}", server.place()));
+    printer.note(&format!("operators reach it on {}", server.address()));
     Ok(Some(server))
 }
 
