@@ -4,10 +4,11 @@
 use std::fmt;
 
 use ipnet::IpNet;
-use url::{Host, Url};
+use url::Url;
 
 use crate::excerpt::one_line;
 use crate::route::OutboundRoute;
+use crate::url_parts;
 
 /// Most registries in one policy.
 pub const MAX_REGISTRIES: usize = 64;
@@ -48,12 +49,7 @@ impl RegistryHost {
     /// Whether it is this machine, by an address or as `localhost`.
     #[must_use]
     pub fn is_loopback(&self) -> bool {
-        match Url::parse(&format!("https://{}/", self.0)).ok().as_ref().and_then(Url::host) {
-            Some(Host::Domain(name)) => name == "localhost",
-            Some(Host::Ipv4(address)) => address.is_loopback(),
-            Some(Host::Ipv6(address)) => address.is_loopback(),
-            None => false,
-        }
+        Url::parse(&format!("https://{}/", self.0)).is_ok_and(|url| url_parts::is_loopback(&url))
     }
 }
 

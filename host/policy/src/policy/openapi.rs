@@ -31,6 +31,7 @@ use crate::problem::{PolicyProblem, nest_under};
 use crate::quantity::unit::{OptionalQuantity, Timeout};
 use crate::route::OutboundRoute;
 use crate::schema::ToolKey;
+use crate::url_parts::has_credentials;
 
 /// Longest name of a section, in characters. It prefixes all tool names, and some clients accept only 45 characters
 /// in total.
@@ -149,7 +150,7 @@ impl DocumentLocation {
         }
         let url = Url::parse(text).map_err(|e| format!("`{}` is not a URL: {e}", one_line(text, 200)))?;
         match url.scheme() {
-            "https" | "http" if url.username().is_empty() && url.password().is_none() => Ok(Self::Url(url)),
+            "https" | "http" if !has_credentials(&url) => Ok(Self::Url(url)),
             "https" | "http" => Err("a URL must not contain a user name or password".to_owned()),
             _ => Err("write a path or an `https` URL".to_owned()),
         }

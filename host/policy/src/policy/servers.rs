@@ -31,6 +31,7 @@ use crate::quantity::unit::{Bytes, OptionalQuantity, Size, Timeout};
 use crate::route::OutboundRoute;
 use crate::rule::GrantRule as _;
 use crate::schema::CommandArray;
+use crate::url_parts::has_credentials;
 
 /// Most entries of each list and table of a section: arguments, variables, headers, tool names.
 const MAX_LINES: usize = 256;
@@ -393,7 +394,7 @@ fn read_url(url: &str) -> Result<Url, PolicyProblem> {
     let wrong = |message: String| PolicyProblem::at_keys(["url"], message);
     let shown = one_line(url, MAX_SHOWN);
     let mut parsed = Url::parse(url).map_err(|e| wrong(format!("`url`: `{shown}`: {e}")))?;
-    if !parsed.username().is_empty() || parsed.password().is_some() {
+    if has_credentials(&parsed) {
         let message =
             "`url`: the URL must not contain a user name or password; use `bearer` or `header_secrets`";
         return Err(wrong(message.to_owned()));
