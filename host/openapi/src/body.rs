@@ -143,7 +143,7 @@ impl BodyEncoder {
     /// Encodes an argument: returns the value of `Content-Type` and the bytes.
     ///
     /// # Errors
-    /// The reason why the argument cannot be this body.
+    /// Returns why the argument cannot be this body.
     pub(crate) fn encode(&self, raw: &RawValue) -> Result<(String, Vec<u8>), String> {
         // The caller's text, so that no number changes.
         if self.kind == BodyEncoding::Json {

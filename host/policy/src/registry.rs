@@ -24,7 +24,7 @@ impl RegistryHost {
     /// a repository's path.
     ///
     /// # Errors
-    /// The text is no such host.
+    /// Fails if the text is not the host of a registry, in lower case.
     pub fn parse(text: &str) -> Result<Self, String> {
         let bad = || {
             let shown = one_line(text, MAX_SHOWN);
@@ -72,7 +72,7 @@ impl RegistryMirror {
     /// Parses `HOST` or `HOST/PATH`.
     ///
     /// # Errors
-    /// The text is not such a place.
+    /// Fails if the text is not `HOST` or `HOST/PATH`.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (host, path) = text.split_once('/').unwrap_or((text, ""));
         let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-".contains(c);
@@ -109,7 +109,7 @@ pub struct RegistryPolicy {
     pub redirect_private: Vec<IpNet>,
     /// Whether it is reached without TLS. Only on this machine.
     pub plain_http: bool,
-    /// Has what a digest names, and is asked first for it.
+    /// The registry that is asked first for content by its digest.
     pub mirror: Option<RegistryMirror>,
     /// The secret with its credentials: `USER:PASSWORD`, or an identity token.
     pub secret: Option<String>,

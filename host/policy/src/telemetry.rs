@@ -136,7 +136,7 @@ mod tests {
         assert_eq!((full.sample, full.arguments, full.net_private.len()), (0.1, true, 1));
         let origins: Vec<_> = full.propagate.iter().map(String::as_str).collect();
         assert_eq!(origins, ["http://127.0.0.1:8000", "https://api.example"]);
-        for (text, told) in [
+        for (text, part) in [
             ("sample = 1.5", "between 0 and 1"),
             ("sample = -0.1", "between 0 and 1"),
             ("sample = nan", "between 0 and 1"),
@@ -151,7 +151,7 @@ mod tests {
             ("spans = true", "unknown field"),
         ] {
             let problem = parse(text).unwrap_err();
-            assert!(problem.contains(told), "{text}: {problem}");
+            assert!(problem.contains(part), "{text}: {problem}");
         }
         let many: Vec<_> = (0..65).map(|n| format!("'https://h{n}.example'")).collect();
         assert!(parse(&format!("propagate = [{}]", many.join(","))).unwrap_err().contains("at most 64"));

@@ -29,7 +29,7 @@ impl TrustScope {
     /// Parses `HOST/` or `HOST/PATH/`; the last `/` may be missing.
     ///
     /// # Errors
-    /// The text is not such a scope.
+    /// Fails if the text is not `HOST/` or `HOST/PATH/`.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (host, path) = text.split_once('/').unwrap_or((text, ""));
         let host = RegistryHost::parse(host)?;
@@ -108,7 +108,7 @@ impl IdentityPattern {
     /// some host.
     ///
     /// # Errors
-    /// The text is not such a pattern.
+    /// Fails if the text has no host or domain, or a `*` in it.
     pub fn parse(text: &str) -> Result<Self, String> {
         let bad = |why: &str| Err(format!("`{}` {why}", one_line(text, MAX_SHOWN)));
         if text.is_empty() || text.chars().count() > MAX_IDENTITY || text.contains(char::is_control) {

@@ -56,7 +56,7 @@ impl PublicKey {
     /// Parses a key in PEM.
     ///
     /// # Errors
-    /// The text is not such a key.
+    /// Fails if the text is not a public key.
     pub fn from_pem(text: &str) -> Result<Self, String> {
         let spki = decode_pem(text, PUBLIC_LABEL)?;
         let is = |prefix: &[u8], length: usize| {
@@ -75,7 +75,7 @@ impl PublicKey {
     /// Reads a key from a file. Blocks.
     ///
     /// # Errors
-    /// The file cannot be read, or is not such a key.
+    /// Fails if the file cannot be read, or has no public key.
     pub fn read(path: &Path) -> Result<Self, String> {
         Self::from_pem(&read_text(path).map_err(|error| error.to_string())?)
     }
@@ -124,7 +124,7 @@ impl PublicKey {
 /// Reads the public key of a file that has a public or a private key. Blocks.
 ///
 /// # Errors
-/// The file cannot be read, others may read the private key, or it is not a key.
+/// Fails if the file cannot be read or has no key, or if others may read the private key.
 pub fn read_public(path: &Path) -> Result<PublicKey, String> {
     let text = read_text(path).map_err(|error| error.to_string())?;
     match text.contains("PRIVATE KEY-----") {
@@ -159,7 +159,7 @@ impl PrivateKey {
     /// Parses a key in PEM.
     ///
     /// # Errors
-    /// The text is not such a key, or the key has a password.
+    /// Fails if the text is not a private key, or the key has a password.
     pub fn from_pem(text: &str) -> Result<Self, String> {
         if text.contains("ENCRYPTED") {
             return Err("the key has a password, which is not supported".to_owned());
@@ -170,7 +170,7 @@ impl PrivateKey {
     /// Reads a key from a file, which only its owner may read. Blocks.
     ///
     /// # Errors
-    /// The file cannot be read, others may read it, or it is not such a key.
+    /// Fails if the file cannot be read or has no private key, or if others may read it.
     pub fn read(path: &Path) -> Result<Self, String> {
         let meta = std::fs::metadata(path).map_err(|error| error.to_string())?;
         if meta.mode() & 0o077 != 0 {

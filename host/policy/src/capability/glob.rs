@@ -217,7 +217,7 @@ pub(crate) fn literal_segments(path: &Path) -> Vec<GlobSegment> {
 }
 
 /// Returns the names in an absolute path.
-pub(crate) fn names(path: &Path) -> impl Iterator<Item = &OsStr> {
+fn names(path: &Path) -> impl Iterator<Item = &OsStr> {
     path.components().filter_map(|part| match part {
         Component::Normal(name) => Some(name),
         Component::Prefix(_) | Component::RootDir | Component::CurDir | Component::ParentDir => None,

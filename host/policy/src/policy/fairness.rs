@@ -10,24 +10,24 @@ impl Policy {
     /// quarter of `parallel_calls`. Beyond a half, slow calls of one plugin can leave only the reserved permits to
     /// all others. A host with a single permit has nothing to share.
     pub(super) fn check_fairness(&self, found: &mut Vec<PolicyProblem>) {
-        let places = self.host.parallel_calls;
-        if places <= 1 {
+        let parallel_calls = self.host.parallel_calls;
+        if parallel_calls <= 1 {
             return;
         }
         let problem = |path: &[&str], concurrency: u32| {
-            let most = concurrency.min(places);
+            let most = concurrency.min(parallel_calls);
             let message = format!(
-                "one plugin may run {most} of the {places} parallel calls of the host, so its slow calls delay \
+                "one plugin may run {most} of the {parallel_calls} parallel calls of the host, so its slow calls delay \
                  all other plugins"
             );
             let help = format!(
                 "write `concurrency = {}` in the limits, or raise `parallel_calls`",
-                places.div_ceil(4)
+                parallel_calls.div_ceil(4)
             );
             PolicyProblem { help: Some(help), ..PolicyProblem::at_keys(path.iter().copied(), message) }
         };
         let of_all = self.limits.apply(CallLimits::default());
-        if of_all.concurrency > places / 2 {
+        if of_all.concurrency > parallel_calls / 2 {
             let is_written = CallLimits::keys_of(&self.limits).contains(&"concurrency");
             let path = if is_written { ["limits", "concurrency"] } else { ["host", "parallel_calls"] };
             found.push(problem(&path, of_all.concurrency));
@@ -35,7 +35,7 @@ impl Policy {
         for (id, plugin) in &self.plugins {
             let concurrency = plugin.section.limits.apply(of_all.clone()).concurrency;
             // A section without its own value has the one of `[limits]`, which is reported once.
-            if concurrency != of_all.concurrency && concurrency > places / 2 {
+            if concurrency != of_all.concurrency && concurrency > parallel_calls / 2 {
                 found.push(problem(&["plugins", id.as_str(), "limits", "concurrency"], concurrency));
             }
         }

@@ -217,8 +217,8 @@ impl GrantLevels<'_> {
         let workspace = &self.policy.workspace;
         let of_profile = self.profile.and_then(|(_, rules)| list(rules));
         let wanted = if capability.target == FROM_PROFILE && !R::IS_SWITCH {
-            let reach = of_profile.ok_or_else(|| Advice::Impossible(self.missing_profile_hint(key)))?;
-            reach.to_vec()
+            let missing = || Advice::Impossible(self.missing_profile_hint(key));
+            of_profile.ok_or_else(missing)?.to_vec()
         } else {
             let wanted = R::parse_declared(&capability.target, workspace);
             let invalid = |e| Advice::Impossible(format!("Its author declared an invalid target: {e}."));

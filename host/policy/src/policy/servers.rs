@@ -164,7 +164,7 @@ impl ServerSection {
             .into());
         }
         self.check_sizes()?;
-        let place = match (&self.command, &self.url) {
+        let transport = match (&self.command, &self.url) {
             (Some(_), None) => ServerTransport::Stdio(Box::new(self.resolve_stdio(workspace)?)),
             (None, Some(url)) => ServerTransport::Http(Box::new(self.resolve_http(url, base, workspace)?)),
             (Some(_), Some(_)) => {
@@ -178,7 +178,7 @@ impl ServerSection {
             }
         };
         let server = McpServer {
-            transport: place,
+            transport,
             protocol: self.protocol,
             timeout: self.timeout.0.unwrap_or(DEFAULT_TIMEOUT),
             start_timeout: self.start_timeout.0.unwrap_or(DEFAULT_START_TIMEOUT),
@@ -260,8 +260,8 @@ impl ServerSection {
         if args.iter().any(|arg| arg.contains('\0')) {
             return Err("an argument contains a zero byte".to_owned().into());
         }
-        let caged = self.sandbox != Some(ServerSandboxMode::None);
-        if !caged {
+        let sandboxed = self.sandbox != Some(ServerSandboxMode::None);
+        if !sandboxed {
             Self::refuse_keys(
                 "sandbox = \"none\"",
                 &[
@@ -307,7 +307,7 @@ impl ServerSection {
             },
             args,
             env_secrets: self.env_secrets.clone(),
-            sandboxed: caged,
+            sandboxed,
         })
     }
 

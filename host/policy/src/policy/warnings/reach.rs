@@ -112,7 +112,7 @@ fn check_requests<R: GrantRule>(
         return;
     }
     for (index, line) in granted.iter().enumerate() {
-        if !requested.iter().any(|wish| wish.intersect(line).is_some()) {
+        if !requested.iter().any(|declared| declared.intersect(line).is_some()) {
             let message = format!("no tool of the plugin `{}` asks for this", state.id);
             state.report.push(PolicyProblem::at_keys(table, message).in_line(index));
         }

@@ -46,8 +46,8 @@ pub(super) fn check_patterns(input: &CheckInput<'_>, report: &mut CheckReport) {
     for (table, rules) in rule_lists(policy) {
         for (index, rule) in rules.iter().enumerate() {
             let Some(found) = rule.tool.as_deref().and_then(problem) else { continue };
-            let place = PolicyProblem::at_list_entry("rule", index, String::new()).in_key("tool");
-            let found = PolicyProblem { path: place.path, ..found };
+            let at_tool = PolicyProblem::at_list_entry("rule", index, String::new()).in_key("tool");
+            let found = PolicyProblem { path: at_tool.path, ..found };
             report.push(nest_under(table.into_iter().flatten())(found));
         }
     }
