@@ -114,12 +114,12 @@ pub enum ConsentDecision {
 /// Which version of a plugin asks for its grants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AskingVersion {
-    /// The one of the file.
+    /// The version in the file.
     Newest,
-    /// The one that runs. Another one may wait, and the operator may have agreed to that one already: its record stays.
+    /// The version that runs. Another one may wait for consent, and the operator may have given it already: the record stays.
     Running,
-    /// The one that ran before a restart, while the one of the file is held. Lines that the operator added meanwhile apply to
-    /// it, but are not recorded: the record would let in the one that waits.
+    /// The version that ran before a restart, while the version in the file waits for consent. Lines that the operator added
+    /// meanwhile apply to it and are not recorded: the record would admit the version that waits.
     Kept,
 }
 

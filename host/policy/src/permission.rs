@@ -310,7 +310,7 @@ impl Permissions {
         first.map_or(Action::Deny, |outcome| outcome.action)
     }
 
-    /// The outcomes that keep a call from running at once: that of its section, and that of the rules or the default.
+    /// The outcomes that do not allow a call: of the section rules, and of the rules or the fallback.
     pub fn restrictions<'a>(
         &'a self,
         tool: PermissionSubject<'_>,

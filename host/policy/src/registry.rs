@@ -100,12 +100,11 @@ impl RegistryMirror {
 pub struct RegistryPolicy {
     /// Origins besides the registry's own that may receive its credentials in exchange for a token.
     pub realm: Vec<String>,
-    /// How it is reached, and the hosts that it names.
+    /// How the host reaches the registry and the hosts that it names.
     pub route: OutboundRoute,
     /// Private networks that its host name, and those of `realm`, may resolve to.
     pub net_private: Vec<IpNet>,
-    /// Private networks that hosts which the registry itself names may be in: of redirects, and of realms that are not
-    /// listed.
+    /// Private networks of the hosts that the registry names: targets of redirects, and realms that `realm` does not list.
     pub redirect_private: Vec<IpNet>,
     /// Whether it is reached without TLS. Only on this machine.
     pub plain_http: bool,

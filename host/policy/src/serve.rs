@@ -134,11 +134,11 @@ fn all_algorithms() -> BTreeSet<SignatureAlgorithm> {
     [SignatureAlgorithm::RS256, SignatureAlgorithm::ES256, SignatureAlgorithm::EdDSA].into()
 }
 
-/// A private network. It has a type, so that the error for a wrong one has its position in the list.
+/// A private network of a list. Its error has the position of the entry, because the parser adds it to newtypes.
 #[derive(Deserialize)]
 struct PrivateNetwork(#[serde(deserialize_with = "read_network")] IpNet);
 
-/// The network of a reverse proxy, with the position of its errors.
+/// The network of a reverse proxy, as [`PrivateNetwork`].
 #[derive(Deserialize)]
 struct ProxyNetwork(#[serde(deserialize_with = "read_proxy")] IpNet);
 

@@ -104,6 +104,12 @@ impl CheckReport {
     ) {
         self.push(PolicyProblem { help: help.into(), ..PolicyProblem::at_keys(keys, message) });
     }
+
+    /// Adds a problem at a text of the file, with a help line.
+    fn warn_at_text(&mut self, written: &WrittenText, message: String, help: impl Into<Option<String>>) {
+        let path = written.path.clone();
+        self.push(PolicyProblem { path, help: help.into(), ..PolicyProblem::from(message) });
+    }
 }
 
 /// The result of all checks.
@@ -127,8 +133,9 @@ impl Policy {
         PolicyReview { findings: self.source.findings(Severity::Warning, found), not_compared }
     }
 
-    /// Finds the secrets and programs that nothing in the policy names. A policy with mistakes has none: what names them may be
-    /// among the mistakes. A policy in use may define them before the sections that name them.
+    /// Returns warnings about secrets and programs that nothing in the policy names; none if the policy has mistakes,
+    /// because a line with a mistake may name them. It is not part of [`Policy::review`]: a policy in use may define them
+    /// before the sections that name them.
     #[must_use]
     pub fn unused_sections(&self) -> Vec<PolicyFinding> {
         if self.source.has_mistakes() {

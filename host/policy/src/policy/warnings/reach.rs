@@ -29,12 +29,13 @@ macro_rules! each_key {
 
 /// Adds a problem for each line of a grant that no tool of the plugin asks for.
 pub(super) fn check_requested(input: &CheckInput<'_>, report: &mut CheckReport) {
-    for (id, own) in &input.policy.plugins {
+    for (id, plugin) in &input.policy.plugins {
         let known = input.known.plugins.as_ref().and_then(|plugins| plugins.get(id.as_str()));
         let Some(tools) = known.and_then(|plugin| plugin.tools.as_ref()) else { continue };
         let declared: Vec<&Capability> = tools.values().flatten().collect();
         let requested = Lists::of_declarations(&declared, input.policy.workspace());
-        let (rules, state) = (&own.rules, &mut RequestCheck { id: id.as_str(), declared: &declared, report });
+        let (rules, state) =
+            (&plugin.rules, &mut RequestCheck { id: id.as_str(), declared: &declared, report });
         kinds!(each_key! { check_requests state rules requested });
     }
 }
@@ -122,10 +123,10 @@ fn check_requests<R: GrantRule>(
 /// Adds a problem for each line of a tool's section or of a profile that reaches more than the grants that it narrows.
 pub(super) fn check_width(input: &CheckInput<'_>, report: &mut CheckReport) {
     let policy = input.policy;
-    for (id, own) in &policy.plugins {
+    for (id, plugin) in &policy.plugins {
         let mut granted = Lists::default();
-        granted.add(&own.rules);
-        for (tool, section) in &own.tools {
+        granted.add(&plugin.rules);
+        for (tool, section) in &plugin.tools {
             let table = ["plugins", id.as_str(), "tools", tool.as_str()];
             let rules = &section.rules;
             let state = &mut WidthCheck { table: &table, level: NarrowLevel::Tool, unknown: &[], report };
@@ -133,7 +134,7 @@ pub(super) fn check_width(input: &CheckInput<'_>, report: &mut CheckReport) {
         }
     }
     let mut granted = Lists::default();
-    policy.plugins.values().for_each(|own| granted.add(&own.rules));
+    policy.plugins.values().for_each(|plugin| granted.add(&plugin.rules));
     let unknown = add_services(input, &mut granted);
     for (name, profile) in &policy.profiles {
         let table = ["profile", name.as_str()];
@@ -217,10 +218,10 @@ fn check_widths<R: GrantRule>(
 
 /// Adds a problem for each address that is not public and that no private network includes.
 pub(super) fn check_addresses(input: &CheckInput<'_>, report: &mut CheckReport) {
-    for (id, own) in &input.policy.plugins {
-        let private = own.rules.net_private.as_deref().unwrap_or_default();
+    for (id, plugin) in &input.policy.plugins {
+        let private = plugin.rules.net_private.as_deref().unwrap_or_default();
         let table = ["plugins", id.as_str(), "grant"];
-        check_lines(&table, own.rules.net.as_deref().unwrap_or_default(), private, report);
+        check_lines(&table, plugin.rules.net.as_deref().unwrap_or_default(), private, report);
     }
     for service in input.policy.openapi_services() {
         let table = ["openapi", service.name.as_str()];
