@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use ring::rand::SystemRandom;
 use ring::signature::{
     ECDSA_P256_SHA256_ASN1, ECDSA_P256_SHA256_ASN1_SIGNING, ED25519, EcdsaKeyPair, Ed25519KeyPair,
-    KeyPair as _, UnparsedPublicKey,
+    KeyPair as _, UnparsedPublicKey, VerificationAlgorithm,
 };
 use sha2::{Digest as _, Sha256};
 use toolbay_state::regular::open_regular;
@@ -108,16 +108,12 @@ impl PublicKey {
 
     /// Whether the key made a signature.
     pub(super) fn verifies(&self, signed: &[u8], signature: &[u8]) -> bool {
-        let verified = match self.algorithm {
-            KeyAlgorithm::P256 => self.spki.get(P256_PREFIX.len()..).map(|point| {
-                UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, point).verify(signed, signature)
-            }),
-            KeyAlgorithm::Ed25519 => self
-                .spki
-                .get(ED25519_PREFIX.len()..)
-                .map(|point| UnparsedPublicKey::new(&ED25519, point).verify(signed, signature)),
+        let (prefix, algorithm): (usize, &'static dyn VerificationAlgorithm) = match self.algorithm {
+            KeyAlgorithm::P256 => (P256_PREFIX.len(), &ECDSA_P256_SHA256_ASN1),
+            KeyAlgorithm::Ed25519 => (ED25519_PREFIX.len(), &ED25519),
         };
-        verified.is_some_and(|verified| verified.is_ok())
+        let point = self.spki.get(prefix..).unwrap_or_default();
+        UnparsedPublicKey::new(algorithm, point).verify(signed, signature).is_ok()
     }
 }
 
