@@ -242,9 +242,9 @@ impl PathRule {
     }
 
     fn show_except(&self, workspace: &Path, except: &BTreeSet<Glob>) -> String {
-        let folder_is_told =
+        let is_folder_shown =
             self.patterns.iter().any(|pattern| Self::from_glob(pattern.clone()).folder == self.folder);
-        let folder = (!folder_is_told).then(|| show_folder(&self.folder, workspace));
+        let folder = (!is_folder_shown).then(|| show_folder(&self.folder, workspace));
         let patterns = self.patterns.iter().map(|pattern| show_glob(pattern, workspace));
         let except = self.except.difference(except).map(|except| show_exclusion(except, workspace));
         folder.into_iter().chain(patterns).chain(except).collect::<Vec<_>>().join(AND)
