@@ -1,17 +1,15 @@
 //! Computes what a tool gets from its declarations and the policy, as one pure function.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use ipnet::IpNet;
 
 use super::openapi::OpenApiService;
 use super::{AccessQuery, Advice, GrantKey, Policy, RuleLists};
-use crate::capability::attachment::{AttachmentAccess, AttachmentRule};
 use crate::capability::kind::kinds;
 use crate::capability::net::NetRule;
+use crate::capability::path_rule;
 use crate::capability::{Capability, CapabilityKind, FROM_PROFILE};
-use crate::capability::{path_rule, secret};
 use crate::hint::Hint;
 use crate::name::{PluginId, ToolName};
 use crate::refusal::PolicyRefusal;
@@ -134,19 +132,7 @@ impl Policy {
         reached: &[NetRule],
         profile: Option<&str>,
     ) -> Grants {
-        let secrets: BTreeSet<&str> = service.secret_names().collect();
-        let rules = RuleLists {
-            net: Some(service.reachable(reached)),
-            net_private: Some(service.net_private.clone()),
-            attachments: Some(vec![AttachmentRule {
-                access: AttachmentAccess::Create,
-                media_type_pattern: "*/*".to_owned(),
-            }]),
-            secrets: Some(
-                secrets.into_iter().map(|name| secret::SecretRule::Exact(name.to_owned())).collect(),
-            ),
-            ..RuleLists::default()
-        };
+        let rules = service.rules(reached);
         GrantLevels::for_service(self, service, tool, &rules).grant(declared, profile)
     }
 }
