@@ -87,7 +87,7 @@ impl Grants {
 }
 
 /// The rules of all levels for one tool in one profile.
-pub(super) struct GrantLevels<'a> {
+struct GrantLevels<'a> {
     policy: &'a Policy,
     plugin: &'a PluginId,
     tool: &'a ToolName,
@@ -133,24 +133,22 @@ impl Policy {
         profile: Option<&str>,
     ) -> Grants {
         let rules = service.rules(reached);
-        GrantLevels::for_service(self, service, tool, &rules).grant(declared, profile)
+        let levels = GrantLevels {
+            policy: self,
+            plugin: &service.name,
+            tool,
+            plugin_rules: Some(&rules),
+            tool_rules: None,
+            profile: None,
+            service: Some(service),
+        };
+        levels.grant(declared, profile)
     }
 }
 
-impl<'a> GrantLevels<'a> {
-    /// Creates the levels for a tool of a service. Only the service's section grants something.
-    pub(super) fn for_service(
-        policy: &'a Policy,
-        service: &'a OpenApiService,
-        tool: &'a ToolName,
-        rules: &'a RuleLists,
-    ) -> Self {
-        let (plugin, of_plugin, service) = (&service.name, Some(rules), Some(service));
-        Self { policy, plugin, tool, plugin_rules: of_plugin, tool_rules: None, profile: None, service }
-    }
-
+impl GrantLevels<'_> {
     /// Computes the grants for the declarations under a profile. An unknown profile grants nothing.
-    pub(super) fn grant(self, declared: &[Capability], profile: Option<&str>) -> Grants {
+    fn grant(self, declared: &[Capability], profile: Option<&str>) -> Grants {
         let unknown = RuleLists::deny_all();
         let profile =
             profile.map(|name| (name, self.policy.profile(name).map_or(&unknown, |profile| &profile.rules)));
@@ -169,9 +167,7 @@ impl<'a> GrantLevels<'a> {
         }
         grants
     }
-}
 
-impl GrantLevels<'_> {
     fn decide(&self, capability: &Capability, grants: &mut Grants) -> Result<Vec<String>, Advice> {
         macro_rules! decide {
             (

@@ -12,6 +12,7 @@ mod clear_text;
 mod collisions;
 mod contradictions;
 mod environment;
+mod fairness;
 mod known;
 mod names;
 mod network_lines;
@@ -57,7 +58,7 @@ const CHECKS: [Check; 27] = [
     quantities::check_memory,
     contradictions::check_pairs,
     contradictions::check_minimums,
-    fairness,
+    fairness::check_concurrency,
     collisions::check_ids,
     names::check_names,
     profiles::check_lists,
@@ -159,10 +160,6 @@ impl Policy {
 
 /// Stands for the endpoint without a profile, in credentials.
 const NO_PROFILE: &str = "*";
-
-fn fairness(input: &CheckInput<'_>, report: &mut CheckReport) {
-    input.policy.check_fairness(&mut report.found);
-}
 
 #[cfg(test)]
 mod tests;
