@@ -334,9 +334,7 @@ impl Permissions {
         let by_author = tool.needs_approval && self.needs_approval > self.fallback;
         (if by_author { self.needs_approval } else { self.fallback }, by_author)
     }
-}
 
-impl Permissions {
     /// Describes the decisions for a tool's calls: the rules that can match, down to the first that always matches,
     /// or the default. `table` names the table of the rules: `the policy`.
     #[must_use]
