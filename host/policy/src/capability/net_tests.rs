@@ -197,7 +197,7 @@ fn an_exclusion_wins_over_every_line() {
     ]);
     let Err(covered) = rules else { panic!("a line that grants nothing") };
     assert_eq!(
-        covered,
+        covered.message,
         "`GET https://api.in.x.org:*/a` grants nothing: an exclusion of the same list covers it"
     );
     let rules =
