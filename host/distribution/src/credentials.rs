@@ -13,7 +13,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -25,7 +24,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::Command;
 use toolbay_core::call::invoke::BoxFuture;
 use toolbay_policy::excerpt::one_line;
-use toolbay_state::regular::open_regular;
+use toolbay_state::regular::read_regular;
 use zeroize::Zeroize as _;
 
 use crate::reference::Reference;
@@ -182,13 +181,11 @@ struct HelperReply {
 
 /// Reads a file; `None` if it does not exist. An error does not quote it.
 fn read_config(path: &Path) -> Result<Option<CredentialConfig>, String> {
-    let file = match open_regular(path) {
-        Ok(file) => file,
+    let bytes = match read_regular(path, MAX_FILE) {
+        Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.to_string()),
     };
-    let mut bytes = Vec::new();
-    file.take(MAX_FILE).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
     let config = serde_json::from_slice(&bytes);
     config
         .map(Some)

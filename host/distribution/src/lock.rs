@@ -294,7 +294,7 @@ impl LockFile {
     /// Reads the lock; `None` if it does not exist. Blocks.
     ///
     /// # Errors
-    /// As for [`read`].
+    /// As [`read`].
     pub fn read(&self) -> Result<Option<Arc<LockedPlugins>>, LockError> {
         let Some(text) = read_lock_text(&self.path)? else { return Ok(None) };
         let mut last = self.last.lock();
@@ -313,7 +313,7 @@ impl LockFile {
 /// `edit` does not change is left. Blocks.
 ///
 /// # Errors
-/// The error of `edit`, for which nothing is written; or the file cannot be read, locked or written.
+/// Fails if the file cannot be read, locked or written, or with the error of `edit`. Nothing is written then.
 pub fn update<T, E: From<LockError>>(
     path: &Path,
     wait: Duration,

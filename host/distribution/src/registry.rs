@@ -153,7 +153,7 @@ impl RegistryClient {
     /// Finds the component that the reference leads to: by its digest, or else by its tag. An index is followed once.
     ///
     /// # Errors
-    /// There is none, or a document is not accepted.
+    /// Fails if the reference leads to no component, or a document is not accepted.
     pub async fn resolve(&self) -> Result<ResolvedComponent, RegistryError> {
         let Reference { tag, digest, .. } = &self.reference;
         let name = match (digest, tag) {

@@ -208,7 +208,7 @@ impl BlobWriter {
     /// Appends bytes. Blocks.
     ///
     /// # Errors
-    /// The blob becomes larger than its size, or the store cannot be written.
+    /// Fails if the blob becomes larger than its size, or the store cannot be written.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
         self.written = self.written.saturating_add(bytes.len() as u64);
         if self.written > self.size {

@@ -11,8 +11,8 @@ use toolbay_policy::excerpt::one_line;
 
 use crate::document::OpenApiDocument;
 use crate::examples;
-use crate::scalar::{is_absent, member_flag, scalar_text};
-use crate::schema::{MAX_DESCRIPTION, SchemaConverter, plain_text};
+use crate::scalar::{is_absent, member_flag};
+use crate::schema::SchemaConverter;
 use crate::style::{self, EscapeMode, ParameterStyle};
 use media::{MAX_MEDIA, MediaKind, as_header_text};
 use multipart::{decode_base64, encode_multipart};
@@ -121,19 +121,11 @@ impl BodyEncoder {
                 json!({"type": "string", "description": format!("{}, in base64.", one_line(media, 100))}),
             ),
         };
-        let mut schema = if schema.is_object() { schema } else { json!({}) };
-        if let Some(schema) = schema.as_object_mut() {
-            if let Some(text) = map.get("description").and_then(scalar_text) {
-                schema
-                    .entry("description")
-                    .or_insert_with(|| Value::from(plain_text(&text, MAX_DESCRIPTION)));
-            }
-            let examples = examples::read(document, shape, |why| schemas.name_loss("body", why))?;
-            // Those of the body replace those of its schema (Media Type Object, `example`).
-            if matches!(kind, BodyEncoding::Json | BodyEncoding::Form(_)) && !examples.is_empty() {
-                schema.insert("examples".to_owned(), Value::Array(examples));
-            }
+        let mut examples = examples::read(document, shape, |why| schemas.name_loss("body", why))?;
+        if !matches!(kind, BodyEncoding::Json | BodyEncoding::Form(_)) {
+            examples.clear();
         }
+        let schema = examples::annotate(schema, map.get("description"), examples);
         let new =
             ["itemSchema", "itemEncoding", "prefixEncoding"].iter().find(|key| shape.contains_key(**key));
         let unread = new.map(|key| format!("`{key}` of its body is new in OpenAPI 3.2 and is not read"));
@@ -143,7 +135,7 @@ impl BodyEncoder {
     /// Encodes an argument: returns the value of `Content-Type` and the bytes.
     ///
     /// # Errors
-    /// The reason why the argument cannot be this body.
+    /// Returns why the argument cannot be this body.
     pub(crate) fn encode(&self, raw: &RawValue) -> Result<(String, Vec<u8>), String> {
         // The caller's text, so that no number changes.
         if self.kind == BodyEncoding::Json {

@@ -46,7 +46,7 @@ impl EncodedText<'_> {
     /// Decodes the body.
     ///
     /// # Errors
-    /// The charset is unknown, or the bytes are not in it.
+    /// Fails if the charset is unknown, or the bytes are not text in it.
     pub(crate) fn decode(self) -> Result<DecodedText, UndecodableText> {
         let known = |text| Ok(DecodedText { text, unknown_charset: None });
         // Its mark begins like that of UTF-16. The standard has no UTF-32.

@@ -63,7 +63,7 @@ impl OpenApiDocument {
     /// Parses a document in JSON or YAML.
     ///
     /// # Errors
-    /// The mistake in the text, or its unsupported version.
+    /// Fails if the text is not JSON or YAML, or its version is not supported.
     pub fn parse(text: &str) -> Result<Self, DocumentError> {
         let DocumentContent { root, repeated, notes, respelled } =
             document_text::read(text).map_err(DocumentError)?;
@@ -89,7 +89,7 @@ impl OpenApiDocument {
     /// The base URL of operations that do not set their own. `from` is the URL of the document.
     ///
     /// # Errors
-    /// The reason why the base URL is unknown.
+    /// Returns why the base URL is unknown.
     pub fn server(&self, from: Option<&str>) -> Result<String, String> {
         let none = std::collections::BTreeMap::new();
         let levels = [None, None, self.root.get("servers")];

@@ -98,7 +98,7 @@ fn shortest(number: f64) -> String {
 /// The text of a document in UTF-16, which begins with a byte order mark.
 ///
 /// # Errors
-/// The bytes are something else.
+/// Fails if the bytes are not UTF-16 with a byte order mark.
 pub fn decode_utf_16(bytes: &[u8]) -> Result<String, DocumentError> {
     let other = || DocumentError("it is neither UTF-8 nor UTF-16".to_owned());
     if bytes.starts_with(UTF_32_LE_MARK) {
@@ -117,7 +117,7 @@ pub fn decode_utf_16(bytes: &[u8]) -> Result<String, DocumentError> {
 /// Reads a text.
 ///
 /// # Errors
-/// The mistake in the text, in one line.
+/// Returns the mistake in the text, as one line.
 pub(crate) fn read(text: &str) -> Result<DocumentContent, String> {
     if text.len() > MAX_BYTES {
         return Err(format!("it has {} bytes; at most {MAX_BYTES} are read", text.len()));

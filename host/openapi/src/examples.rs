@@ -1,9 +1,10 @@
-//! Examples of parameters and bodies, for the schemas of arguments.
+//! Descriptions and examples of parameters and bodies, in the schemas of arguments.
 
 use serde_json::{Map, Value};
 
 use crate::document::OpenApiDocument;
-use crate::schema::keep_example;
+use crate::scalar::scalar_text;
+use crate::schema::{MAX_DESCRIPTION, keep_example, plain_text};
 
 /// The most examples that are kept.
 const MAX_EXAMPLES: usize = 3;
@@ -43,4 +44,20 @@ pub(crate) fn read(
         }
     }
     Ok(found)
+}
+
+/// Adds a description and examples to the schema of an argument. The schema's own description stays; its own examples are
+/// replaced (Parameter Object and Media Type Object, `example`).
+pub(crate) fn annotate(schema: Value, description: Option<&Value>, examples: Vec<Value>) -> Value {
+    let mut schema = match schema {
+        Value::Object(schema) => schema,
+        _ => Map::new(),
+    };
+    if let Some(text) = description.and_then(scalar_text) {
+        schema.entry("description").or_insert_with(|| Value::from(plain_text(&text, MAX_DESCRIPTION)));
+    }
+    if !examples.is_empty() {
+        schema.insert("examples".to_owned(), Value::Array(examples));
+    }
+    Value::Object(schema)
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use toolbay_policy::excerpt::one_line;
 
 use crate::body::{self, ParameterContent};
@@ -10,7 +10,7 @@ use crate::document::OpenApiDocument;
 use crate::examples;
 use crate::name;
 use crate::scalar::{is_absent, member_flag, member_text, scalar_text};
-use crate::schema::{MAX_DESCRIPTION, SchemaConverter, plain_text};
+use crate::schema::SchemaConverter;
 use crate::style::{EscapeMode, ParameterStyle};
 
 /// The most parameters of one operation.
@@ -332,22 +332,9 @@ fn read_parameter(
     let any = Value::Bool(true);
     let declared = map.get("schema").or_else(|| media?.get("schema")).unwrap_or(&any);
     let content = content.map(|(name, _)| body::parameter_content(document, name, media, declared));
-    let mut schema = schemas.convert(&argument, declared)?;
-    if schema.is_boolean() {
-        schema = json!({});
-    }
-    if let Some(schema) = schema.as_object_mut() {
-        if let Some(description) = map.get("description").and_then(scalar_text) {
-            schema
-                .entry("description")
-                .or_insert_with(|| Value::from(plain_text(&description, MAX_DESCRIPTION)));
-        }
-        let examples = examples::read(document, map, |why| schemas.name_loss(&argument, why))?;
-        // Those of the parameter replace those of its schema (Parameter Object, `example`).
-        if !examples.is_empty() {
-            schema.insert("examples".to_owned(), Value::Array(examples));
-        }
-    }
+    let schema = schemas.convert(&argument, declared)?;
+    let examples = examples::read(document, map, |why| schemas.name_loss(&argument, why))?;
+    let schema = examples::annotate(schema, map.get("description"), examples);
     let escape = match place {
         ParameterLocation::Header => EscapeMode::None,
         ParameterLocation::Query if flag("allowReserved") == Some(true) => EscapeMode::Reserved,
@@ -393,6 +380,8 @@ pub(crate) fn is_token(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+
+    use serde_json::json;
 
     use super::*;
     use crate::schema::SchemaTotals;

@@ -49,7 +49,7 @@ impl RequestPlan {
     /// Builds the request of one call. The arguments match the tool's schema; `text` is the caller's JSON.
     ///
     /// # Errors
-    /// An argument that the schema allows but that cannot be sent.
+    /// Fails for an argument that the schema allows but that cannot be sent.
     pub(crate) fn request(&self, text: &str, args: &Value) -> Result<ServiceRequest, ToolError> {
         let (mut query, mut cookies) = (Vec::new(), Vec::new());
         let mut headers = vec![("Accept".to_owned(), self.accept.clone())];

@@ -55,7 +55,7 @@ pub struct Credential {
 /// configured.
 ///
 /// # Errors
-/// The secrets that are missing.
+/// Returns a line with the secrets that are missing.
 pub(crate) fn credentials(
     document: &OpenApiDocument,
     operation: &Value,

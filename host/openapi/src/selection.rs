@@ -1,5 +1,7 @@
 //! Selects the operations that become tools.
 
+use toolbay_policy::wildcard::text_matches;
+
 use crate::name::OperationIdentity;
 use crate::path_items::METHODS;
 
@@ -41,33 +43,13 @@ impl OperationPattern {
 
     pub(crate) fn matches(&self, one: OperationIdentity<'_>, tags: &[String]) -> bool {
         match self {
-            Self::Tag(tag) => tags.iter().any(|have| matches(tag, have)),
-            Self::Id(id) => one.id.is_some_and(|have| matches(id, have)),
+            Self::Tag(tag) => tags.iter().any(|have| text_matches(tag, have)),
+            Self::Id(id) => one.id.is_some_and(|have| text_matches(id, have)),
             Self::Path(method, path) => {
-                method.as_ref().is_none_or(|method| method == one.method) && matches(path, one.path)
+                method.as_ref().is_none_or(|method| method == one.method) && text_matches(path, one.path)
             }
         }
     }
-}
-
-/// `*` matches any run of characters. Backtracking to the last star suffices, so this is fast.
-fn matches(pattern: &str, text: &str) -> bool {
-    let mut parts = pattern.split('*');
-    let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else { return false };
-    let mut parts = parts.peekable();
-    if parts.peek().is_none() {
-        return rest.is_empty();
-    }
-    while let Some(part) = parts.next() {
-        if parts.peek().is_none() {
-            return rest.ends_with(part);
-        }
-        match rest.find(part) {
-            Some(at) => rest = rest.get(at + part.len()..).unwrap_or_default(),
-            None => return false,
-        }
-    }
-    true
 }
 
 #[cfg(test)]

@@ -135,7 +135,7 @@ mod tests {
             (AdminAddress::Socket("/etc/t/a.sock".into()), MetricsAccess::Open)
         );
         assert!(parse("listen = \"[::1]:0\"\ntokens = \"t\"").is_ok());
-        for (text, told) in [
+        for (text, part) in [
             ("tokens = \"t\"", "`listen` is missing"),
             ("metrics = \"open\"", "`listen` is missing"),
             ("listen = \"127.0.0.1:1\"", "`tokens` is missing"),
@@ -146,7 +146,7 @@ mod tests {
             ("listen = \"127.0.0.1:1\"\ntokens = \"t\"\nmetrics = \"all\"", "unknown variant"),
         ] {
             let problem = parse(text).unwrap_err();
-            assert!(problem.contains(told), "{text}: {problem}");
+            assert!(problem.contains(part), "{text}: {problem}");
         }
         let long = format!("listen = \"unix:/{}\"\ntokens = \"t\"", "a".repeat(107));
         assert!(parse(&long).unwrap_err().contains("at most 107"));

@@ -114,12 +114,12 @@ pub enum ConsentDecision {
 /// Which version of a plugin asks for its grants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AskingVersion {
-    /// The one of the file.
+    /// The version in the file.
     Newest,
-    /// The one that runs. Another one may wait, and the operator may have agreed to that one already: its record stays.
+    /// The version that runs. Another one may wait for consent, and the operator may have given it already: the record stays.
     Running,
-    /// The one that ran before a restart, while the one of the file is held. Lines that the operator added meanwhile apply to
-    /// it, but are not recorded: the record would let in the one that waits.
+    /// The version that ran before a restart, while the version in the file waits for consent. Lines that the operator added
+    /// meanwhile apply to it and are not recorded: the record would admit the version that waits.
     Kept,
 }
 
@@ -200,7 +200,7 @@ impl Authority {
     #[must_use]
     pub fn lines_not_in(&self, known: &Self, workspace: &Path) -> Vec<String> {
         let nothing = GrantLines::new();
-        let had = |tools: Option<&ToolGrants>, tool: &str| {
+        let known_lines = |tools: Option<&ToolGrants>, tool: &str| {
             tools.and_then(|tools| tools.get(tool)).unwrap_or(&nothing).clone()
         };
         let always = std::iter::once((None, &self.tools));
@@ -209,8 +209,9 @@ impl Authority {
         for (profile, tools) in always.chain(in_profiles) {
             let shown = profile.map_or_else(String::new, |profile| format!(" in profile {profile}"));
             for (tool, lists) in tools {
-                let of_profile = had(profile.and_then(|profile| known.profiles.get(profile)), tool);
-                let new = uncovered_lists(lists, &[&had(Some(&known.tools), tool), &of_profile], workspace);
+                let of_profile = known_lines(profile.and_then(|profile| known.profiles.get(profile)), tool);
+                let new =
+                    uncovered_lists(lists, &[&known_lines(Some(&known.tools), tool), &of_profile], workspace);
                 let new = new.iter().flat_map(|(key, lines)| lines.iter().map(move |line| (key, line)));
                 found.extend(new.map(|(key, line)| format!("{tool}: {key} {line}{shown}")));
             }
@@ -243,8 +244,8 @@ fn add(tools: &mut ToolGrants, tool: &str, lists: GrantLines) {
 /// Returns the lines of each list that `known` does not cover.
 fn uncovered_lists(lists: &GrantLines, known: &[&GrantLines], workspace: &Path) -> GrantLines {
     let new = lists.iter().map(|(key, lines)| {
-        let had = known.iter().filter_map(|known| known.get(key)).flatten().cloned().collect();
-        (key.clone(), uncovered_lines(key, &had, lines, workspace).into_iter().cloned().collect())
+        let known_lines = known.iter().filter_map(|known| known.get(key)).flatten().cloned().collect();
+        (key.clone(), uncovered_lines(key, &known_lines, lines, workspace).into_iter().cloned().collect())
     });
     new.filter(|(_, lines): &(String, BTreeSet<String>)| !lines.is_empty()).collect()
 }

@@ -123,17 +123,17 @@ pub fn first_hidden(text: &str) -> Option<char> {
     hidden_chars(text).map(|(_, c)| c).find(|c| !matches!(c, '\n' | '\t' | '\r'))
 }
 
-/// Replaces the hidden characters that `goes` selects by the output of `put`.
+/// Replaces the hidden characters that `is_replaced` selects by the output of `write`.
 fn replace_hidden(
     text: &str,
-    goes: impl Fn(usize, char) -> bool,
-    put: fn(char, &mut String),
+    is_replaced: impl Fn(usize, char) -> bool,
+    write: fn(char, &mut String),
 ) -> Cow<'_, str> {
     let mut out = String::new();
     let mut done = 0;
-    for (at, c) in hidden_chars(text).filter(|(at, c)| goes(*at, *c)) {
+    for (at, c) in hidden_chars(text).filter(|(at, c)| is_replaced(*at, *c)) {
         out.push_str(text.get(done..at).unwrap_or_default());
-        put(c, &mut out);
+        write(c, &mut out);
         done = at + c.len_utf8();
     }
     if done == 0 {

@@ -32,7 +32,7 @@ pub struct Hint {
 pub enum Remedy {
     /// Lines that allow the use.
     Allow {
-        /// Sentences about what else it needs.
+        /// Sentences about what else the use needs.
         first: Option<String>,
         /// The lines, those of a table together.
         lines: Vec<PolicyLine>,

@@ -36,6 +36,7 @@ pub mod similar;
 pub mod telemetry;
 pub mod trust;
 pub mod unchecked;
+mod url_parts;
 pub mod wildcard;
 
 pub use capability::unusable_target;

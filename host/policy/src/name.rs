@@ -173,14 +173,7 @@ impl QualifiedName {
     /// The joined name is longer than [`MAX_QUALIFIED`].
     pub fn join(plugin: &PluginId, tool: &ToolName) -> Result<Self, NameError> {
         let joined = format!("{plugin}{NAME_SEPARATOR}{tool}");
-        if joined.len() > MAX_QUALIFIED {
-            return Err(name_error(
-                "qualified name",
-                &joined,
-                "is longer than 64 characters: shorten the plugin's id",
-            ));
-        }
-        Ok(Self(joined.into()))
+        Self::from_joined(&joined, "is longer than 64 characters: shorten the plugin's id")
     }
 
     /// Joins `mcp__SERVER__TOOL`. The rules for plugin ids apply to the server's name.
@@ -189,12 +182,13 @@ impl QualifiedName {
     /// The joined name is longer than [`MAX_QUALIFIED`].
     pub fn join_mcp(server: &PluginId, tool: &ToolName) -> Result<Self, NameError> {
         let joined = format!("{MCP_PREFIX}{server}{NAME_SEPARATOR}{tool}");
+        Self::from_joined(&joined, "is longer than 64 characters: shorten the server's name")
+    }
+
+    /// `problem` describes a joined name that is too long.
+    fn from_joined(joined: &str, problem: &'static str) -> Result<Self, NameError> {
         if joined.len() > MAX_QUALIFIED {
-            return Err(name_error(
-                "qualified name",
-                &joined,
-                "is longer than 64 characters: shorten the server's name",
-            ));
+            return Err(name_error("qualified name", joined, problem));
         }
         Ok(Self(joined.into()))
     }

@@ -246,10 +246,14 @@ pub enum UncomparedArgument<'a> {
 
 impl<'a> RuleOutcome<'a> {
     /// The outcome of a rule that matches, or that cannot be evaluated on an argument.
-    fn from_rule(place: usize, rule: &'a PermissionRule, uncompared: Option<UncomparedArgument<'a>>) -> Self {
+    fn from_rule(
+        position: usize,
+        rule: &'a PermissionRule,
+        uncompared: Option<UncomparedArgument<'a>>,
+    ) -> Self {
         let is_open = matches!(uncompared, Some(UncomparedArgument::Open(_)));
         let action = if is_open { Action::Deny } else { rule.action };
-        Self { action, rule: Some((place, rule)), by_author: false, uncompared }
+        Self { action, rule: Some((position, rule)), by_author: false, uncompared }
     }
 }
 
@@ -290,10 +294,10 @@ impl Permissions {
     /// Decides what happens to a call of `tool` with these arguments.
     #[must_use]
     pub fn decide(&self, tool: PermissionSubject<'_>, args: &Value) -> RuleOutcome<'_> {
-        let verdict = self.first_match(tool, args);
+        let outcome = self.first_match(tool, args);
         match first_of(self.section_rules.iter().map(|rule| (0, rule)), tool, args) {
-            Some(of_section) if of_section.action > verdict.action => of_section,
-            Some(_) | None => verdict,
+            Some(of_section) if of_section.action > outcome.action => of_section,
+            Some(_) | None => outcome,
         }
     }
 
@@ -302,11 +306,11 @@ impl Permissions {
     #[must_use]
     pub fn decide_spelled(&self, tool: PermissionSubject<'_>, spelled: &[Value]) -> Action {
         let outcomes = spelled.iter().map(|args| self.decide(tool, args));
-        let first = outcomes.min_by_key(|outcome| outcome.rule.map_or(usize::MAX, |(place, _)| place));
+        let first = outcomes.min_by_key(|outcome| outcome.rule.map_or(usize::MAX, |(position, _)| position));
         first.map_or(Action::Deny, |outcome| outcome.action)
     }
 
-    /// The outcomes that keep a call from running at once: that of its section, and that of the rules or the default.
+    /// The outcomes that do not allow a call: of the section rules, and of the rules or the fallback.
     pub fn restrictions<'a>(
         &'a self,
         tool: PermissionSubject<'_>,
@@ -330,9 +334,7 @@ impl Permissions {
         let by_author = tool.needs_approval && self.needs_approval > self.fallback;
         (if by_author { self.needs_approval } else { self.fallback }, by_author)
     }
-}
 
-impl Permissions {
     /// Describes the decisions for a tool's calls: the rules that can match, down to the first that always matches,
     /// or the default. `table` names the table of the rules: `the policy`.
     #[must_use]
@@ -342,12 +344,12 @@ impl Permissions {
             let reason = rule.reason.as_deref().unwrap_or_default();
             lines.push(format!("at least {} by {reason}", rule.action.as_str()));
         }
-        for (rule, place) in self.rules.iter().zip(1..).filter(|(rule, _)| rule.matches_tool(tool)) {
+        for (rule, position) in self.rules.iter().zip(1..).filter(|(rule, _)| rule.matches_tool(tool)) {
             let reason = rule.reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
             let args: Vec<_> =
                 rule.args.iter().map(|(at, pattern)| format!(" where {at} is {pattern}")).collect();
             let action = rule.action.as_str();
-            lines.push(format!("{action}{} by rule {place} of {table}{reason}", args.join(" and")));
+            lines.push(format!("{action}{} by rule {position} of {table}{reason}", args.join(" and")));
             if rule.args.is_empty() {
                 return lines;
             }
@@ -365,9 +367,9 @@ fn first_of<'a>(
     tool: PermissionSubject<'_>,
     args: &Value,
 ) -> Option<RuleOutcome<'a>> {
-    rules.into_iter().find_map(|(place, rule)| match rule.evaluate(tool, args) {
+    rules.into_iter().find_map(|(position, rule)| match rule.evaluate(tool, args) {
         RuleMatch::No => None,
-        RuleMatch::Yes(uncompared) => Some(RuleOutcome::from_rule(place, rule, uncompared)),
+        RuleMatch::Yes(uncompared) => Some(RuleOutcome::from_rule(position, rule, uncompared)),
     })
 }
 

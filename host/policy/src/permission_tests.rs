@@ -80,13 +80,13 @@ fn the_first_matching_rule_decides() {
         (tool("text2", "text2__grep", &[]), &etc, Action::Allow, Some(5)),
         (tool("other", "other__x", &[]), &etc, Action::Deny, None),
     ] {
-        let verdict = permissions.decide(tool, args);
-        let place = verdict.rule.map(|(place, _)| place);
-        assert_eq!((verdict.action, place), (action, rule), "{} {args}", tool.name);
+        let outcome = permissions.decide(tool, args);
+        let position = outcome.rule.map(|(position, _)| position);
+        assert_eq!((outcome.action, position), (action, rule), "{} {args}", tool.name);
     }
     let refused = tool("files", "files__write_file", &[]);
-    let verdict = permissions.decide(refused, &etc);
-    assert_eq!(verdict.rule.unwrap().1.reason.as_deref(), Some("not there"));
+    let outcome = permissions.decide(refused, &etc);
+    assert_eq!(outcome.rule.unwrap().1.reason.as_deref(), Some("not there"));
 }
 
 #[test]
@@ -191,8 +191,8 @@ fn needs_approval_asks_unless_a_rule_matches() {
         (Permissions::new(vec![], Action::Deny), Action::Deny, false),
         (allowing, Action::Allow, false),
     ] {
-        let verdict = permissions.decide(tool, &json!({}));
-        assert_eq!((verdict.action, verdict.by_author), (action, by_author));
+        let outcome = permissions.decide(tool, &json!({}));
+        assert_eq!((outcome.action, outcome.by_author), (action, by_author));
     }
 }
 

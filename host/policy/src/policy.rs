@@ -8,7 +8,6 @@ mod advice;
 mod check;
 mod document;
 mod explain;
-mod fairness;
 mod file;
 mod grant;
 mod long_names;

@@ -7,7 +7,7 @@ use std::time::Duration;
 /// Parses `1500`, `64KiB`, `2MiB`, `1GiB` (powers of 1024) or `10kB`, `5MB`, `1GB` (powers of 1000) into bytes.
 ///
 /// # Errors
-/// Says which form is expected.
+/// Describes the expected form.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let (number, unit) = split_unit(text);
     let factor: u64 = match unit {
@@ -29,7 +29,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
 /// milliseconds are easily confused.
 ///
 /// # Errors
-/// Says which form is expected.
+/// Describes the expected form.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = split_unit(text);
     let seconds = |each: u64| number.and_then(|n| n.checked_mul(each)).map(Duration::from_secs);

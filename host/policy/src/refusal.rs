@@ -44,7 +44,7 @@ impl PolicyRefusal {
         Self { hint: self.hint.map(|hint| hint.map_texts(&change)), text: change(self.text) }
     }
 
-    /// Adds a hint after the one that is there, if there is one to add.
+    /// Appends a further hint to the present one.
     #[must_use]
     pub fn with_further_hint(self, further: Option<Hint>) -> Self {
         let hint = match (self.hint, further) {
@@ -125,8 +125,8 @@ mod tests {
         let lines =
             vec![PolicyLine::new("[plugins.p.grant]", "kv", LineValue::List(vec!["tool".to_owned()]))];
         let refusal = PolicyRefusal::new("`a` is not granted", Remedy::Allow { first: None, lines });
-        let told = "`a` is not granted: not permitted; `toolbay explain p__t` tells the operator what would allow it";
-        assert_eq!(refusal.for_model("p__t"), told);
+        let expected = "`a` is not granted: not permitted; `toolbay explain p__t` tells the operator what would allow it";
+        assert_eq!(refusal.for_model("p__t"), expected);
         let whole =
             "`a` is not granted. To allow it, write in the policy:\n[plugins.p.grant]\nkv = [\"tool\"]";
         assert_eq!(refusal.for_operator(), whole);

@@ -4,10 +4,11 @@
 use std::fmt;
 
 use ipnet::IpNet;
-use url::{Host, Url};
+use url::Url;
 
 use crate::excerpt::one_line;
 use crate::route::OutboundRoute;
+use crate::url_parts;
 
 /// Most registries in one policy.
 pub const MAX_REGISTRIES: usize = 64;
@@ -23,7 +24,7 @@ impl RegistryHost {
     /// a repository's path.
     ///
     /// # Errors
-    /// The text is no such host.
+    /// Fails if the text is not the host of a registry, in lower case.
     pub fn parse(text: &str) -> Result<Self, String> {
         let bad = || {
             let shown = one_line(text, MAX_SHOWN);
@@ -48,12 +49,7 @@ impl RegistryHost {
     /// Whether it is this machine, by an address or as `localhost`.
     #[must_use]
     pub fn is_loopback(&self) -> bool {
-        match Url::parse(&format!("https://{}/", self.0)).ok().as_ref().and_then(Url::host) {
-            Some(Host::Domain(name)) => name == "localhost",
-            Some(Host::Ipv4(address)) => address.is_loopback(),
-            Some(Host::Ipv6(address)) => address.is_loopback(),
-            None => false,
-        }
+        Url::parse(&format!("https://{}/", self.0)).is_ok_and(|url| url_parts::is_loopback(&url))
     }
 }
 
@@ -76,7 +72,7 @@ impl RegistryMirror {
     /// Parses `HOST` or `HOST/PATH`.
     ///
     /// # Errors
-    /// The text is not such a place.
+    /// Fails if the text is not `HOST` or `HOST/PATH`.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (host, path) = text.split_once('/').unwrap_or((text, ""));
         let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-".contains(c);
@@ -104,16 +100,15 @@ impl RegistryMirror {
 pub struct RegistryPolicy {
     /// Origins besides the registry's own that may receive its credentials in exchange for a token.
     pub realm: Vec<String>,
-    /// How it is reached, and the hosts that it names.
+    /// How the host reaches the registry and the hosts that it names.
     pub route: OutboundRoute,
     /// Private networks that its host name, and those of `realm`, may resolve to.
     pub net_private: Vec<IpNet>,
-    /// Private networks that hosts which the registry itself names may be in: of redirects, and of realms that are not
-    /// listed.
+    /// Private networks of the hosts that the registry names: targets of redirects, and realms that `realm` does not list.
     pub redirect_private: Vec<IpNet>,
     /// Whether it is reached without TLS. Only on this machine.
     pub plain_http: bool,
-    /// Has what a digest names, and is asked first for it.
+    /// The registry that is asked first for content by its digest.
     pub mirror: Option<RegistryMirror>,
     /// The secret with its credentials: `USER:PASSWORD`, or an identity token.
     pub secret: Option<String>,

@@ -7,6 +7,7 @@ use url::Url;
 
 use crate::excerpt::one_line;
 use crate::problem::PolicyProblem;
+use crate::url_parts::{has_credentials, is_origin};
 
 /// Longest text of the policy in a message, in characters.
 const MAX_SHOWN: usize = 100;
@@ -37,13 +38,12 @@ fn parse_proxy(text: &str) -> Result<Url, PolicyProblem> {
     let at_proxy = |message: String| PolicyProblem::at_keys(["proxy"], message);
     let bad = |why: &str| at_proxy(format!("`proxy`: `{}` {why}", one_line(text, MAX_SHOWN)));
     let url = Url::parse(text).map_err(|_| bad("is not a URL: write `http://HOST:PORT`"))?;
-    if !url.username().is_empty() || url.password().is_some() {
+    if has_credentials(&url) {
         let message = "`proxy` has credentials, which do not belong in a policy: set `HTTPS_PROXY` to this proxy \
                        with them";
         return Err(at_proxy(message.to_owned()));
     }
-    let is_origin = url.path() == "/" && url.query().is_none() && url.fragment().is_none();
-    if url.scheme() != "http" || !is_origin {
+    if url.scheme() != "http" || !is_origin(&url) {
         return Err(bad("is not an HTTP proxy: write `http://HOST:PORT`"));
     }
     Ok(url)

@@ -32,7 +32,7 @@ pub trait GrantRule: Clone + Eq {
     /// Parses one line. `workspace` is the absolute folder that `$workspace` stands for.
     ///
     /// # Errors
-    /// Says what to write instead.
+    /// Describes what to write instead.
     fn parse(text: &str, workspace: &Path) -> Result<Self, String>;
 
     /// Parses a list. Some kinds have lines that narrow the other lines (`!**/.env`).
@@ -57,7 +57,7 @@ pub trait GrantRule: Clone + Eq {
     /// Refuses a declared target that no policy could grant, or only a policy on the author's machine.
     ///
     /// # Errors
-    /// Says what the author should write.
+    /// Describes what the author should write.
     fn check_target(text: &str, workspace: &Path) -> Result<(), String> {
         Self::parse_declared(text, workspace).map(drop)
     }

@@ -23,6 +23,7 @@ use crate::problem::{PolicyProblem, nest_under, of_key};
 use crate::quantity;
 use crate::quantity::unit::{OptionalQuantity, Time, Unit as _};
 use crate::rule::GrantRule as _;
+use crate::url_parts::{is_loopback, is_origin};
 
 /// Longest host, origin or scope, in characters.
 const MAX_ENTRY: usize = 300;
@@ -133,11 +134,11 @@ fn all_algorithms() -> BTreeSet<SignatureAlgorithm> {
     [SignatureAlgorithm::RS256, SignatureAlgorithm::ES256, SignatureAlgorithm::EdDSA].into()
 }
 
-/// A private network. It has a type, so that the error for a wrong one has its position in the list.
+/// A private network of a list. Its error has the position of the entry, because the parser adds it to newtypes.
 #[derive(Deserialize)]
 struct PrivateNetwork(#[serde(deserialize_with = "read_network")] IpNet);
 
-/// The network of a reverse proxy, with the position of its errors.
+/// The network of a reverse proxy, as [`PrivateNetwork`].
 #[derive(Deserialize)]
 struct ProxyNetwork(#[serde(deserialize_with = "read_proxy")] IpNet);
 
@@ -261,7 +262,7 @@ impl OAuthPolicy {
             checked.map_err(of_key(profile)).map_err(of_key("profiles"))?;
         }
         match Url::parse(&self.jwks) {
-            Ok(url) if url.scheme() == "https" || (url.scheme() == "http" && is_loopback_url(&url)) => {}
+            Ok(url) if url.scheme() == "https" || (url.scheme() == "http" && is_loopback(&url)) => {}
             Ok(url) if url.scheme() == "http" => {
                 let message = "`jwks` must use `https`: an attacker who replaces the keys in transit could issue tokens";
                 return Err(PolicyProblem::at_keys(["jwks"], message));
@@ -278,10 +279,8 @@ fn read_host(text: &str) -> Result<String, PolicyProblem> {
         PolicyProblem::at_keys(["hosts"], message).in_text(text)
     };
     let url = Url::parse(&format!("http://{text}")).map_err(|_| wrong())?;
-    let bare =
-        url.path() == "/" && url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
     let plain = !text.contains(['/', '@', '?', '#', ' ', '*']) && text.len() <= MAX_ENTRY;
-    let host = url.host_str().filter(|_| bare && plain).ok_or_else(wrong)?;
+    let host = url.host_str().filter(|_| is_origin(&url) && plain).ok_or_else(wrong)?;
     // The URL parser drops a default port that the operator wrote. Keep it.
     let port = text.rsplit_once(':').map(|(_, port)| port).filter(|port| port.parse::<u16>().is_ok());
     Ok(port.map_or_else(|| host.to_owned(), |port| format!("{host}:{port}")))
@@ -324,15 +323,6 @@ fn check_scope(scope: &str) -> Result<(), PolicyProblem> {
         return Err(PolicyProblem::from(message).in_text(scope));
     }
     Ok(())
-}
-
-fn is_loopback_url(url: &Url) -> bool {
-    match url.host() {
-        Some(url::Host::Ipv4(address)) => address.is_loopback(),
-        Some(url::Host::Ipv6(address)) => address.is_loopback(),
-        Some(url::Host::Domain(name)) => name == "localhost",
-        None => false,
-    }
 }
 
 #[cfg(test)]

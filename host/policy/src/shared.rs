@@ -80,7 +80,7 @@ mod tests {
             parse("replicas = 3\nstale_after = '5s'\nqueue_wait = '1m'\nrerun_idempotent = true").unwrap();
         let times = (full.stale_after.as_secs(), full.queue_wait.as_secs());
         assert_eq!((full.replicas, times, full.rerun_idempotent), (3, (5, 60), true));
-        for (text, told) in [
+        for (text, part) in [
             ("replicas = 2", "1, 3 or 5"),
             ("replicas = 0", "1, 3 or 5"),
             ("stale_after = '100ms'", "between `500ms`"),
@@ -90,7 +90,7 @@ mod tests {
             ("url = 'nats://h'", "unknown field"),
         ] {
             let problem = parse(text).unwrap_err();
-            assert!(problem.contains(told), "{text}: {problem}");
+            assert!(problem.contains(part), "{text}: {problem}");
         }
     }
 }

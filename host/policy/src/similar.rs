@@ -57,13 +57,13 @@ impl TypedName {
         !self.is_cut && normalized_chars(known).eq(self.normalized.chars())
     }
 
-    /// Returns the up to three most similar names, best first.
+    /// Returns the most similar names, at most three, best first.
     #[must_use]
     pub fn nearest<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
         self.nearest_of(names.into_iter().map(|name| (name, ())), |()| true)
     }
 
-    /// Returns the up to three most similar names that `may_suggest` allows, best first. `may_suggest` is asked about the
+    /// Returns the most similar names that `may_suggest` allows, at most three, best first. It calls `may_suggest` for the
     /// best candidates only.
     #[must_use]
     pub fn nearest_of<'a, T>(

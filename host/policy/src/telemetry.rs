@@ -11,6 +11,7 @@ use crate::capability::list::RuleList;
 use crate::capability::net::NetTarget;
 use crate::problem::{PolicyProblem, of_key};
 use crate::serve::read_networks;
+use crate::url_parts::{has_credentials, is_origin};
 
 /// Most origins in `propagate`: services of the operator, which are few.
 const MAX_ORIGINS: usize = 64;
@@ -91,7 +92,7 @@ pub fn parse_endpoint(text: &str) -> Result<Url, String> {
     if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
         return Err(wrong("is not an `http` or `https` URL"));
     }
-    if !url.username().is_empty() || url.password().is_some() {
+    if has_credentials(&url) {
         return Err(wrong("has credentials, which belong into OTEL_EXPORTER_OTLP_HEADERS"));
     }
     if url.query().is_some() || url.fragment().is_some() {
@@ -108,13 +109,8 @@ fn parse_origin(text: &str) -> Result<String, PolicyProblem> {
         PolicyProblem::from(message).in_text(text)
     };
     let url = Url::parse(text).map_err(|_| wrong())?;
-    let is_origin = url.path() == "/"
-        && url.query().is_none()
-        && url.fragment().is_none()
-        && url.username().is_empty()
-        && url.password().is_none();
     match NetTarget::request("GET", &url) {
-        Ok(target) if is_origin => Ok(target.origin()),
+        Ok(target) if is_origin(&url) => Ok(target.origin()),
         _ => Err(wrong()),
     }
 }
@@ -140,7 +136,7 @@ mod tests {
         assert_eq!((full.sample, full.arguments, full.net_private.len()), (0.1, true, 1));
         let origins: Vec<_> = full.propagate.iter().map(String::as_str).collect();
         assert_eq!(origins, ["http://127.0.0.1:8000", "https://api.example"]);
-        for (text, told) in [
+        for (text, part) in [
             ("sample = 1.5", "between 0 and 1"),
             ("sample = -0.1", "between 0 and 1"),
             ("sample = nan", "between 0 and 1"),
@@ -155,7 +151,7 @@ mod tests {
             ("spans = true", "unknown field"),
         ] {
             let problem = parse(text).unwrap_err();
-            assert!(problem.contains(told), "{text}: {problem}");
+            assert!(problem.contains(part), "{text}: {problem}");
         }
         let many: Vec<_> = (0..65).map(|n| format!("'https://h{n}.example'")).collect();
         assert!(parse(&format!("propagate = [{}]", many.join(","))).unwrap_err().contains("at most 64"));

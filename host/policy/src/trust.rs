@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::excerpt::one_line;
 use crate::registry::RegistryHost;
+use crate::wildcard::text_matches;
 
 /// Most rules in one policy.
 pub const MAX_TRUST_RULES: usize = 64;
@@ -29,7 +30,7 @@ impl TrustScope {
     /// Parses `HOST/` or `HOST/PATH/`; the last `/` may be missing.
     ///
     /// # Errors
-    /// The text is not such a scope.
+    /// Fails if the text is not `HOST/` or `HOST/PATH/`.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (host, path) = text.split_once('/').unwrap_or((text, ""));
         let host = RegistryHost::parse(host)?;
@@ -108,7 +109,7 @@ impl IdentityPattern {
     /// some host.
     ///
     /// # Errors
-    /// The text is not such a pattern.
+    /// Fails if the text is not an identity, or its host or domain has a `*`.
     pub fn parse(text: &str) -> Result<Self, String> {
         let bad = |why: &str| Err(format!("`{}` {why}", one_line(text, MAX_SHOWN)));
         if text.is_empty() || text.chars().count() > MAX_IDENTITY || text.contains(char::is_control) {
@@ -133,7 +134,7 @@ impl IdentityPattern {
             return false;
         }
         let pairs = self.0.split(SEPARATORS).zip(identity.split(SEPARATORS));
-        pairs.into_iter().all(|(pattern, part)| part_matches(pattern, part))
+        pairs.into_iter().all(|(pattern, part)| text_matches(pattern, part))
     }
 }
 
@@ -141,19 +142,6 @@ impl std::fmt::Display for IdentityPattern {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)
     }
-}
-
-/// Whether a part fits a pattern with `*`: the text before the first one begins it, the text after the last one ends it,
-/// and the others follow each other.
-fn part_matches(pattern: &str, part: &str) -> bool {
-    let Some((first, rest)) = pattern.split_once('*') else { return pattern == part };
-    let Some(mut part) = part.strip_prefix(first) else { return false };
-    let (middle, last) = rest.rsplit_once('*').map_or((None, rest), |(middle, last)| (Some(middle), last));
-    for text in middle.into_iter().flat_map(|middle| middle.split('*')) {
-        let Some(at) = part.find(text) else { return false };
-        part = part.get(at + text.len()..).unwrap_or_default();
-    }
-    part.ends_with(last)
 }
 
 /// A rule.

@@ -52,7 +52,7 @@ pub struct UncheckedArguments {
 }
 
 impl UncheckedArguments {
-    /// Notes that a keyword of the schema is not checked, by its JSON pointer.
+    /// Adds a keyword of the schema that is not checked, by its JSON pointer.
     pub fn add(&mut self, pointer: &str) {
         let mut steps = pointer.split('/').skip(1);
         let (first, second) = (steps.next().unwrap_or_default(), steps.next());
@@ -87,7 +87,7 @@ impl UncheckedArguments {
         }
     }
 
-    /// Notes which arguments still have a type, by the schema that is checked.
+    /// Sets the arguments whose type the checked schema still restricts.
     pub fn set_types(&mut self, schema: &Value) {
         let properties = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
         let typed = properties.filter(|(_, property)| property.get("type").is_some_and(Value::is_string));

@@ -27,7 +27,7 @@ const MAX_SWEPT: usize = 10_000;
 /// Creates a folder and its parents, if it does not exist.
 ///
 /// # Errors
-/// The reason why the folder cannot be created or trusted.
+/// Returns why the folder cannot be created or trusted.
 pub fn make_dir(dir: &Path) -> Result<(), String> {
     let shown = dir.display();
     DirBuilder::new()
@@ -41,7 +41,7 @@ pub fn make_dir(dir: &Path) -> Result<(), String> {
 /// Checks that a path is a folder that only this user can write.
 ///
 /// # Errors
-/// The reason why it cannot be trusted.
+/// Returns why the folder cannot be trusted.
 pub fn check_dir(dir: &Path) -> Result<(), String> {
     let shown = dir.display();
     let meta = fs::symlink_metadata(dir).map_err(|e| format!("`{shown}`: {e}"))?;
@@ -55,7 +55,7 @@ pub fn check_dir(dir: &Path) -> Result<(), String> {
 /// Checks that this user owns the file and nobody else can write it.
 ///
 /// # Errors
-/// The reason why it cannot be trusted.
+/// Returns why the file cannot be trusted.
 pub fn check_trusted(meta: &fs::Metadata) -> Result<(), &'static str> {
     if meta.uid() != rustix::process::geteuid().as_raw() {
         Err("belongs to another user")
@@ -69,7 +69,7 @@ pub fn check_trusted(meta: &fs::Metadata) -> Result<(), &'static str> {
 /// Reads a file of at most `most` bytes. Returns `None` if it does not exist.
 ///
 /// # Errors
-/// The reason why the file cannot be read or trusted.
+/// Returns why the file cannot be read or trusted.
 pub fn read(path: &Path, most: u64) -> Result<Option<Vec<u8>>, String> {
     let failed = |problem: String| format!("`{}` {problem}", path.display());
     let Some(file) = open(path)? else { return Ok(None) };
@@ -110,7 +110,7 @@ pub fn parse_state<T: DeserializeOwned>(
 /// Compares the format version of a file with the one that this program writes.
 ///
 /// # Errors
-/// The versions differ. The message says what to do.
+/// Fails if the versions differ. The message says what to do.
 pub fn check_version(found: u64, known: u64) -> Result<(), String> {
     match found.cmp(&known) {
         std::cmp::Ordering::Equal => Ok(()),
@@ -128,7 +128,7 @@ pub fn check_version(found: u64, known: u64) -> Result<(), String> {
 /// Opens a file for reading. Returns `None` if it does not exist.
 ///
 /// # Errors
-/// The reason why the file cannot be read or trusted.
+/// Returns why the file cannot be read or trusted.
 pub fn open(path: &Path) -> Result<Option<File>, String> {
     let failed = |problem: String| format!("`{}` {problem}", path.display());
     // Follows no link, and does not block on a FIFO.
@@ -218,7 +218,7 @@ pub fn temporary_path(path: &Path) -> std::path::PathBuf {
 /// Repeats an attempt until it succeeds or `limit` has passed. Returns whether it succeeded. Blocks.
 ///
 /// # Errors
-/// The first error of an attempt.
+/// Returns the first error of an attempt.
 pub fn retry_until<E>(limit: Duration, mut attempt: impl FnMut() -> Result<bool, E>) -> Result<bool, E> {
     let end = Instant::now() + limit;
     let mut pause = MIN_PAUSE;

@@ -23,7 +23,7 @@ pub fn open_regular(path: &Path) -> std::io::Result<File> {
 /// Reads a regular file of at most `most` bytes. See [`open_regular`].
 ///
 /// # Errors
-/// The file cannot be opened, or it is larger.
+/// Fails if the file cannot be opened, or is larger.
 pub fn read_regular(path: &Path, most: u64) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open_regular(path)?.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
@@ -36,7 +36,7 @@ pub fn read_regular(path: &Path, most: u64) -> std::io::Result<Vec<u8>> {
 /// Reads a regular file of at most `most` bytes as text.
 ///
 /// # Errors
-/// The file cannot be read, or it is not UTF-8.
+/// Fails if the file cannot be read, or is not UTF-8.
 pub fn read_regular_text(path: &Path, most: u64) -> std::io::Result<String> {
     String::from_utf8(read_regular(path, most)?).map_err(|error| Error::new(ErrorKind::InvalidData, error))
 }

@@ -38,7 +38,7 @@ impl ComponentManifest {
     /// Parses the manifest of a component.
     ///
     /// # Errors
-    /// The bytes are not such a manifest.
+    /// Fails if the bytes are not the manifest of a component.
     pub fn parse(bytes: &[u8]) -> Result<Self, RegistryError> {
         match Manifest::parse(bytes, None)? {
             Manifest::Component(manifest) => Ok(manifest),

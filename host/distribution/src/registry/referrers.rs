@@ -362,7 +362,7 @@ impl RegistryClient {
     /// Fetches a bundle by its digest.
     ///
     /// # Errors
-    /// The registry does not have it, or sends something else.
+    /// Fails if the registry does not have the bundle, or sends other content.
     pub async fn fetch_bundle(&self, bundle: &BlobDigest) -> Result<Vec<u8>, RegistryError> {
         if let Some(mirror) = &self.mirror {
             let fetched = Box::pin(mirror.fetch_bundle(bundle)).await;

@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use ring::rand::SystemRandom;
 use ring::signature::{
     ECDSA_P256_SHA256_ASN1, ECDSA_P256_SHA256_ASN1_SIGNING, ED25519, EcdsaKeyPair, Ed25519KeyPair,
-    KeyPair as _, UnparsedPublicKey,
+    KeyPair as _, UnparsedPublicKey, VerificationAlgorithm,
 };
 use sha2::{Digest as _, Sha256};
 use toolbay_state::regular::open_regular;
@@ -56,7 +56,7 @@ impl PublicKey {
     /// Parses a key in PEM.
     ///
     /// # Errors
-    /// The text is not such a key.
+    /// Fails if the text is not a public key.
     pub fn from_pem(text: &str) -> Result<Self, String> {
         let spki = decode_pem(text, PUBLIC_LABEL)?;
         let is = |prefix: &[u8], length: usize| {
@@ -75,7 +75,7 @@ impl PublicKey {
     /// Reads a key from a file. Blocks.
     ///
     /// # Errors
-    /// The file cannot be read, or is not such a key.
+    /// Fails if the file cannot be read, or has no public key.
     pub fn read(path: &Path) -> Result<Self, String> {
         Self::from_pem(&read_text(path).map_err(|error| error.to_string())?)
     }
@@ -108,23 +108,19 @@ impl PublicKey {
 
     /// Whether the key made a signature.
     pub(super) fn verifies(&self, signed: &[u8], signature: &[u8]) -> bool {
-        let verified = match self.algorithm {
-            KeyAlgorithm::P256 => self.spki.get(P256_PREFIX.len()..).map(|point| {
-                UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, point).verify(signed, signature)
-            }),
-            KeyAlgorithm::Ed25519 => self
-                .spki
-                .get(ED25519_PREFIX.len()..)
-                .map(|point| UnparsedPublicKey::new(&ED25519, point).verify(signed, signature)),
+        let (prefix, algorithm): (usize, &'static dyn VerificationAlgorithm) = match self.algorithm {
+            KeyAlgorithm::P256 => (P256_PREFIX.len(), &ECDSA_P256_SHA256_ASN1),
+            KeyAlgorithm::Ed25519 => (ED25519_PREFIX.len(), &ED25519),
         };
-        verified.is_some_and(|verified| verified.is_ok())
+        let point = self.spki.get(prefix..).unwrap_or_default();
+        UnparsedPublicKey::new(algorithm, point).verify(signed, signature).is_ok()
     }
 }
 
 /// Reads the public key of a file that has a public or a private key. Blocks.
 ///
 /// # Errors
-/// The file cannot be read, others may read the private key, or it is not a key.
+/// Fails if the file cannot be read or has no key, or if others may read the private key.
 pub fn read_public(path: &Path) -> Result<PublicKey, String> {
     let text = read_text(path).map_err(|error| error.to_string())?;
     match text.contains("PRIVATE KEY-----") {
@@ -159,7 +155,7 @@ impl PrivateKey {
     /// Parses a key in PEM.
     ///
     /// # Errors
-    /// The text is not such a key, or the key has a password.
+    /// Fails if the text is not a private key, or the key has a password.
     pub fn from_pem(text: &str) -> Result<Self, String> {
         if text.contains("ENCRYPTED") {
             return Err("the key has a password, which is not supported".to_owned());
@@ -170,7 +166,7 @@ impl PrivateKey {
     /// Reads a key from a file, which only its owner may read. Blocks.
     ///
     /// # Errors
-    /// The file cannot be read, others may read it, or it is not such a key.
+    /// Fails if the file cannot be read or has no private key, or if others may read it.
     pub fn read(path: &Path) -> Result<Self, String> {
         let meta = std::fs::metadata(path).map_err(|error| error.to_string())?;
         if meta.mode() & 0o077 != 0 {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::rule::GrantRule;
 
-/// Longest half of a media type, in characters (RFC 6838, section 4.2).
+/// Longest type or subtype of a media type, in characters (RFC 6838, section 4.2).
 const MAX_MEDIA_PART: usize = 127;
 /// The media type of data without a valid one (RFC 2046, section 4.5.1).
 pub const UNKNOWN_MEDIA_TYPE: &str = "application/octet-stream";

@@ -211,8 +211,13 @@ pub(crate) fn check_length(text: &str) -> Result<(), String> {
     }
 }
 
+/// Returns the names in an absolute path as segments that match only them.
+pub(crate) fn literal_segments(path: &Path) -> Vec<GlobSegment> {
+    names(path).map(|name| GlobSegment::Literal(name.to_owned())).collect()
+}
+
 /// Returns the names in an absolute path.
-pub(crate) fn names(path: &Path) -> impl Iterator<Item = &OsStr> {
+fn names(path: &Path) -> impl Iterator<Item = &OsStr> {
     path.components().filter_map(|part| match part {
         Component::Normal(name) => Some(name),
         Component::Prefix(_) | Component::RootDir | Component::CurDir | Component::ParentDir => None,

@@ -33,6 +33,7 @@ use crate::capability::excluding_list;
 use crate::excerpt::one_line;
 use crate::problem::PolicyProblem;
 use crate::rule::{self, GrantRule};
+use crate::url_parts::has_credentials;
 pub use exclusion::excluded_address;
 use path::RequestPath;
 pub use path::{PathPattern, is_ambiguous};
@@ -454,7 +455,7 @@ impl NetTarget {
             "http" => Scheme::Http,
             _ => return Err("only `https` and `http` URLs can be requested".to_owned()),
         };
-        if !url.username().is_empty() || url.password().is_some() {
+        if has_credentials(url) {
             return Err("the URL contains a user name or password: use a header instead".to_owned());
         }
         let method = method.to_ascii_uppercase();

@@ -204,8 +204,7 @@ impl PathRule {
     /// Excludes a path and everything below it. `None` if nothing is left.
     #[must_use]
     pub fn without_path(&self, path: &Path) -> Option<Self> {
-        let names = glob::names(path).map(|name| GlobSegment::Literal(name.to_owned()));
-        let except = Glob::new(names.chain([GlobSegment::AnyNames])).ok()?;
+        let except = exclusion_glob(glob::literal_segments(path)).ok()?;
         self.clone().with_exclusions([except].into())
     }
 
@@ -243,9 +242,9 @@ impl PathRule {
     }
 
     fn show_except(&self, workspace: &Path, except: &BTreeSet<Glob>) -> String {
-        let folder_is_told =
+        let is_folder_shown =
             self.patterns.iter().any(|pattern| Self::from_glob(pattern.clone()).folder == self.folder);
-        let folder = (!folder_is_told).then(|| show_folder(&self.folder, workspace));
+        let folder = (!is_folder_shown).then(|| show_folder(&self.folder, workspace));
         let patterns = self.patterns.iter().map(|pattern| show_glob(pattern, workspace));
         let except = self.except.difference(except).map(|except| show_exclusion(except, workspace));
         folder.into_iter().chain(patterns).chain(except).collect::<Vec<_>>().join(AND)
@@ -263,9 +262,7 @@ fn parse_pattern(text: &str, workspace: &Path) -> Result<Vec<GlobSegment>, Strin
         return Err("contains a zero byte".to_owned());
     }
     let (mut segments, rest) = match text.strip_prefix(WORKSPACE_VARIABLE) {
-        Some(rest) if rest.is_empty() || rest.starts_with('/') => {
-            (glob::names(workspace).map(|name| GlobSegment::Literal(name.to_owned())).collect(), rest)
-        }
+        Some(rest) if rest.is_empty() || rest.starts_with('/') => (glob::literal_segments(workspace), rest),
         _ if text.starts_with('/') || text == "**" || text.starts_with("**/") => (Vec::new(), text),
         _ if text.starts_with('~') => return Err("has a `~`: write an absolute path".to_owned()),
         _ => return Err("is not a path rule: write `$workspace/…`, an absolute path or `**/…`".to_owned()),
@@ -302,8 +299,7 @@ fn show_glob(glob: &Glob, workspace: &Path) -> String {
 
 /// Formats a pattern as a policy would write it.
 fn show_names(segments: &[GlobSegment], workspace: &Path) -> String {
-    let base: Vec<GlobSegment> =
-        glob::names(workspace).map(|name| GlobSegment::Literal(name.to_owned())).collect();
+    let base = glob::literal_segments(workspace);
     let (start, rest) = match segments.strip_prefix(base.as_slice()) {
         Some(rest) if !base.is_empty() => (WORKSPACE_VARIABLE, rest),
         _ => ("", segments),
@@ -321,9 +317,7 @@ fn show_names(segments: &[GlobSegment], workspace: &Path) -> String {
 /// Formats a folder as a policy would write it.
 #[must_use]
 pub fn show_folder(folder: &Path, workspace: &Path) -> String {
-    let names: Vec<GlobSegment> =
-        glob::names(folder).map(|name| GlobSegment::Literal(name.to_owned())).collect();
-    show_names(&names, workspace)
+    show_names(&glob::literal_segments(folder), workspace)
 }
 
 /// Whether a path equals a folder or is below it. Both are absolute and normalized, so comparing bytes is enough.

@@ -128,25 +128,25 @@ impl ProtectedPaths {
     /// The protected paths of a Unix system and of a user's home folder.
     #[must_use]
     pub fn system_defaults(home: Option<&Path>) -> Self {
-        let mut floor = Self::default();
-        for place in SYSTEM {
-            floor.protect(PathBuf::from(place), Protection::ReadAndWrite);
+        let mut protected = Self::default();
+        for path in SYSTEM {
+            protected.protect(PathBuf::from(path), Protection::ReadAndWrite);
         }
-        floor.exempt(PathBuf::from(SHARED_MEMORY));
+        protected.exempt(PathBuf::from(SHARED_MEMORY));
         if home.is_none_or(|home| !home.starts_with(ROOT)) {
-            floor.protect(PathBuf::from(ROOT), Protection::ReadAndWrite);
+            protected.protect(PathBuf::from(ROOT), Protection::ReadAndWrite);
         }
         if let Some(home) = home {
-            HOME_SECRETS.iter().for_each(|place| floor.protect(home.join(place), Protection::ReadAndWrite));
-            HOME_STARTS.iter().for_each(|place| floor.protect(home.join(place), Protection::WriteOnly));
+            HOME_SECRETS.iter().for_each(|path| protected.protect(home.join(path), Protection::ReadAndWrite));
+            HOME_STARTS.iter().for_each(|path| protected.protect(home.join(path), Protection::WriteOnly));
         }
-        floor
+        protected
     }
 
     /// Protects a path.
-    pub fn protect(&mut self, place: PathBuf, from: Protection) {
-        if !self.protected.contains(&(place.clone(), from)) {
-            self.protected.push((place, from));
+    pub fn protect(&mut self, path: PathBuf, from: Protection) {
+        if !self.protected.contains(&(path.clone(), from)) {
+            self.protected.push((path, from));
         }
     }
 
@@ -163,15 +163,15 @@ impl ProtectedPaths {
 
     /// Returns all protected paths and all exemptions.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
-        self.protected.iter().map(|(place, _)| place).chain(&self.exemptions).map(PathBuf::as_path)
+        self.protected.iter().map(|(path, _)| path).chain(&self.exemptions).map(PathBuf::as_path)
     }
 
     /// Adds the alias that `resolve` returns for each path, such as the target of a link.
     #[must_use]
     pub fn with_aliases(mut self, resolve: impl Fn(&Path) -> Option<PathBuf>) -> Self {
         let more: Vec<_> =
-            self.protected.iter().filter_map(|(place, from)| Some((resolve(place)?, *from))).collect();
-        more.into_iter().for_each(|(place, from)| self.protect(place, from));
+            self.protected.iter().filter_map(|(path, from)| Some((resolve(path)?, *from))).collect();
+        more.into_iter().for_each(|(path, from)| self.protect(path, from));
         let more: Vec<_> = self.exemptions.iter().filter_map(|path| resolve(path)).collect();
         more.into_iter().filter(|path| path.parent().is_some()).for_each(|path| self.exempt(path));
         self
@@ -183,20 +183,20 @@ impl ProtectedPaths {
         if self.is_exempt(path) {
             return None;
         }
-        self.protected_from(writing).find(|place| path.starts_with(place))
+        self.protected_from(writing).find(|protected| path.starts_with(protected))
     }
 
     /// Returns the protected paths below a folder.
     pub fn protected_below<'a>(&'a self, folder: &'a Path, writing: bool) -> impl Iterator<Item = &'a Path> {
-        let opened = |place: &Path| self.exemptions.iter().any(|open| place.starts_with(open));
+        let opened = |path: &Path| self.exemptions.iter().any(|open| path.starts_with(open));
         self.protected_from(writing)
-            .filter(move |place| *place != folder && place.starts_with(folder) && !opened(place))
+            .filter(move |path| *path != folder && path.starts_with(folder) && !opened(path))
     }
 
     fn protected_from(&self, writing: bool) -> impl Iterator<Item = &Path> {
         let kept =
             self.protected.iter().filter(move |(_, from)| writing || *from == Protection::ReadAndWrite);
-        kept.map(|(place, _)| place.as_path())
+        kept.map(|(path, _)| path.as_path())
     }
 }
 
@@ -204,10 +204,10 @@ impl ProtectedPaths {
 mod tests {
     use super::*;
 
-    fn floor() -> ProtectedPaths {
-        let mut floor = ProtectedPaths::system_defaults(Some(Path::new("/home/me")));
-        floor.protect("/home/me/.config/toolbay".into(), Protection::WriteOnly);
-        floor
+    fn protected() -> ProtectedPaths {
+        let mut protected = ProtectedPaths::system_defaults(Some(Path::new("/home/me")));
+        protected.protect("/home/me/.config/toolbay".into(), Protection::WriteOnly);
+        protected
     }
 
     #[test]
@@ -228,11 +228,11 @@ mod tests {
             ("/etc/hosts", false, false),
             ("/", false, false),
         ] {
-            let (floor, path) = (floor(), Path::new(path));
+            let (protected, path) = (protected(), Path::new(path));
             assert_eq!(
                 (
-                    floor.protected_ancestor(path, false).is_some(),
-                    floor.protected_ancestor(path, true).is_some()
+                    protected.protected_ancestor(path, false).is_some(),
+                    protected.protected_ancestor(path, true).is_some()
                 ),
                 (read, write),
                 "{path:?}"
@@ -252,32 +252,36 @@ mod tests {
 
     #[test]
     fn protected_paths_below_a_folder_are_listed() {
-        let floor = floor();
+        let protected = protected();
         let config = Path::new("/home/me/.config");
-        assert!(floor.protected_below(config, true).any(|place| place.ends_with("toolbay")));
-        assert!(!floor.protected_below(config, false).any(|place| place.ends_with("toolbay")));
-        assert!(floor.protected_below(config, false).any(|place| place.ends_with("gh")));
-        assert_eq!(floor.protected_below(Path::new("/home/me/project"), true).count(), 0);
-        assert_eq!(floor.protected_below(Path::new("/proc"), true).count(), 0, "a path is not below itself");
+        assert!(protected.protected_below(config, true).any(|path| path.ends_with("toolbay")));
+        assert!(!protected.protected_below(config, false).any(|path| path.ends_with("toolbay")));
+        assert!(protected.protected_below(config, false).any(|path| path.ends_with("gh")));
+        assert_eq!(protected.protected_below(Path::new("/home/me/project"), true).count(), 0);
+        assert_eq!(
+            protected.protected_below(Path::new("/proc"), true).count(),
+            0,
+            "a path is not below itself"
+        );
     }
 
     #[test]
     fn an_exempt_path_is_not_protected() {
-        let mut floor = floor();
-        floor.exempt("/home/me/.ssh/known_hosts".into());
-        assert!(floor.protected_ancestor(Path::new("/home/me/.ssh/known_hosts"), false).is_none());
-        assert!(floor.protected_ancestor(Path::new("/home/me/.ssh/id"), false).is_some());
-        assert!(floor.protected_below(Path::new("/home/me"), false).any(|place| place.ends_with(".ssh")));
-        floor.exempt("/home/me/.ssh".into());
-        assert!(floor.protected_ancestor(Path::new("/home/me/.ssh/id"), false).is_none());
-        assert!(!floor.protected_below(Path::new("/home/me"), false).any(|place| place.ends_with(".ssh")));
+        let mut protected = protected();
+        protected.exempt("/home/me/.ssh/known_hosts".into());
+        assert!(protected.protected_ancestor(Path::new("/home/me/.ssh/known_hosts"), false).is_none());
+        assert!(protected.protected_ancestor(Path::new("/home/me/.ssh/id"), false).is_some());
+        assert!(protected.protected_below(Path::new("/home/me"), false).any(|path| path.ends_with(".ssh")));
+        protected.exempt("/home/me/.ssh".into());
+        assert!(protected.protected_ancestor(Path::new("/home/me/.ssh/id"), false).is_none());
+        assert!(!protected.protected_below(Path::new("/home/me"), false).any(|path| path.ends_with(".ssh")));
     }
 
     #[test]
     fn a_path_is_protected_under_each_alias() {
-        let floor =
-            floor().with_aliases(|path| Some(Path::new("/real").join(path.strip_prefix("/home").ok()?)));
-        assert!(floor.protected_ancestor(Path::new("/real/me/.ssh/id"), false).is_some());
-        assert!(floor.protected_ancestor(Path::new("/home/me/.ssh/id"), false).is_some());
+        let protected =
+            protected().with_aliases(|path| Some(Path::new("/real").join(path.strip_prefix("/home").ok()?)));
+        assert!(protected.protected_ancestor(Path::new("/real/me/.ssh/id"), false).is_some());
+        assert!(protected.protected_ancestor(Path::new("/home/me/.ssh/id"), false).is_some());
     }
 }

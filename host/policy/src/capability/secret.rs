@@ -197,8 +197,13 @@ impl Secret {
 
     /// Returns why a service's request may not carry the value, or `None` if it may. `name` is the secret's name.
     #[must_use]
-    pub fn refusal(&self, name: &str, target: &NetTarget, spot: SecretPosition<'_>) -> Option<PolicyRefusal> {
-        let (list, known, entry, what) = match spot {
+    pub fn refusal(
+        &self,
+        name: &str,
+        target: &NetTarget,
+        position: SecretPosition<'_>,
+    ) -> Option<PolicyRefusal> {
+        let (list, known, entry, what) = match position {
             SecretPosition::Header(header) => {
                 ("headers", &self.headers, header.to_ascii_lowercase(), "the header")
             }

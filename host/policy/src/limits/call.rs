@@ -273,11 +273,11 @@ pub(crate) fn limit_rows(
         let sets = |patch: &CallLimitsPatch| CallLimits::keys_of(patch).contains(&key);
         let table = layers.iter().rev().find(|(patch, _)| sets(patch)).map(|(_, table)| table);
         // The narrowest table wins. The proposed line goes where the key is set, else to the plugin's table.
-        let last_but_all = layers.iter().skip(1).rev().find(|(patch, _)| sets(patch)).or(layers.get(1));
+        let narrowest = layers.iter().skip(1).rev().find(|(patch, _)| sets(patch)).or(layers.get(1));
         let (set, raise) = if by_author(key) {
             ("the tool's author".to_owned(), "nothing: the tool's author set this".to_owned())
         } else {
-            let raise = last_but_all.map_or_else(String::new, |(_, table)| format!("{table} {key} = …"));
+            let raise = narrowest.map_or_else(String::new, |(_, table)| format!("{table} {key} = …"));
             (table.map_or_else(|| "default".to_owned(), |table| format!("{table} {key}")), raise)
         };
         LimitRow { key, value, set, raise }

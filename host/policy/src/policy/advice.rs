@@ -181,7 +181,7 @@ impl Policy {
         self.advice_for_levels(std::iter::once(own).chain(of_profile), key, line, None)
     }
 
-    /// Names the tables whose list has a line: `[plugins.files.grant]`; `the policy` if none has it as it is shown.
+    /// Returns the tables whose list has this line: `[plugins.files.grant]`. `the policy` if no list has exactly this text.
     #[must_use]
     pub fn tables_with_line(&self, of: AccessQuery<'_>) -> String {
         let AccessQuery { plugin, tool, profile, key, line } = of;

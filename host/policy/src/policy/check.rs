@@ -139,7 +139,6 @@ impl PolicySource {
             let located = document.locate(&problem);
             // A name may be defined in a line that could not be parsed.
             let follows = document.is_consequence(&problem, &located)
-                || document.is_placeholder(&located.path)
                 || (problem.required_table.is_some() && !self.broken.is_empty());
             let found = to_finding(severity, &self.text, problem, &located);
             let is_readable = !self.broken.iter().any(|lines| lines.contains(&found.line));
@@ -206,19 +205,16 @@ impl Policy {
                 Err(problem) => problem,
             };
             let located = document.locate(&problem);
-            let (is_final, wants) = (problem.is_final, problem.required_table.is_some());
-            let follows =
-                document.is_consequence(&problem, &located) || document.is_placeholder(&located.path);
-            let mended = document.repair(&problem, &located);
-            let found = to_finding(Severity::Error, body, problem, &located);
+            let is_final = problem.is_final;
             // A name may be defined in a line that could not be parsed.
-            let follows = follows
-                || broken.iter().any(|lines| lines.contains(&found.line))
-                || (wants && !broken.is_empty());
-            if !follows {
+            let follows = document.is_consequence(&problem, &located)
+                || (problem.required_table.is_some() && !broken.is_empty());
+            let repaired = document.repair(&problem, &located);
+            let found = to_finding(Severity::Error, body, problem, &located);
+            if !follows && !broken.iter().any(|lines| lines.contains(&found.line)) {
                 errors.push(found);
             }
-            if is_final || errors.len() >= MAX_FINDINGS || mended.is_none() {
+            if is_final || errors.len() >= MAX_FINDINGS || repaired.is_none() {
                 break None;
             }
         };

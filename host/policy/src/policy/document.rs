@@ -207,7 +207,7 @@ impl<'t> PolicyDocument<'t> {
         }
     }
 
-    /// Whether a problem is only a consequence of an earlier one, because it concerns a removed part.
+    /// Whether a problem is only a consequence of an earlier one, because it concerns a removed part or a placeholder.
     pub(super) fn is_consequence(&self, problem: &PolicyProblem, located: &ProblemLocation) -> bool {
         let of_table = |wanted: &[String], path: &[PathStep]| {
             path.iter().zip(wanted).all(|(step, key)| *step == PathStep::Key(key.clone()))
@@ -221,12 +221,14 @@ impl<'t> PolicyDocument<'t> {
             Some((_, list)) => list == located.path,
             None => false,
         };
-        self.edits.iter().any(|edit| {
-            let (DocumentEdit::Place(path) | DocumentEdit::Remove(path)) = edit;
-            let is_gone = matches!(edit, DocumentEdit::Remove(_));
-            (is_gone && concerns(path))
-                || problem.required_table.as_ref().is_some_and(|wanted| of_table(&**wanted, path))
-        })
+        let is_placeholder = self.placeholders.iter().any(|placed| located.path.starts_with(placed));
+        is_placeholder
+            || self.edits.iter().any(|edit| {
+                let (DocumentEdit::Place(path) | DocumentEdit::Remove(path)) = edit;
+                let is_gone = matches!(edit, DocumentEdit::Remove(_));
+                (is_gone && concerns(path))
+                    || problem.required_table.as_ref().is_some_and(|wanted| of_table(&**wanted, path))
+            })
     }
 
     /// Edits the tree so that it no longer contains a problem, and returns the edit. `None` if no edit helps.
@@ -262,11 +264,6 @@ impl<'t> PolicyDocument<'t> {
             self.apply(edit);
             self.edits.push(edit.clone());
         }
-    }
-
-    /// Whether the value at a path is a placeholder.
-    pub(super) fn is_placeholder(&self, path: &[PathStep]) -> bool {
-        self.placeholders.iter().any(|placed| path.starts_with(placed))
     }
 
     fn apply(&mut self, edit: &DocumentEdit) -> bool {
@@ -429,11 +426,11 @@ fn reword(message: &str) -> (String, ProblemKind, Option<String>) {
             (None, Some((.., instead))) => Some((*instead).to_owned()),
             (None, None) => suggest_name(name_only, known.iter().copied()),
         };
-        let there_are = match (&help, known.is_empty()) {
+        let alternatives = match (&help, known.is_empty()) {
             (None, false) => format!("; use one of `{}`", known.join("`, `")),
             _ => String::new(),
         };
-        return (format!("{what} {name}{there_are}"), kind, help);
+        return (format!("{what} {name}{alternatives}"), kind, help);
     }
     let expected = [
         ("invalid type: ", "wrong type: "),

@@ -1,17 +1,15 @@
 //! Computes what a tool gets from its declarations and the policy, as one pure function.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use ipnet::IpNet;
 
 use super::openapi::OpenApiService;
 use super::{AccessQuery, Advice, GrantKey, Policy, RuleLists};
-use crate::capability::attachment::{AttachmentAccess, AttachmentRule};
 use crate::capability::kind::kinds;
 use crate::capability::net::NetRule;
+use crate::capability::path_rule;
 use crate::capability::{Capability, CapabilityKind, FROM_PROFILE};
-use crate::capability::{path_rule, secret};
 use crate::hint::Hint;
 use crate::name::{PluginId, ToolName};
 use crate::refusal::PolicyRefusal;
@@ -89,7 +87,7 @@ impl Grants {
 }
 
 /// The rules of all levels for one tool in one profile.
-pub(super) struct GrantLevels<'a> {
+struct GrantLevels<'a> {
     policy: &'a Policy,
     plugin: &'a PluginId,
     tool: &'a ToolName,
@@ -134,37 +132,23 @@ impl Policy {
         reached: &[NetRule],
         profile: Option<&str>,
     ) -> Grants {
-        let secrets: BTreeSet<&str> = service.secret_names().collect();
-        let rules = RuleLists {
-            net: Some(service.reachable(reached)),
-            net_private: Some(service.net_private.clone()),
-            attachments: Some(vec![AttachmentRule {
-                access: AttachmentAccess::Create,
-                media_type_pattern: "*/*".to_owned(),
-            }]),
-            secrets: Some(
-                secrets.into_iter().map(|name| secret::SecretRule::Exact(name.to_owned())).collect(),
-            ),
-            ..RuleLists::default()
+        let rules = service.rules(reached);
+        let levels = GrantLevels {
+            policy: self,
+            plugin: &service.name,
+            tool,
+            plugin_rules: Some(&rules),
+            tool_rules: None,
+            profile: None,
+            service: Some(service),
         };
-        GrantLevels::for_service(self, service, tool, &rules).grant(declared, profile)
+        levels.grant(declared, profile)
     }
 }
 
-impl<'a> GrantLevels<'a> {
-    /// Creates the levels for a tool of a service. Only the service's section grants something.
-    pub(super) fn for_service(
-        policy: &'a Policy,
-        service: &'a OpenApiService,
-        tool: &'a ToolName,
-        rules: &'a RuleLists,
-    ) -> Self {
-        let (plugin, of_plugin, service) = (&service.name, Some(rules), Some(service));
-        Self { policy, plugin, tool, plugin_rules: of_plugin, tool_rules: None, profile: None, service }
-    }
-
+impl GrantLevels<'_> {
     /// Computes the grants for the declarations under a profile. An unknown profile grants nothing.
-    pub(super) fn grant(self, declared: &[Capability], profile: Option<&str>) -> Grants {
+    fn grant(self, declared: &[Capability], profile: Option<&str>) -> Grants {
         let unknown = RuleLists::deny_all();
         let profile =
             profile.map(|name| (name, self.policy.profile(name).map_or(&unknown, |profile| &profile.rules)));
@@ -183,9 +167,7 @@ impl<'a> GrantLevels<'a> {
         }
         grants
     }
-}
 
-impl GrantLevels<'_> {
     fn decide(&self, capability: &Capability, grants: &mut Grants) -> Result<Vec<String>, Advice> {
         macro_rules! decide {
             (
@@ -217,8 +199,8 @@ impl GrantLevels<'_> {
         let workspace = &self.policy.workspace;
         let of_profile = self.profile.and_then(|(_, rules)| list(rules));
         let wanted = if capability.target == FROM_PROFILE && !R::IS_SWITCH {
-            let reach = of_profile.ok_or_else(|| Advice::Impossible(self.missing_profile_hint(key)))?;
-            reach.to_vec()
+            let missing = || Advice::Impossible(self.missing_profile_hint(key));
+            of_profile.ok_or_else(missing)?.to_vec()
         } else {
             let wanted = R::parse_declared(&capability.target, workspace);
             let invalid = |e| Advice::Impossible(format!("Its author declared an invalid target: {e}."));

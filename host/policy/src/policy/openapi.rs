@@ -8,7 +8,7 @@ mod section;
 
 pub(super) use section::{MAX_SERVICES, OpenApiSection};
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,9 +18,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use url::Url;
 
-use super::Policy;
 use super::names::check_tool_names;
+use super::{Policy, RuleLists};
+use crate::capability::attachment::{AttachmentAccess, AttachmentRule};
 use crate::capability::net::NetRule;
+use crate::capability::secret::SecretRule;
 use crate::excerpt::one_line;
 use crate::limits::table::{LimitFlag, LimitRow, LimitTable as _};
 use crate::limits::{self, CallLimits, CallLimitsPatch};
@@ -31,6 +33,7 @@ use crate::problem::{PolicyProblem, nest_under};
 use crate::quantity::unit::{OptionalQuantity, Timeout};
 use crate::route::OutboundRoute;
 use crate::schema::ToolKey;
+use crate::url_parts::has_credentials;
 
 /// Longest name of a section, in characters. It prefixes all tool names, and some clients accept only 45 characters
 /// in total.
@@ -149,7 +152,7 @@ impl DocumentLocation {
         }
         let url = Url::parse(text).map_err(|e| format!("`{}` is not a URL: {e}", one_line(text, 200)))?;
         match url.scheme() {
-            "https" | "http" if url.username().is_empty() && url.password().is_none() => Ok(Self::Url(url)),
+            "https" | "http" if !has_credentials(&url) => Ok(Self::Url(url)),
             "https" | "http" => Err("a URL must not contain a user name or password".to_owned()),
             _ => Err("write a path or an `https` URL".to_owned()),
         }
@@ -211,11 +214,21 @@ impl OpenApiService {
         }
     }
 
-    /// What its requests may reach: its operations and its `net`, without the hosts that `net` excludes.
-    pub(super) fn reachable(&self, operations: &[NetRule]) -> Vec<NetRule> {
+    /// What its tools are granted. Their requests reach these operations and its `net`, without the hosts that `net`
+    /// excludes.
+    pub(super) fn rules(&self, operations: &[NetRule]) -> RuleLists {
         let except = self.net.iter().flat_map(|rule| rule.except.iter().cloned()).collect();
         let operations = operations.iter().cloned().filter_map(|rule| rule.with_exclusions(&except));
-        operations.chain(self.net.iter().cloned()).collect()
+        let secrets: BTreeSet<&str> = self.secret_names().collect();
+        let any_type = "*/*".to_owned();
+        let attachments = AttachmentRule { access: AttachmentAccess::Create, media_type_pattern: any_type };
+        RuleLists {
+            net: Some(operations.chain(self.net.iter().cloned()).collect()),
+            net_private: Some(self.net_private.clone()),
+            attachments: Some(vec![attachments]),
+            secrets: Some(secrets.into_iter().map(|name| SecretRule::Exact(name.to_owned())).collect()),
+            ..RuleLists::default()
+        }
     }
 
     /// The names of all secrets that it uses.

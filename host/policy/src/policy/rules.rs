@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use crate::capability::GrantKey;
 use crate::capability::kind::kinds;
+use crate::capability::{Capability, GrantKey};
 use crate::rule::GrantRule;
 
 macro_rules! rule_lists {
@@ -19,6 +19,16 @@ macro_rules! rule_lists {
             /// The level that denies everything.
             pub(super) fn deny_all() -> Self {
                 Self { $($key: Some(Vec::new()),)* }
+            }
+
+            /// What declarations ask for. Targets that cannot be granted are left out.
+            pub(super) fn of_declarations(declared: &[&Capability], workspace: &Path) -> Self {
+                Self { $($key: Some(targets(declared, GrantKey::$Key, workspace)),)* }
+            }
+
+            /// Adds the rules of another level.
+            pub(super) fn add(&mut self, level: &Self) {
+                $(self.$key.get_or_insert_default().extend(level.$key.iter().flatten().cloned());)*
             }
 
             /// Returns a list as policy lines. `None` if it is absent.
@@ -47,4 +57,9 @@ kinds!(rule_lists! {});
 fn any_grants<R: GrantRule>(rules: Option<&[R]>, line: &str, workspace: &Path) -> Option<bool> {
     let line = R::parse(line, workspace);
     rules.map(|rules| line.is_ok_and(|line| rules.iter().any(|rule| rule.grants(&line))))
+}
+
+fn targets<R: GrantRule>(declared: &[&Capability], key: GrantKey, workspace: &Path) -> Vec<R> {
+    let of_key = declared.iter().filter(|one| GrantKey::for_kind(&one.kind) == Some(key));
+    of_key.filter_map(|one| R::parse_declared(&one.target, workspace).ok()).collect()
 }

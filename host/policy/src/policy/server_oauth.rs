@@ -9,6 +9,7 @@ use url::Url;
 use crate::excerpt::one_line;
 use crate::mcp_server::{OAuthClientSettings, RegisteredClient, TokenEndpointAuthMethod};
 use crate::problem::PolicyProblem;
+use crate::url_parts::has_credentials;
 
 /// Most scopes of a section. Authorization servers know about a dozen.
 const MAX_SCOPES: usize = 64;
@@ -105,7 +106,7 @@ fn check_url(key: &str, text: &str) -> Result<Url, PolicyProblem> {
         PolicyProblem::at_keys([key], message)
     };
     let url = Url::parse(text).map_err(|_| bad())?;
-    let plain = url.username().is_empty() && url.password().is_none() && url.fragment().is_none();
+    let plain = !has_credentials(&url) && url.fragment().is_none();
     let http = matches!(url.scheme(), "http" | "https") && url.has_host();
     if http && plain && text.len() <= MAX_TEXT { Ok(url) } else { Err(bad()) }
 }

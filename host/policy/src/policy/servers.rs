@@ -31,6 +31,7 @@ use crate::quantity::unit::{Bytes, OptionalQuantity, Size, Timeout};
 use crate::route::OutboundRoute;
 use crate::rule::GrantRule as _;
 use crate::schema::CommandArray;
+use crate::url_parts::has_credentials;
 
 /// Most entries of each list and table of a section: arguments, variables, headers, tool names.
 const MAX_LINES: usize = 256;
@@ -163,7 +164,7 @@ impl ServerSection {
             .into());
         }
         self.check_sizes()?;
-        let place = match (&self.command, &self.url) {
+        let transport = match (&self.command, &self.url) {
             (Some(_), None) => ServerTransport::Stdio(Box::new(self.resolve_stdio(workspace)?)),
             (None, Some(url)) => ServerTransport::Http(Box::new(self.resolve_http(url, base, workspace)?)),
             (Some(_), Some(_)) => {
@@ -177,7 +178,7 @@ impl ServerSection {
             }
         };
         let server = McpServer {
-            transport: place,
+            transport,
             protocol: self.protocol,
             timeout: self.timeout.0.unwrap_or(DEFAULT_TIMEOUT),
             start_timeout: self.start_timeout.0.unwrap_or(DEFAULT_START_TIMEOUT),
@@ -259,8 +260,8 @@ impl ServerSection {
         if args.iter().any(|arg| arg.contains('\0')) {
             return Err("an argument contains a zero byte".to_owned().into());
         }
-        let caged = self.sandbox != Some(ServerSandboxMode::None);
-        if !caged {
+        let sandboxed = self.sandbox != Some(ServerSandboxMode::None);
+        if !sandboxed {
             Self::refuse_keys(
                 "sandbox = \"none\"",
                 &[
@@ -306,7 +307,7 @@ impl ServerSection {
             },
             args,
             env_secrets: self.env_secrets.clone(),
-            sandboxed: caged,
+            sandboxed,
         })
     }
 
@@ -393,7 +394,7 @@ fn read_url(url: &str) -> Result<Url, PolicyProblem> {
     let wrong = |message: String| PolicyProblem::at_keys(["url"], message);
     let shown = one_line(url, MAX_SHOWN);
     let mut parsed = Url::parse(url).map_err(|e| wrong(format!("`url`: `{shown}`: {e}")))?;
-    if !parsed.username().is_empty() || parsed.password().is_some() {
+    if has_credentials(&parsed) {
         let message =
             "`url`: the URL must not contain a user name or password; use `bearer` or `header_secrets`";
         return Err(wrong(message.to_owned()));

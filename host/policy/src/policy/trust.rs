@@ -113,9 +113,7 @@ impl TrustSection {
         };
         Ok(TrustRule { scope, requirement })
     }
-}
 
-impl TrustSection {
     /// The identities, if the rule has any.
     fn keyless(&self, base: &Path) -> Result<Option<KeylessSigner>, PolicyProblem> {
         let min_age = self.min_age.0;

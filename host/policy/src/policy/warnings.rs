@@ -12,6 +12,7 @@ mod clear_text;
 mod collisions;
 mod contradictions;
 mod environment;
+mod fairness;
 mod known;
 mod names;
 mod network_lines;
@@ -57,7 +58,7 @@ const CHECKS: [Check; 27] = [
     quantities::check_memory,
     contradictions::check_pairs,
     contradictions::check_minimums,
-    fairness,
+    fairness::check_concurrency,
     collisions::check_ids,
     names::check_names,
     profiles::check_lists,
@@ -104,6 +105,12 @@ impl CheckReport {
     ) {
         self.push(PolicyProblem { help: help.into(), ..PolicyProblem::at_keys(keys, message) });
     }
+
+    /// Adds a problem at a text of the file, with a help line.
+    fn warn_at_text(&mut self, written: &WrittenText, message: String, help: impl Into<Option<String>>) {
+        let path = written.path.clone();
+        self.push(PolicyProblem { path, help: help.into(), ..PolicyProblem::from(message) });
+    }
 }
 
 /// The result of all checks.
@@ -127,8 +134,9 @@ impl Policy {
         PolicyReview { findings: self.source.findings(Severity::Warning, found), not_compared }
     }
 
-    /// Finds the secrets and programs that nothing in the policy names. A policy with mistakes has none: what names them may be
-    /// among the mistakes. A policy in use may define them before the sections that name them.
+    /// Returns warnings about secrets and programs that nothing in the policy names; none if the policy has mistakes,
+    /// because a line with a mistake may name them. It is not part of [`Policy::review`]: a policy in use may define them
+    /// before the sections that name them.
     #[must_use]
     pub fn unused_sections(&self) -> Vec<PolicyFinding> {
         if self.source.has_mistakes() {
@@ -152,10 +160,6 @@ impl Policy {
 
 /// Stands for the endpoint without a profile, in credentials.
 const NO_PROFILE: &str = "*";
-
-fn fairness(input: &CheckInput<'_>, report: &mut CheckReport) {
-    input.policy.check_fairness(&mut report.found);
-}
 
 #[cfg(test)]
 mod tests;

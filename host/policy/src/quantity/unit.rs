@@ -133,21 +133,30 @@ macro_rules! counts {
 
 counts!(u32, u64, usize);
 
-impl Unit<Option<u64>> for Count {
+/// An amount that may be absent.
+impl<U: Unit<u64>> Unit<Option<u64>> for U {
+    const NO_AMOUNT: &'static str = <Self as Unit<u64>>::NO_AMOUNT;
+
     fn read<'de, D: Deserializer<'de>>(input: D) -> Result<Option<u64>, D::Error> {
-        u64::deserialize(input).map(Some)
+        <Self as Unit<u64>>::read(input).map(Some)
     }
 
     fn amount(value: &Option<u64>) -> Option<u64> {
         *value
     }
 
+    fn show_amount(amount: u64) -> String {
+        <Self as Unit<u64>>::show_amount(amount)
+    }
+
     fn schema(range: &RangeInclusive<u64>) -> Schema {
-        whole_number(range)
+        <Self as Unit<u64>>::schema(range)
     }
 }
 
 impl Unit<u64> for Bytes {
+    const NO_AMOUNT: &'static str = "auto";
+
     fn read<'de, D: Deserializer<'de>>(input: D) -> Result<u64, D::Error> {
         #[derive(Deserialize)]
         #[serde(
@@ -177,26 +186,6 @@ impl Unit<u64> for Bytes {
         schema.insert("type".to_owned(), serde_json::json!(["integer", "string"]));
         schema.insert("pattern".to_owned(), quantity(range, SIZES).get("pattern").cloned().into());
         schema
-    }
-}
-
-impl Unit<Option<u64>> for Bytes {
-    const NO_AMOUNT: &'static str = "auto";
-
-    fn read<'de, D: Deserializer<'de>>(input: D) -> Result<Option<u64>, D::Error> {
-        <Self as Unit<u64>>::read(input).map(Some)
-    }
-
-    fn amount(value: &Option<u64>) -> Option<u64> {
-        *value
-    }
-
-    fn show_amount(amount: u64) -> String {
-        show_bytes(amount)
-    }
-
-    fn schema(range: &RangeInclusive<u64>) -> Schema {
-        <Self as Unit<u64>>::schema(range)
     }
 }
 

@@ -76,15 +76,15 @@ impl ArgumentListPattern {
 
     /// Whether some list matches both.
     pub(super) fn overlaps(&self, other: &Self) -> bool {
-        let goes_on = |short: &Self, long: &Self| {
+        let allows_rest_of = |short: &Self, long: &Self| {
             long.arguments.get(short.arguments.len()..).is_none_or(|more| match short.rest {
                 TrailingArguments::None => more.is_empty(),
                 TrailingArguments::Operands => more.iter().all(|one| ArgumentPattern::Operand.overlaps(one)),
                 TrailingArguments::Any => true,
             })
         };
-        goes_on(self, other)
-            && goes_on(other, self)
+        allows_rest_of(self, other)
+            && allows_rest_of(other, self)
             && self.arguments.iter().zip(&other.arguments).all(|(left, right)| left.overlaps(right))
     }
 

@@ -27,6 +27,7 @@ use crate::problem::{PolicyProblem, nest_under, of_key};
 use crate::quantity::unit::{OptionalQuantity, Time};
 use crate::route::OutboundRoute;
 use crate::schema::ToolKey;
+use crate::url_parts::{has_credentials, is_loopback};
 
 /// Most services of a policy.
 pub(in crate::policy) const MAX_SERVICES: usize = 100;
@@ -244,13 +245,7 @@ fn check_document_location(
     if pinned {
         return Ok(());
     }
-    let local = match url.host() {
-        Some(url::Host::Domain(name)) => name == "localhost",
-        Some(url::Host::Ipv4(v4)) => v4.is_loopback(),
-        Some(url::Host::Ipv6(v6)) => v6.is_loopback(),
-        None => false,
-    };
-    if url.scheme() != "https" && !local {
+    if url.scheme() != "https" && !is_loopback(url) {
         let message = "`document` is fetched over `http` and can be changed in transit: write `https`, or pin the \
                        document with `sha256`";
         return Err(PolicyProblem::at_keys(["document"], message));
@@ -272,11 +267,7 @@ fn parse_server(text: &str) -> Result<String, PolicyProblem> {
     if !matches!(url.scheme(), "https" | "http") || url.host_str().is_none() {
         return wrong("write an `https` or `http` URL");
     }
-    if !url.username().is_empty()
-        || url.password().is_some()
-        || url.query().is_some()
-        || url.fragment().is_some()
-    {
+    if has_credentials(&url) || url.query().is_some() || url.fragment().is_some() {
         return wrong("the URL must not contain a user name, a password, a query or a fragment");
     }
     Ok(url.as_str().trim_end_matches('/').to_owned())

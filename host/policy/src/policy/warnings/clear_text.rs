@@ -5,7 +5,7 @@
 
 use super::super::document::WrittenText;
 use super::{CheckInput, CheckReport};
-use crate::problem::{PathStep, PolicyProblem};
+use crate::problem::PathStep;
 
 /// Words of names that hold credentials, without separators.
 const CREDENTIAL_WORDS: [&str; 20] = [
@@ -70,11 +70,7 @@ pub(super) fn check_credentials(input: &CheckInput<'_>, report: &mut CheckReport
         let message = format!("{what} is in clear text, and everybody who reads the policy has it");
         let help = "name its source in [secrets.NAME], such as `from = \"env:NAME\"`, and the secret here"
             .to_owned();
-        report.push(PolicyProblem {
-            path: written.path.clone(),
-            help: Some(help),
-            ..PolicyProblem::from(message)
-        });
+        report.warn_at_text(written, message, help);
     }
 }
 
@@ -100,11 +96,7 @@ pub(super) fn check_placeholders(input: &CheckInput<'_>, report: &mut CheckRepor
         let Some(variable) = variable(&written.text).or_else(|| unexpanded_value(written)) else { continue };
         let message = format!("nothing expands `{variable}`: it is taken as it is");
         let help = "write the value; a credential has its source in [secrets.NAME]".to_owned();
-        report.push(PolicyProblem {
-            path: written.path.clone(),
-            help: Some(help),
-            ..PolicyProblem::from(message)
-        });
+        report.warn_at_text(written, message, help);
     }
 }
 

@@ -11,7 +11,7 @@ use super::{CheckInput, CheckReport, KnownNames, KnownPlugin, rule_arguments};
 use crate::mcp_server::McpServer;
 use crate::name::{self, MCP_PREFIX, NAME_SEPARATOR, PluginId};
 use crate::permission::{PermissionRule, SourceLabel};
-use crate::problem::{PolicyProblem, nest_under, suggest_name};
+use crate::problem::{PolicyProblem, suggest_name};
 use crate::rule::GrantRule as _;
 use crate::wildcard::text_matches;
 
@@ -205,7 +205,7 @@ impl NameCheck<'_, '_> {
                 let problem = PolicyProblem::at_list_entry("rule", index, message).in_key(key);
                 let problem = PolicyProblem { help, required_table: table.map(Box::new), ..problem };
                 let table = profile.map(|name| ["profile", name]);
-                self.report.push(nest_under(table.into_iter().flatten())(problem));
+                self.report.push(problem.under_keys(table.into_iter().flatten()));
             }
         }
     }
@@ -223,7 +223,7 @@ impl NameCheck<'_, '_> {
                 let message = "no tool fits all of `tool`, `tag` and `source`, so this rule never decides";
                 let problem = PolicyProblem::at_list_entry("rule", index, message);
                 let problem = problem.avoided_by(&["tool", "tag", "source"]);
-                self.report.push(nest_under(table.into_iter().flatten())(problem));
+                self.report.push(problem.under_keys(table.into_iter().flatten()));
             }
         }
     }

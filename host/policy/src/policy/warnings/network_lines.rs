@@ -36,11 +36,11 @@ pub(super) fn check_lines(input: &CheckInput<'_>, report: &mut CheckReport) {
 
 /// Adds a problem for private networks in a grant that no line of `net` reaches.
 pub(super) fn check_private(input: &CheckInput<'_>, report: &mut CheckReport) {
-    for (id, own) in &input.policy.plugins {
-        if own.rules.net_private.as_ref().is_none_or(Vec::is_empty) {
+    for (id, plugin) in &input.policy.plugins {
+        if plugin.rules.net_private.as_ref().is_none_or(Vec::is_empty) {
             continue;
         }
-        let lines = own.rules.net.as_deref().unwrap_or_default();
+        let lines = plugin.rules.net.as_deref().unwrap_or_default();
         let message = if lines.is_empty() {
             "this grants nothing without `net`: it only says which private addresses its hosts may have"
         } else if lines.iter().all(|line| line.addresses == AddressScope::PublicOnly) {

@@ -106,7 +106,7 @@ pub(super) fn check_grants(input: &CheckInput<'_>, report: &mut CheckReport) {
 pub(super) fn check_whole_machine(input: &CheckInput<'_>, report: &mut CheckReport) {
     let policy = input.policy;
     let mut check = |table: &[&str], key: &str, list: &[PathRule]| {
-        for (index, _) in list.iter().enumerate().filter(|(_, reach)| reach.is_whole_machine()) {
+        for (index, _) in list.iter().enumerate().filter(|(_, rule)| rule.is_whole_machine()) {
             let keys = table.iter().copied().chain([key]);
             let message = "this line includes every file of the machine";
             let problem = PolicyProblem::at_keys(keys, message).in_line(index);
@@ -149,13 +149,13 @@ impl PathCheck<'_> {
         for (index, rule) in policy.trust_rules().enumerate() {
             let TrustRequirement::Signed(signers) = &rule.requirement else { continue };
             if let Some(keyless) = &signers.keyless {
-                let place = PolicyProblem::at_list_entry("trust", index, String::new()).in_key("root");
-                self.check(&keyless.root, ExpectedKind::Content(FileContent::TrustRoot), place);
+                let problem = PolicyProblem::at_list_entry("trust", index, String::new()).in_key("root");
+                self.check(&keyless.root, ExpectedKind::Content(FileContent::TrustRoot), problem);
             }
             for (key, file) in signers.keys.iter().enumerate() {
-                let place = PolicyProblem::at_list_entry("trust", index, String::new()).in_key("keys");
-                let place = place.in_entry(key);
-                self.check(file, ExpectedKind::Content(FileContent::PublicKey), place);
+                let problem = PolicyProblem::at_list_entry("trust", index, String::new()).in_key("keys");
+                let problem = problem.in_entry(key);
+                self.check(file, ExpectedKind::Content(FileContent::PublicKey), problem);
             }
         }
     }
@@ -165,21 +165,21 @@ impl PathCheck<'_> {
         for (table, rules) in policy.tables() {
             for (key, list) in [("fs_read", &rules.fs_read), ("fs_write", &rules.fs_write)] {
                 let list = list.as_deref().unwrap_or_default();
-                let in_reach =
-                    |reach: &PathRule| has_workspace || !reach.folder().starts_with(policy.workspace());
-                for (index, reach) in list.iter().enumerate().filter(|(_, reach)| in_reach(reach)) {
+                let is_checked =
+                    |rule: &PathRule| has_workspace || !rule.folder().starts_with(policy.workspace());
+                for (index, rule) in list.iter().enumerate().filter(|(_, rule)| is_checked(rule)) {
                     let keys = table.iter().copied().chain([key]);
-                    let place = PolicyProblem::at_keys(keys, String::new()).in_line(index);
-                    self.check(reach.folder(), ExpectedKind::Anything, place);
+                    let problem = PolicyProblem::at_keys(keys, String::new()).in_line(index);
+                    self.check(rule.folder(), ExpectedKind::Anything, problem);
                 }
             }
         }
     }
 
     /// Checks one path. Returns whether it is as expected.
-    fn check(&mut self, path: &Path, wanted: ExpectedKind, place: PolicyProblem) -> bool {
+    fn check(&mut self, path: &Path, expected: ExpectedKind, problem: PolicyProblem) -> bool {
         let shown = path.display();
-        let message = match (self.machine.path_kind(path), wanted) {
+        let message = match (self.machine.path_kind(path), expected) {
             (PathKind::Missing, _) => format!("`{shown}` does not exist"),
             (PathKind::File | PathKind::Program | PathKind::Other, ExpectedKind::Folder) => {
                 format!("`{shown}` is not a folder")
@@ -194,14 +194,14 @@ impl PathCheck<'_> {
             },
             _ => return true,
         };
-        self.report.push(PolicyProblem { message, ..place });
+        self.report.push(PolicyProblem { message, ..problem });
         false
     }
 
     /// Checks the file and the folders of a program that the host starts.
-    fn check_program(&mut self, section: ProgramSection<'_>, workspace: &Path, place: PolicyProblem) {
+    fn check_program(&mut self, section: ProgramSection<'_>, workspace: &Path, problem: PolicyProblem) {
         let ProgramSection { table, program, .. } = section;
-        if self.check(&program.path, ExpectedKind::Program, place)
+        if self.check(&program.path, ExpectedKind::Program, problem)
             && let Some(ProgramRefusal { line, message }) = self.machine.program_refusal(section)
         {
             let problem = match line {
@@ -214,8 +214,8 @@ impl PathCheck<'_> {
             self.check(&program.cwd, ExpectedKind::Folder, at_table(table, &["cwd"]));
         }
         for (key, list) in section.lists() {
-            for (index, reach) in list.iter().enumerate().filter(|(_, reach)| reach.folder() != workspace) {
-                self.check(reach.folder(), ExpectedKind::Anything, at_table(table, &[key]).in_line(index));
+            for (index, rule) in list.iter().enumerate().filter(|(_, rule)| rule.folder() != workspace) {
+                self.check(rule.folder(), ExpectedKind::Anything, at_table(table, &[key]).in_line(index));
             }
         }
     }

@@ -4,7 +4,6 @@ use ipnet::IpNet;
 
 use super::contradictions::{call_limits, is_written};
 use super::{CheckInput, CheckReport, ProgramSection};
-use crate::problem::PolicyProblem;
 use crate::quantity::show_bytes;
 
 /// The keys with lists of networks.
@@ -23,8 +22,8 @@ pub(super) fn check_networks(input: &CheckInput<'_>, report: &mut CheckReport) {
         if truncated != network {
             let message = format!("`{network}` names one address and means the whole network `{truncated}`");
             let host = IpNet::from(network.addr());
-            let help = Some(format!("write `{truncated}`, or `{host}` for the address alone"));
-            report.push(PolicyProblem { path: written.path.clone(), help, ..PolicyProblem::from(message) });
+            let help = format!("write `{truncated}`, or `{host}` for the address alone");
+            report.warn_at_text(written, message, help);
         }
     }
 }
@@ -35,13 +34,9 @@ pub(super) fn check_whole_networks(input: &CheckInput<'_>, report: &mut CheckRep
         let is_list = written.keys().last().is_some_and(|key| *key == "net_private");
         let network = written.text.parse::<IpNet>().ok().filter(|network| network.prefix_len() == 0);
         if is_list && network.is_some() {
-            let message = "this line includes every private address, also those of this machine";
-            let help = Some("name the networks, such as `10.1.0.0/16`".to_owned());
-            report.push(PolicyProblem {
-                path: written.path.clone(),
-                help,
-                ..PolicyProblem::from(message.to_owned())
-            });
+            let message = "this line includes every private address, also those of this machine".to_owned();
+            let help = "name the networks, such as `10.1.0.0/16`".to_owned();
+            report.warn_at_text(written, message, help);
         }
     }
 }

@@ -2,17 +2,14 @@
 //! private addresses that `net_private` does not include.
 
 use core::net::{IpAddr, Ipv4Addr};
-use std::path::Path;
 
 use ipnet::IpNet;
 use url::Url;
 
 use super::super::{DocumentLocation, GrantKey, OpenApiService, RuleLists};
 use super::{CheckInput, CheckReport};
-use crate::capability::attachment::{AttachmentAccess, AttachmentRule};
 use crate::capability::kind::kinds;
 use crate::capability::net::{HostPattern, NetRule, address};
-use crate::capability::secret::SecretRule;
 use crate::capability::{Capability, FROM_PROFILE};
 use crate::problem::PolicyProblem;
 use crate::rule::GrantRule;
@@ -23,49 +20,21 @@ const LOCALHOST: &str = "localhost";
 /// Calls a generic function for each key, with the list that one level has and the list of another.
 macro_rules! each_key {
     ([$($([$($kind:tt)*])? $Key:ident $key:ident: $Rule:ty, $grants:tt;)*] $function:ident $state:tt $one:tt $other:tt) => {
-        $($function::<$Rule>($state, GrantKey::$Key, $one.$key.as_deref(), &$other.$key);)*
+        $($function::<$Rule>($state, GrantKey::$Key, $one.$key.as_deref(), $other.$key.as_deref().unwrap_or_default());)*
     };
 }
 
 /// Adds a problem for each line of a grant that no tool of the plugin asks for.
 pub(super) fn check_requested(input: &CheckInput<'_>, report: &mut CheckReport) {
-    for (id, own) in &input.policy.plugins {
+    for (id, plugin) in &input.policy.plugins {
         let known = input.known.plugins.as_ref().and_then(|plugins| plugins.get(id.as_str()));
         let Some(tools) = known.and_then(|plugin| plugin.tools.as_ref()) else { continue };
         let declared: Vec<&Capability> = tools.values().flatten().collect();
-        let requested = Lists::of_declarations(&declared, input.policy.workspace());
-        let (rules, state) = (&own.rules, &mut RequestCheck { id: id.as_str(), declared: &declared, report });
+        let requested = RuleLists::of_declarations(&declared, input.policy.workspace());
+        let (rules, state) =
+            (&plugin.rules, &mut RequestCheck { id: id.as_str(), declared: &declared, report });
         kinds!(each_key! { check_requests state rules requested });
     }
-}
-
-macro_rules! lists {
-    ([$($([$($kind:tt)*])? $Key:ident $key:ident: $Rule:ty, $grants:tt;)*]) => {
-        /// The rules of each key.
-        #[derive(Default)]
-        struct Lists {
-            $($key: Vec<$Rule>,)*
-        }
-
-        impl Lists {
-            /// What declarations ask for. Targets that cannot be granted are left out.
-            fn of_declarations(declared: &[&Capability], workspace: &Path) -> Self {
-                Self { $($key: targets(declared, GrantKey::$Key, workspace),)* }
-            }
-
-            /// Adds the rules of a level.
-            fn add(&mut self, rules: &RuleLists) {
-                $(self.$key.extend(rules.$key.iter().flatten().cloned());)*
-            }
-        }
-    };
-}
-
-kinds!(lists! {});
-
-fn targets<R: GrantRule>(declared: &[&Capability], key: GrantKey, workspace: &Path) -> Vec<R> {
-    let of_key = declared.iter().filter(|one| GrantKey::for_kind(&one.kind) == Some(key));
-    of_key.filter_map(|one| R::parse_declared(&one.target, workspace).ok()).collect()
 }
 
 struct RequestCheck<'a, 'r> {
@@ -112,7 +81,7 @@ fn check_requests<R: GrantRule>(
         return;
     }
     for (index, line) in granted.iter().enumerate() {
-        if !requested.iter().any(|wish| wish.intersect(line).is_some()) {
+        if !requested.iter().any(|declared| declared.intersect(line).is_some()) {
             let message = format!("no tool of the plugin `{}` asks for this", state.id);
             state.report.push(PolicyProblem::at_keys(table, message).in_line(index));
         }
@@ -122,18 +91,17 @@ fn check_requests<R: GrantRule>(
 /// Adds a problem for each line of a tool's section or of a profile that reaches more than the grants that it narrows.
 pub(super) fn check_width(input: &CheckInput<'_>, report: &mut CheckReport) {
     let policy = input.policy;
-    for (id, own) in &policy.plugins {
-        let mut granted = Lists::default();
-        granted.add(&own.rules);
-        for (tool, section) in &own.tools {
+    for (id, plugin) in &policy.plugins {
+        let granted = &plugin.rules;
+        for (tool, section) in &plugin.tools {
             let table = ["plugins", id.as_str(), "tools", tool.as_str()];
             let rules = &section.rules;
             let state = &mut WidthCheck { table: &table, level: NarrowLevel::Tool, unknown: &[], report };
             kinds!(each_key! { check_widths state rules granted });
         }
     }
-    let mut granted = Lists::default();
-    policy.plugins.values().for_each(|own| granted.add(&own.rules));
+    let mut granted = RuleLists::default();
+    policy.plugins.values().for_each(|plugin| granted.add(&plugin.rules));
     let unknown = add_services(input, &mut granted);
     for (name, profile) in &policy.profiles {
         let table = ["profile", name.as_str()];
@@ -143,21 +111,14 @@ pub(super) fn check_width(input: &CheckInput<'_>, report: &mut CheckReport) {
     }
 }
 
-/// Adds what services reach. Returns the keys whose entries are not all known.
-fn add_services(input: &CheckInput<'_>, granted: &mut Lists) -> Vec<GrantKey> {
+/// Adds what services are granted. Returns the keys whose entries are not all known.
+fn add_services(input: &CheckInput<'_>, granted: &mut RuleLists) -> Vec<GrantKey> {
     let mut unknown = Vec::new();
     for service in input.policy.openapi_services() {
-        granted.net.extend(service.net.iter().cloned());
-        granted.net_private.extend(&service.net_private);
-        granted.secrets.extend(service.secret_names().map(|name| SecretRule::Exact(name.to_owned())));
-        let all = "*/*".to_owned();
-        granted
-            .attachments
-            .push(AttachmentRule { access: AttachmentAccess::Create, media_type_pattern: all });
-        match input.known.services.get(service.name.as_str()) {
-            Some(known) => granted.net.extend(known.reached.iter().cloned()),
-            None => unknown.push(GrantKey::Net),
-        }
+        let known = input.known.services.get(service.name.as_str());
+        let reached = known.map_or(&[][..], |known| known.reached.as_slice());
+        granted.add(&service.rules(reached));
+        unknown.extend(known.is_none().then_some(GrantKey::Net));
     }
     unknown
 }
@@ -217,10 +178,10 @@ fn check_widths<R: GrantRule>(
 
 /// Adds a problem for each address that is not public and that no private network includes.
 pub(super) fn check_addresses(input: &CheckInput<'_>, report: &mut CheckReport) {
-    for (id, own) in &input.policy.plugins {
-        let private = own.rules.net_private.as_deref().unwrap_or_default();
+    for (id, plugin) in &input.policy.plugins {
+        let private = plugin.rules.net_private.as_deref().unwrap_or_default();
         let table = ["plugins", id.as_str(), "grant"];
-        check_lines(&table, own.rules.net.as_deref().unwrap_or_default(), private, report);
+        check_lines(&table, plugin.rules.net.as_deref().unwrap_or_default(), private, report);
     }
     for service in input.policy.openapi_services() {
         let table = ["openapi", service.name.as_str()];

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::rule_order::rule_lists;
 use super::{CheckInput, CheckReport, KnownTool};
 use crate::permission::PermissionRule;
-use crate::problem::{PolicyProblem, nest_under, suggest_name};
+use crate::problem::{PolicyProblem, suggest_name};
 use crate::wildcard::text_matches;
 
 /// Adds a problem for each pointer of a rule that leads to no argument of the tools that the rule matches.
@@ -23,7 +23,7 @@ pub(super) fn check_arguments(input: &CheckInput<'_>, report: &mut CheckReport) 
                 let Some((message, help)) = problem(&schemas, pointer, pattern) else { continue };
                 let problem =
                     PolicyProblem::at_list_entry("rule", index, message).in_key("args").in_key(pointer);
-                report.push(nest_under(table.into_iter().flatten())(PolicyProblem { help, ..problem }));
+                report.push(PolicyProblem { help, ..problem }.under_keys(table.into_iter().flatten()));
             }
         }
     }

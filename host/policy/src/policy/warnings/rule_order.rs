@@ -5,7 +5,7 @@ use super::super::Policy;
 use super::{CheckInput, CheckReport};
 use crate::name::{self, MCP_PREFIX, NAME_SEPARATOR};
 use crate::permission::{Action, PermissionRule};
-use crate::problem::{PolicyProblem, nest_under};
+use crate::problem::PolicyProblem;
 use crate::rule::GrantRule as _;
 use crate::wildcard::text_matches;
 
@@ -26,7 +26,7 @@ pub(super) fn check_order(input: &CheckInput<'_>, report: &mut CheckReport) {
             );
             let problem = PolicyProblem::at_list_entry("rule", index, message);
             let help = Some("move the narrower rule up, or remove it".to_owned());
-            report.push(nest_under(table.into_iter().flatten())(PolicyProblem { help, ..problem }));
+            report.push(PolicyProblem { help, ..problem }.under_keys(table.into_iter().flatten()));
         }
     }
 }
@@ -46,9 +46,9 @@ pub(super) fn check_patterns(input: &CheckInput<'_>, report: &mut CheckReport) {
     for (table, rules) in rule_lists(policy) {
         for (index, rule) in rules.iter().enumerate() {
             let Some(found) = rule.tool.as_deref().and_then(problem) else { continue };
-            let place = PolicyProblem::at_list_entry("rule", index, String::new()).in_key("tool");
-            let found = PolicyProblem { path: place.path, ..found };
-            report.push(nest_under(table.into_iter().flatten())(found));
+            let at_tool = PolicyProblem::at_list_entry("rule", index, String::new()).in_key("tool");
+            let found = PolicyProblem { path: at_tool.path, ..found };
+            report.push(found.under_keys(table.into_iter().flatten()));
         }
     }
     for (table, rules) in policy.tables() {

@@ -15,9 +15,9 @@ pub(super) fn check_origins(input: &CheckInput<'_>, report: &mut CheckReport) {
     if input.policy.source.has_mistakes() {
         return;
     }
-    for (id, own) in &input.policy.plugins {
-        let net = own.rules.net.as_deref().unwrap_or_default();
-        for rule in own.rules.secrets.iter().flatten() {
+    for (id, plugin) in &input.policy.plugins {
+        let net = plugin.rules.net.as_deref().unwrap_or_default();
+        for rule in plugin.rules.secrets.iter().flatten() {
             let granted = input.policy.secrets().filter(|(name, _)| rule.matches(name));
             let granted: Vec<&Secret> = granted.map(|(_, secret)| secret).collect();
             let Some(origin) = granted.iter().find_map(|secret| secret.origins.first()) else { continue };

@@ -46,8 +46,7 @@ pub(super) fn check_duplicates(input: &CheckInput<'_>, report: &mut CheckReport)
         let keys = written.keys();
         let (Some(_), Some(key)) = (index(written), keys.last()) else { continue };
         if !REPEATING_LISTS.contains(key) && !seen.insert((format!("{:?}", list(written)), &written.text)) {
-            let message = "this line is there twice".to_owned();
-            report.push(PolicyProblem { path: written.path.clone(), ..PolicyProblem::from(message) });
+            report.warn_at_text(written, "this line is there twice".to_owned(), None);
         }
     }
 }
