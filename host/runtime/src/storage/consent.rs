@@ -4,14 +4,15 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use toolbay_core::audit::timestamp;
 use toolbay_policy::consent::{Authority, Consent, ConsentChange, ConsentStore};
 use toolbay_policy::name::PluginId;
 use toolbay_state::private;
 use toolbay_state::state_file::StateFile;
+
+use super::timestamp_now;
 
 /// Increased when the meaning of the stored data changes.
 const VERSION: u32 = 1;
@@ -142,10 +143,4 @@ impl Agreement<'_> {
             by: self.by.to_owned(),
         }
     }
-}
-
-/// The current time in the format of records.
-pub(crate) fn timestamp_now() -> String {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    timestamp::rfc3339(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
 }
