@@ -7,12 +7,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use toolbay_policy::consent::{Authority, Consent, ConsentChange, ConsentStore};
+use toolbay_policy::consent::{Consent, ConsentChange, ConsentStore};
 use toolbay_policy::name::PluginId;
 use toolbay_state::private;
 use toolbay_state::state_file::StateFile;
-
-use super::timestamp_now;
 
 /// Increased when the meaning of the stored data changes.
 const VERSION: u32 = 1;
@@ -115,32 +113,5 @@ impl StoredConsents {
             changed = true;
         }
         changed
-    }
-}
-
-/// The facts of a new consent.
-#[derive(Debug, Clone)]
-pub struct Agreement<'a> {
-    /// SHA-256 of the component, in hex.
-    pub digest: &'a str,
-    /// The version that the plugin claims.
-    pub version: Option<&'a str>,
-    /// The grants of the plugin.
-    pub granted: Authority,
-    /// Who agrees.
-    pub by: &'a str,
-}
-
-impl Agreement<'_> {
-    /// Creates the consent, dated now.
-    #[must_use]
-    pub fn consent(&self) -> Consent {
-        Consent {
-            digest: self.digest.to_owned(),
-            version: self.version.map(ToOwned::to_owned),
-            granted: self.granted.clone(),
-            at: timestamp_now(),
-            by: self.by.to_owned(),
-        }
     }
 }
