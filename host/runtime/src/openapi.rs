@@ -111,7 +111,7 @@ pub(crate) struct OpenApiServices {
     read: Mutex<BTreeMap<PluginId, LoadedDocument>>,
     infos: ArcSwap<BTreeMap<PluginId, OpenApiInfo>>,
     /// The folder for copies of documents.
-    copies: Option<PathBuf>,
+    pub(crate) copies: Option<PathBuf>,
     /// Numbers the loads, so that a load does not replace the result of a later one.
     sequence: AtomicU64,
     plan_permits: Arc<Semaphore>,
@@ -143,11 +143,6 @@ impl OpenApiServices {
             sequence: AtomicU64::new(0),
             plan_permits: Arc::new(Semaphore::new(MAX_PARALLEL_PLANS)),
         }
-    }
-
-    /// The folder for copies of documents.
-    pub(crate) fn copies(&self) -> Option<PathBuf> {
-        self.copies.clone()
     }
 
     /// The latest results, in the order of the section names.
