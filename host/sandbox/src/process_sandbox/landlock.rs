@@ -60,16 +60,16 @@ const MAX_ENTRIES: usize = 4096;
 
 /// Restricts the calling thread. Returns the Landlock ABI version in effect; 0: none.
 pub(super) fn restrict(sandbox: &ProcessSandbox) -> std::io::Result<u32> {
-    try_restrict(sandbox).map_err(system_error)
+    try_restrict(sandbox).map_err(|error| system_error(&error))
 }
 
 /// Denies the calling thread all files, connections, and signals to others. Returns the same as [`restrict`].
 pub(super) fn deny_all() -> std::io::Result<u32> {
     let restricted = create_rules(false).and_then(RulesetCreated::restrict_self);
-    restricted.map(|status| version(&status)).map_err(system_error)
+    restricted.map(|status| version(&status)).map_err(|error| system_error(&error))
 }
 
-fn system_error(error: RulesetError) -> std::io::Error {
+fn system_error(error: &RulesetError) -> std::io::Error {
     std::io::Error::other(format!("landlock: {error}"))
 }
 
