@@ -97,7 +97,7 @@ impl AdminBench {
     }
 
     fn request(&self, path: &str) -> TcpStream {
-        let host = self.server.place().strip_prefix("http://").unwrap();
+        let host = self.server.address().strip_prefix("http://").unwrap();
         let mut stream = TcpStream::connect(host).unwrap();
         let head = format!(
             "GET {path} HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer test\r\nconnection: close\r\n\r\n"

@@ -131,8 +131,9 @@ pub struct ResolvedGrants {
     pub environment: environment::Environment,
     /// The OpenAPI service of the tool; `None` for the tool of a plugin.
     pub service: Option<Arc<http::service::ServiceGrants>>,
-    /// Whether the component does not import the contract, so that no interface can report a refusal.
-    pub foreign: bool,
+    /// Whether the tool belongs to a plain component, which does not import the contract: no interface can report a
+    /// refusal.
+    pub is_plain: bool,
 }
 
 impl ResolvedGrants {
@@ -145,7 +146,7 @@ impl ResolvedGrants {
             grants,
             files: None,
             service: None,
-            foreign: false,
+            is_plain: false,
         }
     }
 

@@ -91,7 +91,7 @@ impl SilentRefusal {
     /// Whether the tool makes this use without declaring it, and is reported for it.
     fn is_undeclared(&self) -> bool {
         let mut decisions = self.granted.grants.decisions.iter();
-        let is_reported = self.granted.foreign || self.ungranted_use.undeclared == UndeclaredUse::OfAll;
+        let is_reported = self.granted.is_plain || self.ungranted_use.undeclared == UndeclaredUse::OfAll;
         is_reported && !decisions.any(|one| self.ungranted_use.kinds.contains(&one.capability.kind))
     }
 
@@ -107,7 +107,7 @@ impl SilentRefusal {
         let UngrantedUse { kinds, text, only_on_failure, undeclared: _ } = self.ungranted_use;
         let names = list_all_names(kinds.iter().map(CapabilityKind::as_str));
         let mut notice = not_permitted_notice(&self.ctx.tool);
-        match (self.is_undeclared(), self.granted.foreign) {
+        match (self.is_undeclared(), self.granted.is_plain) {
             (false, _) => {}
             (true, true) => self.add_hint(
                 format!("To declare it, write `needs` in the metadata file next to the component: {names}.")

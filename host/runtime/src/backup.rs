@@ -15,7 +15,7 @@ use sha2::{Digest as _, Sha256};
 use toolbay_capabilities::kv::RedbStore;
 use toolbay_state::private;
 
-use crate::storage::consent::timestamp_now;
+use crate::storage::timestamp_now;
 
 /// Increased when the meaning of the stored data changes.
 const VERSION: u32 = 1;

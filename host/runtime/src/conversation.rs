@@ -41,7 +41,7 @@ struct StoredTurn<'a> {
 
 impl Host {
     /// Records a turn of a conversation for a plugin, usually `memory`. Its tools find the turn in later sessions of the
-    /// same agent, if the policy grants them `kv` of `agent`. It expires after `keep`, if given.
+    /// same agent, if the policy grants them `kv` of `agent`. It expires after `ttl`, if given.
     ///
     /// # Errors
     /// The session has no id, the identity names neither an agent nor a personality; a limit of the plugin (`kv_value_bytes`,
@@ -51,7 +51,7 @@ impl Host {
         plugin: &PluginId,
         context: &TurnContext,
         turn: &ConversationTurn,
-        keep: Option<Duration>,
+        ttl: Option<Duration>,
     ) -> Result<(), KvError> {
         let session = context.session.id();
         let session = session.ok_or_else(|| KvError::Other("the session has no id".to_owned()))?;
@@ -71,8 +71,8 @@ impl Host {
         for number in 0..TRIES {
             let key = format!("turn/{:020}-{number:02}", u64::MAX - at);
             if services.kv.replace(&bucket, &key, None, value.clone(), quota).await? {
-                return match keep {
-                    Some(keep) => services.kv.set(&bucket, &key, value, Some(keep), quota).await,
+                return match ttl {
+                    Some(ttl) => services.kv.set(&bucket, &key, value, Some(ttl), quota).await,
                     None => Ok(()),
                 };
             }

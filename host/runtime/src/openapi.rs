@@ -108,10 +108,10 @@ pub struct OpenApiInfo {
 /// The OpenAPI documents of a host and their results.
 #[derive(Debug)]
 pub(crate) struct OpenApiServices {
-    read: Mutex<BTreeMap<PluginId, LoadedDocument>>,
+    documents: Mutex<BTreeMap<PluginId, LoadedDocument>>,
     infos: ArcSwap<BTreeMap<PluginId, OpenApiInfo>>,
     /// The folder for copies of documents.
-    copies: Option<PathBuf>,
+    pub(crate) copies: Option<PathBuf>,
     /// Numbers the loads, so that a load does not replace the result of a later one.
     sequence: AtomicU64,
     plan_permits: Arc<Semaphore>,
@@ -137,17 +137,12 @@ impl OpenApiServices {
     /// Creates the services without any document. `copies` is the folder for copies.
     pub(crate) fn new(copies: Option<PathBuf>) -> Self {
         Self {
-            read: Mutex::default(),
+            documents: Mutex::default(),
             infos: ArcSwap::default(),
             copies,
             sequence: AtomicU64::new(0),
             plan_permits: Arc::new(Semaphore::new(MAX_PARALLEL_PLANS)),
         }
-    }
-
-    /// The folder for copies of documents.
-    pub(crate) fn copies(&self) -> Option<PathBuf> {
-        self.copies.clone()
     }
 
     /// The latest results, in the order of the section names.
@@ -164,16 +159,16 @@ impl OpenApiServices {
         wanted: impl Fn(&OpenApiService) -> bool,
     ) -> Vec<OpenApiInfo> {
         let services = into.services();
-        let mut read = self.read.lock().await;
-        self.remove_unnamed(into, &mut read, &services);
+        let mut documents = self.documents.lock().await;
+        self.remove_unnamed(into, &mut documents, &services);
         let sections = services.policy.openapi_services().filter(|section| wanted(section)).cloned();
         let begun: Vec<_> = sections
             .map(|section| {
-                let is_new = !read.contains_key(&section.name);
+                let is_new = !documents.contains_key(&section.name);
                 (is_new.then(|| self.begin(into, &section)), section)
             })
             .collect();
-        drop(read);
+        drop(documents);
         let all = begun.into_iter().map(|(pending, section)| async move {
             self.load_one(into, section, refresh).await;
             drop(pending);
@@ -206,21 +201,21 @@ impl OpenApiServices {
                 Ok(text) => self.plan_tools(&services, &section, text, Instant::now() + PLAN_TIME).await,
                 Err(why) => Err(format!("its document: {why}")),
             };
-            let mut read = self.read.lock().await;
+            let mut documents = self.documents.lock().await;
             if !Arc::ptr_eq(&services, &into.services()) {
                 continue;
             }
-            if read.get(&section.name).is_some_and(|before| before.sequence > sequence) {
+            if documents.get(&section.name).is_some_and(|before| before.sequence > sequence) {
                 return;
             }
             match (planned, got) {
                 (Ok(planned), Ok(text)) => {
                     self.register(into, &section, &text, planned);
-                    read.insert(section.name.clone(), LoadedDocument { section, text, sequence });
+                    documents.insert(section.name.clone(), LoadedDocument { section, text, sequence });
                 }
                 (Err(why), _) | (_, Err(why)) => {
                     // The previous tools stay.
-                    if !read.contains_key(&section.name) {
+                    if !documents.contains_key(&section.name) {
                         set_state(into, &section.name, Some(SourceState::Failed));
                     }
                     self.record_error(&section, why);
@@ -233,19 +228,19 @@ impl OpenApiServices {
     /// Applies a new policy to the documents that are already loaded. The next load fetches the others.
     pub(crate) async fn apply_policy(&self, into: &InstalledPlugins) {
         let services = into.services();
-        let mut read = self.read.lock().await;
-        self.remove_unnamed(into, &mut read, &services);
+        let mut documents = self.documents.lock().await;
+        self.remove_unnamed(into, &mut documents, &services);
         let mut known = Vec::new();
         for section in services.policy.openapi_services().cloned() {
-            let Some(before) = read.get(&section.name) else { continue };
+            let Some(before) = documents.get(&section.name) else { continue };
             if before.is_same_document(&section) {
                 known.push((section, before.clone()));
             } else {
-                read.remove(&section.name);
+                documents.remove(&section.name);
                 self.remove_service(into, &section.name);
             }
         }
-        drop(read);
+        drop(documents);
         let until = Instant::now() + SWAP_TIME;
         let all = known
             .into_iter()
@@ -262,20 +257,20 @@ impl OpenApiServices {
         until: Instant,
     ) {
         let planned = self.plan_tools(services, &section, &before.text, until).await;
-        let mut read = self.read.lock().await;
+        let mut documents = self.documents.lock().await;
         // A newer policy creates its own tools, and a newer document already uses this policy.
-        let same = read.get(&section.name).is_some_and(|now| now.sequence == before.sequence);
+        let same = documents.get(&section.name).is_some_and(|now| now.sequence == before.sequence);
         if !same || !Arc::ptr_eq(services, &into.services()) {
             return;
         }
         match planned {
             Ok(planned) => {
                 self.register(into, &section, &before.text, planned);
-                read.insert(section.name.clone(), LoadedDocument { section, ..before });
+                documents.insert(section.name.clone(), LoadedDocument { section, ..before });
             }
             Err(why) => {
                 // The previous tools may exceed what the new policy allows.
-                read.remove(&section.name);
+                documents.remove(&section.name);
                 remove_tools(into, &section.name);
                 set_state(into, &section.name, Some(SourceState::Failed));
                 self.record_error(&section, why);
@@ -287,12 +282,12 @@ impl OpenApiServices {
     fn remove_unnamed(
         &self,
         into: &InstalledPlugins,
-        read: &mut BTreeMap<PluginId, LoadedDocument>,
+        documents: &mut BTreeMap<PluginId, LoadedDocument>,
         services: &Services,
     ) {
         let infos = self.infos.load_full();
         for name in infos.keys().filter(|name| services.policy.openapi_service(name.as_str()).is_none()) {
-            read.remove(name);
+            documents.remove(name);
             self.remove_service(into, name);
         }
     }
@@ -320,7 +315,7 @@ impl OpenApiServices {
                 let _permit = permit;
                 plan::plan_tools(&section, &services, &text, until)
             };
-            // At most two threads at a time, each for at most a minute.
+            // At most `MAX_PARALLEL_PLANS` threads at a time, each for at most `PLAN_TIME`.
             tokio::task::spawn_blocking(work).await.map_err(|e| e.to_string())?
         };
         tokio::time::timeout_at(until.into(), made).await.unwrap_or_else(|_| Err(late()))

@@ -1,7 +1,7 @@
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
-use super::fair_semaphore::{RETAINED_QUEUES, lock};
+use super::fair_semaphore::RETAINED_QUEUES;
 use super::*;
 
 fn id(name: &str) -> PluginId {
@@ -14,7 +14,7 @@ fn admission(parallel_calls: u32, queued_calls: u32, queue_timeout: Duration) ->
 }
 
 fn is_idle(admission: &ConcurrencyLimiter) -> bool {
-    let state = lock(&admission.permits.state);
+    let state = admission.permits.state.lock();
     (state.free, state.waiting) == (admission.limits.parallel_calls, 0)
         && state.queues.len() <= RETAINED_QUEUES
         && state.queues.values().all(|queue| queue.running == 0 && queue.waiting.is_empty())
@@ -22,7 +22,7 @@ fn is_idle(admission: &ConcurrencyLimiter) -> bool {
 }
 
 async fn wait_until_queued(admission: &ConcurrencyLimiter, waiting: u32) {
-    while lock(&admission.permits.state).waiting != waiting {
+    while admission.permits.state.lock().waiting != waiting {
         tokio::task::yield_now().await;
     }
 }
@@ -31,7 +31,7 @@ type Admission = tokio::task::JoinHandle<Result<(), Fault>>;
 
 /// Acquires a permit in a task, and waits until the task is in the queue.
 async fn enqueue(admission: &Arc<ConcurrencyLimiter>, plugin: &str, cancel: &CancellationToken) -> Admission {
-    let before = lock(&admission.permits.state).waiting;
+    let before = admission.permits.state.lock().waiting;
     let task = tokio::spawn({
         let (admission, plugin, cancel) = (Arc::clone(admission), id(plugin), cancel.clone());
         async move { admission.acquire(&plugin, 1000, &cancel).await.map(drop) }
@@ -177,7 +177,7 @@ async fn a_call_that_gives_up_leaves_the_queue_at_once() {
     assert_eq!(cancelled.await.unwrap().unwrap_err().kind, FaultKind::Cancelled);
     aborted.abort();
     assert!(aborted.await.is_err());
-    assert_eq!(lock(&admission.permits.state).waiting, 0);
+    assert_eq!(admission.permits.state.lock().waiting, 0);
     drop(running);
     assert!(is_idle(&admission));
 }
@@ -270,7 +270,7 @@ async fn no_permit_is_lost_under_random_load() {
                 tokio::time::timeout(Duration::from_secs(60), task).await.expect("a waiter is never woken");
             assert!(ended.is_ok() || ended.unwrap_err().is_cancelled());
         }
-        assert!(is_idle(&admission), "round {round}: {:?}", lock(&admission.permits.state));
+        assert!(is_idle(&admission), "round {round}: {:?}", admission.permits.state.lock());
     }
 }
 
@@ -288,12 +288,12 @@ async fn a_lent_permit_is_reclaimed_before_a_new_call_starts() {
         lent.reclaim().await;
         lent
     });
-    while lock(&admission.permits.state).returning.is_empty() {
+    while admission.permits.state.lock().returning.is_empty() {
         tokio::task::yield_now().await;
     }
     drop(inner);
     let lent = back.await.unwrap();
-    assert!(!newcomer.is_finished() && lock(&admission.permits.state).free == 0);
+    assert!(!newcomer.is_finished() && admission.permits.state.lock().free == 0);
     drop(lent);
     newcomer.await.unwrap().unwrap();
     assert!(is_idle(&admission));
@@ -322,7 +322,7 @@ async fn a_dropped_reclaim_leaves_no_trace() {
     lent.lend();
     let other = admission.acquire(&id("b"), 9, &cancel).await.unwrap();
     assert!(tokio::time::timeout(Duration::from_millis(20), lent.reclaim()).await.is_err());
-    assert!(lock(&admission.permits.state).returning.is_empty());
+    assert!(admission.permits.state.lock().returning.is_empty());
     // Granted, and dropped before it was polled.
     let mut back = Box::pin(lent.reclaim());
     assert!(futures_util::poll!(&mut back).is_pending());
@@ -413,7 +413,7 @@ async fn among_many_plugins_a_newcomer_is_next() {
     let permit =
         tokio::time::timeout(Duration::from_secs(20), newcomer).await.expect("others are served first");
     assert_eq!(
-        (lock(&admission.permits.state).waiting, waiting.iter().any(|one| one.is_finished())),
+        (admission.permits.state.lock().waiting, waiting.iter().any(|one| one.is_finished())),
         (48, false)
     );
     drop((permit, held));

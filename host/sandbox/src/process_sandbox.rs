@@ -11,6 +11,11 @@ mod landlock;
 #[cfg(target_os = "linux")]
 mod seccomp;
 
+#[cfg(target_os = "linux")]
+pub(crate) use self::compute_only::restrict_to_compute;
+#[cfg(target_os = "linux")]
+pub use self::seccomp::freeze;
+
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -117,19 +122,6 @@ impl ProcessSandbox {
     }
 }
 
-/// Confines the calling thread, and every thread that it starts from now on, to computation: open files stay usable,
-/// but the thread can open, reach and start nothing. `bound` sets the resource limits: Landlock must be set up before
-/// them, because it needs a file descriptor, and the seccomp filter after them, because it blocks `setrlimit`.
-///
-/// # Errors
-/// Fails if `bound` fails, or as [`ProcessSandbox::restrict_thread`] does.
-#[cfg(target_os = "linux")]
-pub(crate) fn restrict_to_compute(
-    bound: impl FnOnce() -> std::io::Result<()>,
-) -> std::io::Result<Confinement> {
-    compute_only::restrict_thread(bound)
-}
-
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn restrict_to_compute(
     bound: impl FnOnce() -> std::io::Result<()>,
@@ -147,13 +139,6 @@ pub fn close_files_on_exec() {
 /// Does nothing: only Linux needs it.
 #[cfg(not(target_os = "linux"))]
 pub fn close_files_on_exec() {}
-
-/// Restricts the calling thread so that the processes it starts cannot run any code. `false`:
-/// the kernel cannot do it.
-#[cfg(target_os = "linux")]
-pub fn freeze() -> std::io::Result<bool> {
-    seccomp::freeze()
-}
 
 /// `false`: only Linux can do it.
 ///

@@ -68,7 +68,7 @@ pub struct Environment {
 
 impl Environment {
     /// Combines the grants with the current environment variables of the host.
-    pub fn new(grants: &Grants, given: &EnvironmentOverrides) -> Self {
+    pub fn new(grants: &Grants, overrides: &EnvironmentOverrides) -> Self {
         let value = |rule: &toolbay_policy::capability::environment::EnvRule| match &rule.value {
             Some(fixed) => Some(fixed.clone()),
             // A variable that is unset or is not UTF-8 is absent for the guest.
@@ -87,7 +87,7 @@ impl Environment {
             variables,
             clock: !grants.clock.is_empty(),
             random: !grants.random.is_empty(),
-            overrides: given.clone(),
+            overrides: overrides.clone(),
         }
     }
 

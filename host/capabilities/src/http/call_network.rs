@@ -225,11 +225,6 @@ impl CallNetwork {
         }
     }
 
-    /// Whether the request is that of a service.
-    pub(super) fn is_for_service(&self) -> bool {
-        self.granted.service.is_some()
-    }
-
     fn is_host_request(&self, target: &NetTarget, url: &Url) -> bool {
         self.host_request.as_ref().is_some_and(|host_request| host_request.matches(target, url))
     }

@@ -52,7 +52,7 @@ pub(super) async fn fetch(network: &CallNetwork, request: HttpRequest) -> Result
         let sent = Box::pin(hop.send(network)).await;
         let response = sent.map_err(|error| after_answer(error, answered.as_deref()))?;
         let Some(next) = hop.follow_redirect(network, &response)? else { break response };
-        answered = network.is_for_service().then(|| describe_redirect(&response, &next.url));
+        answered = network.granted.service.is_some().then(|| describe_redirect(&response, &next.url));
         redirects += 1;
         if redirects > MAX_REDIRECTS {
             return Err(NetError::Transport(format!("more than {MAX_REDIRECTS} redirects")));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
-use toolbay::{Agreement, FileConsents, Host, LoadError, LoadProblem, PluginId, PluginInfo};
+use toolbay::{FileConsents, Host, LoadError, LoadProblem, PluginId, PluginInfo, timestamp_now};
 use toolbay_core::audit::{AuditSink, GrantEvent, GrantRecord};
 use toolbay_policy::consent::{Authority, Consent, ConsentChange, ConsentStore};
 
@@ -128,9 +128,14 @@ impl GrantReview {
 
     fn record(&self, by: &str, audit: Option<&dyn AuditSink>) -> Result<()> {
         let (info, granted) = (&self.info, self.granted());
-        let version = info.about.as_ref().map(|about| about.version.as_str());
-        let agreement = Agreement { digest: &info.digest, version, granted: granted.clone(), by };
-        let consent = agreement.consent();
+        let version = info.about.as_ref().map(|about| about.version.clone());
+        let consent = Consent {
+            digest: info.digest.to_string(),
+            version: version.clone(),
+            granted: granted.clone(),
+            at: timestamp_now(),
+            by: by.to_owned(),
+        };
         self.consents
             .update(&info.id, &mut |_| ConsentChange::Replace(consent.clone()))
             .map_err(|e| host_failure(anyhow!(e)))?;
@@ -138,7 +143,7 @@ impl GrantReview {
             audit.record_grant(GrantRecord {
                 event: GrantEvent::Granted,
                 plugin: info.id.to_string(),
-                version: version.map(ToOwned::to_owned),
+                version,
                 digest: Some(info.digest.to_string()),
                 origin: info.origin.clone(),
                 granted,

@@ -53,7 +53,7 @@ impl Host {
         let mut known = self.known_names(policy);
         self.add_load_facts(&mut known);
         let (mut reasons, mut findings) = (BTreeMap::new(), Vec::new());
-        for (name, read) in read_services(policy, self.document_copies()).await {
+        for (name, read) in read_services(policy, self.openapi.copies.clone()).await {
             match read {
                 Ok(contents) => {
                     findings.extend(policy.long_name_findings(contents.names.iter().map(|(tool, own)| {

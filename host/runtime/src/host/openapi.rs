@@ -56,14 +56,4 @@ impl Host {
     ) -> Result<(Arc<str>, Arc<str>), PolicyRefusal> {
         openapi::read_document(section, &self.installed.services()).await
     }
-
-    /// The folder for copies of documents.
-    pub(crate) fn document_copies(&self) -> Option<std::path::PathBuf> {
-        self.openapi.copies()
-    }
-
-    /// Applies a reloaded policy to the loaded services.
-    pub(crate) async fn swap_openapi(&self) {
-        self.openapi.apply_policy(&self.installed).await;
-    }
 }

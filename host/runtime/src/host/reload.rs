@@ -71,7 +71,7 @@ impl Host {
             .run_pass(|installed| installed.pass(ScanMode::ListOnly, &ReplanReason::PolicyChanged(services)))
             .await;
         drop(one_pass);
-        self.swap_openapi().await;
+        self.openapi.apply_policy(&self.installed).await;
         if !restart.is_empty() {
             let keys = restart.join("`, `");
             tracing::warn!("the policy was read again; `{keys}` of [host] apply after a restart");

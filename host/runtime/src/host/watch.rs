@@ -54,7 +54,7 @@ pub struct WatchedFile {
     stamp: Option<Stamp>,
     /// A change that was not read yet.
     pending: Option<PendingChange>,
-    then: ChangeAction,
+    action: ChangeAction,
 }
 
 enum ChangeAction {
@@ -87,15 +87,15 @@ impl WatchedFile {
         Self::new(file.into(), ChangeAction::Documents)
     }
 
-    /// Watches any other file, and calls `then` when it changes. `then` may block; other changes wait for it.
+    /// Watches any other file, and calls `on_change` when it changes. `on_change` may block; other changes wait for it.
     #[must_use]
-    pub fn file(file: impl Into<PathBuf>, then: impl Fn(&Host) + Send + Sync + 'static) -> Self {
-        Self::new(file.into(), ChangeAction::Call(Arc::new(then)))
+    pub fn file(file: impl Into<PathBuf>, on_change: impl Fn(&Host) + Send + Sync + 'static) -> Self {
+        Self::new(file.into(), ChangeAction::Call(Arc::new(on_change)))
     }
 
-    fn new(file: PathBuf, then: ChangeAction) -> Self {
+    fn new(file: PathBuf, action: ChangeAction) -> Self {
         let stamp = Stamp::from_path(&file);
-        Self { file, stamp, pending: None, then }
+        Self { file, stamp, pending: None, action }
     }
 
     /// Whether the file is due to be read, and whether it is still changing.
@@ -305,7 +305,7 @@ impl Watcher {
         let policy = self.host.policy();
         let mut named: BTreeSet<&Path> =
             policy.openapi_services().filter_map(|service| service.file()).collect();
-        self.files.retain(|one| !matches!(one.then, ChangeAction::Documents) || named.remove(&*one.file));
+        self.files.retain(|one| !matches!(one.action, ChangeAction::Documents) || named.remove(&*one.file));
         self.files.extend(named.into_iter().map(WatchedFile::document));
     }
 
@@ -340,12 +340,12 @@ impl Watcher {
 
     /// Handles a changed file. Returns whether the OpenAPI documents must be reloaded.
     async fn apply_change(&self, index: usize, forced: bool) -> bool {
-        let Some(WatchedFile { file, stamp, then, .. }) = self.files.get(index) else { return false };
-        match then {
+        let Some(WatchedFile { file, stamp, action, .. }) = self.files.get(index) else { return false };
+        match action {
             ChangeAction::Documents => return true,
-            ChangeAction::Call(then) => {
-                let (then, host) = (Arc::clone(then), self.host.clone());
-                if tokio::task::spawn_blocking(move || then(&host)).await.is_err() {
+            ChangeAction::Call(on_change) => {
+                let (on_change, host) = (Arc::clone(on_change), self.host.clone());
+                if tokio::task::spawn_blocking(move || on_change(&host)).await.is_err() {
                     tracing::error!(file = %file.display(), "the handler for the changed file panicked");
                 }
             }

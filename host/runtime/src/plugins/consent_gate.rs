@@ -13,7 +13,7 @@ use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_state::digest::Digest;
 
 use crate::plugins::plugin::Plugin;
-use crate::storage::consent::Agreement;
+use crate::storage::timestamp_now;
 
 /// Maximum number of new lines in a message; the rest are counted.
 const MAX_SHOWN: usize = 8;
@@ -156,9 +156,15 @@ fn evaluate(
     granted: &Authority,
     known: Option<&Consent>,
 ) -> (ConsentChange, ConsentOutcome) {
-    let (digest, version) = (&*asking.plugin.digest.hex(), asking.plugin.version());
+    let digest = &*asking.plugin.digest.hex();
     let agreed = |granted: &Authority, by: &str| {
-        ConsentChange::Replace(Agreement { digest, version, granted: granted.clone(), by }.consent())
+        ConsentChange::Replace(Consent {
+            digest: digest.to_owned(),
+            version: asking.plugin.version().map(ToOwned::to_owned),
+            granted: granted.clone(),
+            at: timestamp_now(),
+            by: by.to_owned(),
+        })
     };
     let recorded = |event| ConsentOutcome { event: Some(event), ..ConsentOutcome::default() };
     match consent::evaluate_consent(known, digest, asking.version, pinned, granted, policy.workspace()) {

@@ -327,13 +327,13 @@ impl Loader {
         name: &ToolName,
         def: &ToolDef,
         held: Option<&PolicyRefusal>,
-        (wants_folders, foreign): (bool, bool),
+        (wants_folders, is_plain): (bool, bool),
         tools_by_problem: &mut BTreeMap<String, Vec<ToolName>>,
     ) -> (GrantsByProfile, Option<PolicyRefusal>, BTreeMap<Arc<str>, Option<PolicyRefusal>>) {
         let (policy, shared) = (&self.services.policy, &self.shared);
         let join = |grants: Grants, files| {
-            let plain = ResolvedGrants::new(&self.services, name.clone(), grants);
-            Arc::new(ResolvedGrants { files, foreign, ..plain })
+            let base = ResolvedGrants::new(&self.services, name.clone(), grants);
+            Arc::new(ResolvedGrants { files, is_plain, ..base })
         };
         let granted_under = |profile: Option<&str>| match held {
             Some(_) => Grants::default(),
@@ -501,7 +501,7 @@ fn internal_reads(def: &ToolDef) -> bool {
 
 /// The capability kinds that a plain component's tool needs and is not granted. No interface reports them to the tool.
 fn unmet_capabilities(granted: &ResolvedGrants) -> impl Iterator<Item = String> {
-    let missing = granted.grants.missing().filter(|_| granted.foreign);
+    let missing = granted.grants.missing().filter(|_| granted.is_plain);
     missing.map(|one| one.capability.kind.as_str().to_owned())
 }
 

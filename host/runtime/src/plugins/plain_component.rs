@@ -136,11 +136,9 @@ impl PlainComponent {
         template: &RequestTemplate,
         args: &Value,
     ) -> wasmtime::Result<ToolResult> {
-        let handler = self.handler.as_ref();
-        handler
-            .ok_or_else(|| ContractBreach::error("it does not handle HTTP"))?
-            .call(store, template, args)
-            .await
+        let handler =
+            self.handler.as_ref().ok_or_else(|| ContractBreach::error("it does not handle HTTP"))?;
+        handler.call(store, template, args).await
     }
 
     /// Calls an exported function. Arguments that do not match its types are refused like any invalid arguments.

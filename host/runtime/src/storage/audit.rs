@@ -34,7 +34,7 @@ use toolbay_core::audit::{
 };
 use toolbay_policy::audit_policy::AuditPolicy;
 
-use crate::storage::consent::timestamp_now;
+use crate::storage::timestamp_now;
 use writer::AuditWriter;
 
 /// Maximum size of the current file, in bytes: about 20,000 calls.

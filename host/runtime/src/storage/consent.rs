@@ -4,11 +4,10 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use toolbay_core::audit::timestamp;
-use toolbay_policy::consent::{Authority, Consent, ConsentChange, ConsentStore};
+use toolbay_policy::consent::{Consent, ConsentChange, ConsentStore};
 use toolbay_policy::name::PluginId;
 use toolbay_state::private;
 use toolbay_state::state_file::StateFile;
@@ -115,37 +114,4 @@ impl StoredConsents {
         }
         changed
     }
-}
-
-/// The facts of a new consent.
-#[derive(Debug, Clone)]
-pub struct Agreement<'a> {
-    /// SHA-256 of the component, in hex.
-    pub digest: &'a str,
-    /// The version that the plugin claims.
-    pub version: Option<&'a str>,
-    /// The grants of the plugin.
-    pub granted: Authority,
-    /// Who agrees.
-    pub by: &'a str,
-}
-
-impl Agreement<'_> {
-    /// Creates the consent, dated now.
-    #[must_use]
-    pub fn consent(&self) -> Consent {
-        Consent {
-            digest: self.digest.to_owned(),
-            version: self.version.map(ToOwned::to_owned),
-            granted: self.granted.clone(),
-            at: timestamp_now(),
-            by: self.by.to_owned(),
-        }
-    }
-}
-
-/// The current time in the format of records.
-pub(crate) fn timestamp_now() -> String {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    timestamp::rfc3339(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
 }

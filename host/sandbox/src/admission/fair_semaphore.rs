@@ -10,11 +10,10 @@
 //! When the queues are full, the newest waiter of the longest queue is refused, not the only waiter of a quiet plugin.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use toolbay_policy::name::PluginId;
 
@@ -84,7 +83,7 @@ impl FairSemaphore {
 
     /// Acquires a permit without waiting, for a plugin that may hold `bound`.
     pub fn try_acquire(&self, plugin: &PluginId, bound: u32) -> Option<FairPermit> {
-        lock(&self.state).try_take(plugin, bound).then(|| self.permit(plugin, 0))
+        self.state.lock().try_take(plugin, bound).then(|| self.permit(plugin, 0))
     }
 
     /// Waits for a permit for a plugin that may hold `bound`. Dropping the future leaves the queue.
@@ -95,19 +94,17 @@ impl FairSemaphore {
         let Some(ticket) = self.join(plugin, bound)? else { return Ok(self.permit(plugin, 0)) };
         let start = Instant::now();
         ticket.waiter.wake.notified().await;
-        match ticket.leave() {
-            WaitOutcome::Granted => {
-                let queued_us = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
-                Ok(self.permit(plugin, queued_us))
-            }
-            // A waiter is woken only after its outcome is set.
-            WaitOutcome::Evicted | WaitOutcome::Waiting => Err(QueueFull),
+        // A waiter is woken only after its outcome is set.
+        if !ticket.leave() {
+            return Err(QueueFull);
         }
+        let queued_us = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
+        Ok(self.permit(plugin, queued_us))
     }
 
     /// Acquires a permit at once (`None`), or joins the queue.
     fn join(&self, plugin: &PluginId, bound: u32) -> Result<Option<QueueTicket>, QueueFull> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if state.try_take(plugin, bound) {
             return Ok(None);
         }
@@ -135,12 +132,12 @@ impl FairSemaphore {
 
     /// The number of free permits.
     pub fn free_permits(&self) -> u32 {
-        lock(&self.state).free
+        self.state.lock().free
     }
 
     /// The reason why a plugin waits, and the estimated delay.
     pub(super) fn estimate_wait(&self, plugin: &PluginId) -> WaitEstimate {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         let queue = state.queues.get(plugin);
         let at_bound = queue.filter(|queue| queue.running >= queue.bound).map(|queue| queue.bound);
         let retry = state.rate.retry_delay(queue.map_or(0, PluginQueue::len), state.runnable.len());
@@ -148,13 +145,9 @@ impl FairSemaphore {
     }
 }
 
-pub(super) fn lock(state: &Mutex<SemaphoreState>) -> MutexGuard<'_, SemaphoreState> {
-    state.lock()
-}
-
 pub(super) fn release(state: &Mutex<SemaphoreState>, plugin: &PluginId) {
     let granted = {
-        let state = &mut *lock(state);
+        let state = &mut *state.lock();
         state.free += 1;
         if let Some(queue) = state.queues.get_mut(plugin) {
             queue.running = queue.running.saturating_sub(1);
@@ -330,8 +323,7 @@ impl SemaphoreState {
 
 /// The outcome of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum WaitOutcome {
-    Waiting,
+enum WaitOutcome {
     Granted,
     Evicted,
 }
@@ -339,21 +331,17 @@ pub(super) enum WaitOutcome {
 /// Tells a waiting call its outcome. The outcome is set under the lock; the wake-up follows without it.
 #[derive(Debug, Default)]
 pub(super) struct Waiter {
-    outcome: AtomicU8,
+    outcome: OnceLock<WaitOutcome>,
     pub(super) wake: Notify,
 }
 
 impl Waiter {
-    fn set_outcome(&self, verdict: WaitOutcome) {
-        self.outcome.store(verdict as u8, Ordering::Release);
+    fn set_outcome(&self, outcome: WaitOutcome) {
+        self.outcome.get_or_init(|| outcome);
     }
 
-    pub(super) fn outcome(&self) -> WaitOutcome {
-        match self.outcome.load(Ordering::Acquire) {
-            v if v == WaitOutcome::Granted as u8 => WaitOutcome::Granted,
-            v if v == WaitOutcome::Evicted as u8 => WaitOutcome::Evicted,
-            _ => WaitOutcome::Waiting,
-        }
+    pub(super) fn is_granted(&self) -> bool {
+        self.outcome.get() == Some(&WaitOutcome::Granted)
     }
 }
 
@@ -368,14 +356,14 @@ struct QueueTicket {
 }
 
 impl QueueTicket {
-    /// Leaves the queue. With [`WaitOutcome::Granted`], the caller owns the permit.
-    fn leave(mut self) -> WaitOutcome {
+    /// Leaves the queue. Returns whether a permit was granted, which the caller then owns.
+    fn leave(mut self) -> bool {
         self.left = true;
         self.remove()
     }
 
-    fn remove(&self) -> WaitOutcome {
-        let mut state = lock(&self.state);
+    fn remove(&self) -> bool {
+        let mut state = self.state.lock();
         if let Some(queue) = state.queues.get_mut(&self.plugin)
             && queue.waiting.remove(&self.number).is_some()
         {
@@ -383,13 +371,13 @@ impl QueueTicket {
             state.schedule(&self.plugin);
             state.remove_unused(&self.plugin);
         }
-        self.waiter.outcome()
+        self.waiter.is_granted()
     }
 }
 
 impl Drop for QueueTicket {
     fn drop(&mut self) {
-        if !self.left && self.remove() == WaitOutcome::Granted {
+        if !self.left && self.remove() {
             release(&self.state, &self.plugin);
         }
     }

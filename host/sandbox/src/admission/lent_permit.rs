@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use toolbay_policy::name::PluginId;
 
-use super::fair_semaphore::{FairPermit, SemaphoreState, WaitOutcome, Waiter, lock, release};
+use super::fair_semaphore::{FairPermit, SemaphoreState, Waiter, release};
 
 /// The run permit of a call, which lends it while its nested calls run.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl PermitReclaim {
     fn start(state: &Arc<Mutex<SemaphoreState>>, plugin: &PluginId) -> Self {
         let waiter = Arc::new(Waiter::default());
         let granted = {
-            let mut state = lock(state);
+            let mut state = state.lock();
             state.returning.push_back((plugin.clone(), Arc::clone(&waiter)));
             state.grant_free()
         };
@@ -57,7 +57,7 @@ impl PermitReclaim {
     }
 
     async fn wait(mut self) -> FairPermit {
-        while self.waiter.outcome() != WaitOutcome::Granted {
+        while !self.waiter.is_granted() {
             self.waiter.wake.notified().await;
         }
         self.taken = true;
@@ -70,10 +70,10 @@ impl Drop for PermitReclaim {
         if self.taken {
             return;
         }
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.returning.retain(|(_, waiter)| !Arc::ptr_eq(waiter, &self.waiter));
         drop(state);
-        if self.waiter.outcome() == WaitOutcome::Granted {
+        if self.waiter.is_granted() {
             release(&self.state, &self.plugin);
         }
     }

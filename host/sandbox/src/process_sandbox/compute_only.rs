@@ -5,15 +5,11 @@
 
 use std::io::{Error, Result};
 
-use landlock::{
-    ABI, Access as _, AccessFs, AccessNet, CompatLevel, Compatible as _, Ruleset, RulesetAttr as _,
-};
-use landlock::{RulesetError, Scope};
 use seccompiler::SeccompCmpArgLen::{Dword, Qword};
 use seccompiler::SeccompCmpOp::Eq;
 use seccompiler::{SeccompAction, SeccompCmpArgLen, SeccompCondition, SeccompRule};
 
-use super::{Confinement, landlock as files, seccomp};
+use super::{Confinement, landlock, seccomp};
 
 /// Memory, threads, clocks and open files.
 const ALLOWED_CALLS: &[i64] = &[
@@ -60,20 +56,16 @@ const ALLOWED_CALLS: &[i64] = &[
 /// `prctl` options: `PR_SET_NAME` and `PR_SET_VMA`.
 const PRCTL_NAMES: [u64; 2] = [15, 0x5356_4d41];
 
-/// See [`super::restrict_to_compute`].
-pub(crate) fn restrict_thread(bound: impl FnOnce() -> Result<()>) -> Result<Confinement> {
-    let landlock = restrict().map_err(|error| Error::other(format!("landlock: {error}")))?;
+/// Confines the calling thread, and every thread that it starts from now on, to computation: open files stay usable,
+/// but the thread can open, reach and start nothing. `bound` sets the resource limits: Landlock must be set up before
+/// them, because it needs a file descriptor, and the seccomp filter after them, because it blocks `setrlimit`.
+///
+/// # Errors
+/// Fails if `bound` fails, or as [`super::ProcessSandbox::restrict_thread`] does.
+pub(crate) fn restrict_to_compute(bound: impl FnOnce() -> Result<()>) -> Result<Confinement> {
+    let landlock = landlock::deny_all()?;
     bound()?;
     Ok(Confinement { landlock, seccomp: apply_filter()? })
-}
-
-fn restrict() -> std::result::Result<u32, RulesetError> {
-    let rules = Ruleset::default()
-        .set_compatibility(CompatLevel::BestEffort)
-        .handle_access(AccessFs::from_all(ABI::V9))?
-        .handle_access(AccessNet::from_all(ABI::V4))?
-        .scope(Scope::from_all(ABI::V6))?;
-    Ok(files::version(&rules.create()?.restrict_self()?))
 }
 
 fn apply_filter() -> Result<bool> {
@@ -108,7 +100,7 @@ mod tests {
 
     /// Runs `work` in a confined thread, which then ends.
     fn run_confined<T: Send + 'static>(work: impl FnOnce(Confinement) -> T + Send + 'static) -> T {
-        std::thread::spawn(move || work(restrict_thread(|| Ok(())).unwrap())).join().unwrap()
+        std::thread::spawn(move || work(restrict_to_compute(|| Ok(())).unwrap())).join().unwrap()
     }
 
     #[test]

@@ -60,18 +60,33 @@ const MAX_ENTRIES: usize = 4096;
 
 /// Restricts the calling thread. Returns the Landlock ABI version in effect; 0: none.
 pub(super) fn restrict(sandbox: &ProcessSandbox) -> std::io::Result<u32> {
-    try_restrict(sandbox).map_err(|error| std::io::Error::other(format!("landlock: {error}")))
+    try_restrict(sandbox).map_err(|error| system_error(&error))
 }
 
-fn try_restrict(sandbox: &ProcessSandbox) -> Result<u32, RulesetError> {
+/// Denies the calling thread all files, connections, and signals to others. Returns the same as [`restrict`].
+pub(super) fn deny_all() -> std::io::Result<u32> {
+    let restricted = create_rules(false).and_then(RulesetCreated::restrict_self);
+    restricted.map(|status| version(&status)).map_err(|error| system_error(&error))
+}
+
+fn system_error(error: &RulesetError) -> std::io::Error {
+    std::io::Error::other(format!("landlock: {error}"))
+}
+
+/// Rules that allow nothing except connections, if `network` is set.
+fn create_rules(network: bool) -> Result<RulesetCreated, RulesetError> {
     let mut rules = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(ABI::V9))?
         .scope(Scope::from_all(ABI::V6))?;
-    if !sandbox.network {
+    if !network {
         rules = rules.handle_access(AccessNet::from_all(ABI::V4))?;
     }
-    let mut rules = rules.create()?;
+    rules.create()
+}
+
+fn try_restrict(sandbox: &ProcessSandbox) -> Result<u32, RulesetError> {
+    let mut rules = create_rules(sandbox.network)?;
     for (paths, access) in [(CONFIG_FILES, READ), (DEVICES, READ | AccessFs::WriteFile)] {
         for path in paths {
             rules = allow_path(rules, Path::new(path), access)?;
@@ -128,7 +143,7 @@ fn allow_run(
 }
 
 /// The Landlock ABI version in effect; 0: none.
-pub(crate) fn version(status: &RestrictionStatus) -> u32 {
+fn version(status: &RestrictionStatus) -> u32 {
     match status.landlock {
         LandlockStatus::Available { effective_abi, .. } => effective_abi as u32,
         LandlockStatus::NotEnabled | LandlockStatus::NotImplemented => 0,

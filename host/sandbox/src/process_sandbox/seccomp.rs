@@ -196,8 +196,12 @@ pub(super) fn restrict(sandbox: &ProcessSandbox, group: Option<Pid>, landlock: u
     Ok(apply(&filter)? && apply(&unknown_call_filter())?)
 }
 
-/// Restricts the calling thread to starting processes that can only exit; `false`: the kernel does not support it.
-pub(crate) fn freeze() -> Result<bool> {
+/// Restricts the calling thread so that the processes it starts cannot run any code; `false`: the kernel does not
+/// support it.
+///
+/// # Errors
+/// The filter cannot be installed.
+pub fn freeze() -> Result<bool> {
     // The calls of the standard library and the C library to start a process and to end a thread.
     let start = [
         libc::SYS_clone,

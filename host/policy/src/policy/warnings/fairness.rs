@@ -47,7 +47,6 @@ mod tests {
 
     use std::path::Path;
 
-    use super::*;
     use crate::policy::warnings::CompleteMachine;
     use crate::policy::{KnownNames, Policy};
 

@@ -179,7 +179,7 @@ async fn read_part(
         Ok(read) => all.into_iter().zip(read).collect(),
         Err(error) => {
             let failed = |work: DirectoryTask| {
-                let content = file_content(failed_record(&work.1), Err(LoadError::Host(error.to_string())));
+                let content = failed_content(&work.1, LoadError::Host(error.to_string()));
                 (work, QuickRead::Done(Some(Box::new(content))))
             };
             all.into_iter().map(failed).collect()
@@ -194,10 +194,9 @@ fn read_one(loader: &Loader, lookups: &CacheLookups, task: &ReadTask) -> QuickRe
     }
     match read_contents(task) {
         Err(content) => QuickRead::Done(content),
-        Ok((contents, record)) => match loader.load_cached(&contents.origin, lookups) {
-            Ok(None) => QuickRead::MustCompile { bytes: contents.origin.bytes },
-            Ok(Some(plugin)) => QuickRead::Done(Some(Box::new(file_content(record, Ok(plugin))))),
-            Err(error) => QuickRead::Done(Some(Box::new(file_content(record, Err(error))))),
+        Ok((contents, record)) => match loader.load_cached(&contents.origin, lookups).transpose() {
+            Some(loaded) => QuickRead::Done(Some(Box::new(file_content(record, loaded)))),
+            None => QuickRead::MustCompile { bytes: contents.origin.bytes },
         },
     }
 }
@@ -235,14 +234,11 @@ async fn compile_one(loader: &Loader, task: &Arc<ReadTask>) -> Option<FileConten
     let (contents, record, known) = match read.await {
         Ok(Ok(read)) => read,
         Ok(Err(content)) => return content.map(|content| *content),
-        Err(error) => {
-            return Some(file_content(failed_record(task), Err(LoadError::Host(error.to_string()))));
-        }
+        Err(error) => return Some(failed_content(task, LoadError::Host(error.to_string()))),
     };
-    let loaded = match known {
-        Ok(None) => loader.compile(contents).await,
-        Ok(Some(plugin)) => Ok(plugin),
-        Err(error) => Err(error),
+    let loaded = match known.transpose() {
+        Some(loaded) => loaded,
+        None => loader.compile(contents).await,
     };
     Some(file_content(record, loaded))
 }
@@ -254,10 +250,7 @@ fn read_contents(task: &ReadTask) -> Result<(ComponentSource, FileRecord), Optio
     let began = SystemTime::now();
     let (contents, stamp) = Loader::read(id.clone(), path, task.origin())
         .and_then(|read| check_locked(read, locked.as_ref()))
-        .map_err(|error| {
-            let error = missing_blob(error, locked.is_some());
-            Some(Box::new(file_content(failed_record(task), Err(error))))
-        })?;
+        .map_err(|error| Some(Box::new(failed_content(task, missing_blob(error, locked.is_some())))))?;
     if *must_be_stable && stamp != *listed {
         return Err(None);
     }
@@ -297,9 +290,10 @@ fn missing_blob(error: LoadError, is_locked: bool) -> LoadError {
     }
 }
 
-/// The record of a file that could not be read.
-fn failed_record(task: &ReadTask) -> FileRecord {
-    FileRecord { stamp: task.stamp, is_stable: false, digest: None, origin: task.origin(), retry_at: None }
+/// The content of a file that could not be read.
+fn failed_content(task: &ReadTask, error: LoadError) -> FileContent {
+    let (stamp, origin) = (task.stamp, task.origin());
+    file_content(FileRecord { stamp, is_stable: false, digest: None, origin, retry_at: None }, Err(error))
 }
 
 /// The content of a file, with its plugin or the error.

@@ -111,8 +111,8 @@ fn list(dir: &Path) -> Result<DirectoryListing, HostError> {
     Ok(listed)
 }
 
-/// Calls `take` with the name of each entry, and whether it is a `.wasm` file.
-fn for_each_entry(dir: &Path, mut take: impl FnMut(OsString, bool)) -> Result<(), HostError> {
+/// Calls `on_entry` with the name of each entry, and whether it is a `.wasm` file.
+fn for_each_entry(dir: &Path, mut on_entry: impl FnMut(OsString, bool)) -> Result<(), HostError> {
     let failed = |error| HostError::Directory { path: dir.to_path_buf(), error };
     let crowded = |max: usize, of: &str| failed(std::io::Error::other(format!("more than {max} {of}")));
     let mut plugins = 0;
@@ -126,7 +126,7 @@ fn for_each_entry(dir: &Path, mut take: impl FnMut(OsString, bool)) -> Result<()
         if plugins > MAX_PLUGIN_FILES {
             return Err(crowded(MAX_PLUGIN_FILES, "`.wasm` files"));
         }
-        take(name, is_plugin);
+        on_entry(name, is_plugin);
     }
     Ok(())
 }

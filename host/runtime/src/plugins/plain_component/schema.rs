@@ -5,6 +5,7 @@
 //! times over. The builder therefore counts the expanded types of a function.
 
 use serde_json::{Map, Value, json};
+use toolbay_policy::excerpt::one_line;
 use wasmtime::component::types::{ComponentFunc, Type, Variant};
 
 /// Maximum number of types and names of one function, each counted at each use.
@@ -79,7 +80,7 @@ pub(super) fn function_schemas(func: &ComponentFunc) -> Result<(Value, ResultSha
     let mut fields = Vec::new();
     for (name, ty) in func.params() {
         fields.push(
-            builder.field(name, &ty, 0).map_err(|e| format!("its parameter `{}` {e}", shorten_name(name)))?,
+            builder.field(name, &ty, 0).map_err(|e| format!("its parameter `{}` {e}", one_line(name, 80)))?,
         );
     }
     let input = object(fields);
@@ -232,11 +233,6 @@ impl SchemaBuilder {
         };
         Ok(any_of(vec![schema, json!({"type": "null"})]))
     }
-}
-
-/// Shortens a name for messages.
-fn shorten_name(name: &str) -> String {
-    toolbay_policy::excerpt::one_line(name, 80)
 }
 
 fn integer(min: impl Into<Value>, max: impl Into<Value>) -> Value {

@@ -37,18 +37,18 @@ impl AuditReader {
         Self { path: path.into(), done: None, current: None, partial_line: Vec::new() }
     }
 
-    /// Passes all new lines to `take`.
+    /// Passes all new lines to `on_line`.
     ///
     /// # Errors
-    /// A file cannot be read, or `take` fails.
-    pub fn read(&mut self, take: &mut dyn FnMut(&str) -> io::Result<()>) -> io::Result<()> {
+    /// A file cannot be read, or `on_line` fails.
+    pub fn read(&mut self, on_line: &mut dyn FnMut(&str) -> io::Result<()>) -> io::Result<()> {
         for _ in 0..MAX_ATTEMPTS {
-            self.read_current(take)?;
+            self.read_current(on_line)?;
             if self.is_current() {
                 return Ok(());
             }
-            self.close_current(take)?;
-            match self.read_archives(take) {
+            self.close_current(on_line)?;
+            match self.read_archives(on_line) {
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
                 read => read?,
             }
@@ -60,7 +60,7 @@ impl AuditReader {
             // Files that were renamed in between are read first.
             if self.next_archive().is_none() {
                 self.current = Some(BufReader::new(file));
-                return self.read_current(take);
+                return self.read_current(on_line);
             }
         }
         Ok(())
@@ -84,7 +84,7 @@ impl AuditReader {
     }
 
     /// Closes the open file. Text without a line break at its end counts as a line.
-    fn close_current(&mut self, take: LineSink<'_>) -> io::Result<()> {
+    fn close_current(&mut self, on_line: LineSink<'_>) -> io::Result<()> {
         let Some(open) = self.current.take() else { return Ok(()) };
         // The file is the next archive now, unless it was removed.
         if let Some((order, archive)) = self.next_archive() {
@@ -98,21 +98,21 @@ impl AuditReader {
             }
         }
         let rest = std::mem::take(&mut self.partial_line);
-        if rest.is_empty() { Ok(()) } else { take(&String::from_utf8_lossy(&rest)) }
+        if rest.is_empty() { Ok(()) } else { on_line(&String::from_utf8_lossy(&rest)) }
     }
 
-    fn read_current(&mut self, take: LineSink<'_>) -> io::Result<()> {
+    fn read_current(&mut self, on_line: LineSink<'_>) -> io::Result<()> {
         let Some(reader) = &mut self.current else { return Ok(()) };
         while reader.read_until(b'\n', &mut self.partial_line)? > 0 && self.partial_line.ends_with(b"\n") {
-            emit_line(&self.partial_line, take)?;
+            emit_line(&self.partial_line, on_line)?;
             self.partial_line.clear();
         }
         Ok(())
     }
 
-    fn read_archives(&mut self, take: LineSink<'_>) -> io::Result<()> {
+    fn read_archives(&mut self, on_line: LineSink<'_>) -> io::Result<()> {
         while let Some((order, archive)) = self.next_archive() {
-            read_archive(&archive, take)?;
+            read_archive(&archive, on_line)?;
             self.done = Some(order);
         }
         Ok(())
@@ -120,11 +120,11 @@ impl AuditReader {
 }
 
 /// Passes on the lines of an archive, in the order of their times.
-fn read_archive(archive: &Archive, take: LineSink<'_>) -> io::Result<()> {
+fn read_archive(archive: &Archive, on_line: LineSink<'_>) -> io::Result<()> {
     // Opened before the first line is passed on: if a file was renamed, the caller lists the files again.
     if let Some(plain) = &archive.plain {
         for line in lines(open_to_read(&plain.path)?) {
-            emit_line(&line, take)?;
+            emit_line(&line, on_line)?;
         }
         return Ok(());
     }
@@ -137,7 +137,7 @@ fn read_archive(archive: &Archive, take: LineSink<'_>) -> io::Result<()> {
         };
         let next = if is_refused_next { refused.next() } else { ran.next() };
         if let Some(line) = next {
-            emit_line(&line, take)?;
+            emit_line(&line, on_line)?;
         }
     }
 }
@@ -168,8 +168,8 @@ fn line_time(line: &[u8]) -> &[u8] {
     line.get(..length).unwrap_or(line)
 }
 
-fn emit_line(line: &[u8], take: LineSink<'_>) -> io::Result<()> {
+fn emit_line(line: &[u8], on_line: LineSink<'_>) -> io::Result<()> {
     let text = String::from_utf8_lossy(line);
     let text = text.trim_end();
-    if text.is_empty() { Ok(()) } else { take(text) }
+    if text.is_empty() { Ok(()) } else { on_line(text) }
 }

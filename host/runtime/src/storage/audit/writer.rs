@@ -17,7 +17,7 @@ use super::archive;
 use super::file::{self, AuditFile, same_file, try_lock, with_suffix, write_once};
 use super::gap::GapCounter;
 use super::loaded::LoadedIndex;
-use crate::storage::consent::timestamp_now;
+use crate::storage::timestamp_now;
 
 /// The time between two syncs, which a power loss may cost. Also how soon due counts are written, and how often a
 /// failed write is tried again.
