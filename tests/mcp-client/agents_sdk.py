@@ -5,14 +5,12 @@
 Prints one JSON object. Exits with 0 only if the tool was listed, called, and gave what was expected.
 """
 
-import argparse
 import asyncio
-import json
 import os
-import sys
-from importlib.metadata import version
 
 from agents.mcp import MCPServerStdio, MCPServerStreamableHttp
+
+from command_line import main
 
 TIMEOUT_SECONDS = 60.0
 
@@ -34,19 +32,5 @@ async def run(asked):
     return {"tools": names, "text": text[:500], "ok": asked.tool in names and asked.expect in text}
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tool", required=True)
-    parser.add_argument("--args", type=json.loads, default={})
-    parser.add_argument("--expect", default="")
-    parser.add_argument("--url")
-    parser.add_argument("command", nargs="*")
-    asked = parser.parse_args()
-    seen = asyncio.run(run(asked))
-    over = "http" if asked.url else "stdio"
-    print(json.dumps({"client": f"openai-agents {version('openai-agents')}", "mcp": version("mcp"), "over": over, **seen}))
-    sys.exit(0 if seen["ok"] else 1)
-
-
 if __name__ == "__main__":
-    main()
+    main(__doc__, "openai-agents", run)

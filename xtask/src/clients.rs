@@ -131,7 +131,7 @@ impl ClientEnvironments {
     /// Semantic Kernel loads the tools of all first-party plugins: one schema that it cannot read costs it all of them.
     fn load_all_tools(&self, workspace: &Path) -> Result<()> {
         let mut client = Command::new(&self.semantic_kernel);
-        client.arg(self.folder.join("semantic-kernel/client.py")).args(CALL).arg("--");
+        client.arg(self.folder.join("semantic_kernel_client.py")).args(CALL).arg("--");
         client.args(self.program(workspace)).arg("--config").arg(self.folder.join("granted.toml"));
         self.shell(&mut client)
     }
@@ -160,7 +160,7 @@ impl ClientEnvironments {
             self.shell(command)
         };
         run(Command::new(&self.python).arg(self.folder.join("agents_sdk.py")))?;
-        run(Command::new(&self.langchain).arg(self.folder.join("langchain/client.py")))?;
+        run(Command::new(&self.langchain).arg(self.folder.join("langchain_client.py")))?;
         for (library, era) in LIBRARIES {
             let mut client = self.node.run_own(&self.folder.join("node/client.mjs"))?;
             run(client.args(["--library", library, "--era", era]))?;

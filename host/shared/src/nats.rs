@@ -25,14 +25,12 @@ pub use streams::{AuditLimits, EntriesLimits, OutputLimits, StoragePlan};
 /// An error with its causes, cut.
 fn describe(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let next = error.to_string();
+    for cause in std::iter::successors(error.source(), |cause| (*cause).source()) {
+        let next = cause.to_string();
         if !text.contains(&next) {
             text.push_str(": ");
             text.push_str(&next);
         }
-        cause = error.source();
     }
     text.chars().take(400).collect()
 }

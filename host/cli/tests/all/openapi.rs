@@ -3,13 +3,12 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::fixture::{status_and_output, toolbay};
+use crate::fixture::{HostFolder, status_and_output};
 
-struct OpenApiFixture(tempfile::TempDir);
+struct OpenApiFixture(HostFolder);
 
 /// The value of a secret.
 const CANARY: &str = "canary-5c1f";
@@ -17,27 +16,15 @@ const POLICY: &str = "# mine\nversion = 1\n\n[limits]\ntimeout = \"9s\" # short\
 
 impl OpenApiFixture {
     fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("toolbay.toml"), POLICY).unwrap();
-        std::fs::create_dir(dir.path().join("plugins")).unwrap();
-        Self(dir)
+        let cli = Self(HostFolder::new(""));
+        cli.write("toolbay.toml", POLICY);
+        cli
     }
 
     fn run(&self, args: &[&str]) -> (Option<i32>, String, String) {
-        let output = toolbay(self.0.path())
-            .args(args)
-            .current_dir(self.0.path())
-            .env("HOME", self.0.path())
-            .env("TOOLBAY_STATE", self.0.path().join("state"))
-            .env("TOOLBAY_PLUGINS", self.0.path().join("plugins"))
-            .env("TOOLBAY_CONFIG", self.0.path().join("toolbay.toml"))
-            .env("TOOLBAY_CACHE", self.0.path().join("cache"))
-            .env("TOOLBAY_SOURCE_WAIT", "60s")
-            .env("PETS_KEY", CANARY)
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
-        status_and_output(&output)
+        let mut command = self.0.command(args);
+        command.current_dir(self.0.path("")).env("PETS_KEY", CANARY);
+        status_and_output(&command.env("TOOLBAY_CACHE", self.0.path("cache")).output().unwrap())
     }
 
     fn good(&self, args: &[&str]) -> String {
@@ -47,12 +34,12 @@ impl OpenApiFixture {
     }
 
     fn policy(&self) -> String {
-        std::fs::read_to_string(self.0.path().join("toolbay.toml")).unwrap()
+        self.0.read("toolbay.toml")
     }
 
     fn write(&self, name: &str, text: &str) -> String {
-        std::fs::write(self.0.path().join(name), text).unwrap();
-        self.0.path().join(name).display().to_string()
+        std::fs::write(self.0.path(name), text).unwrap();
+        self.0.path(name).display().to_string()
     }
 }
 

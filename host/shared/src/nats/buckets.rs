@@ -29,6 +29,21 @@ pub struct Durability {
     pub replicas: usize,
 }
 
+impl Durability {
+    /// A stream on disk.
+    pub(super) fn stream(self, name: String, subjects: Vec<String>) -> Config {
+        Config {
+            name,
+            subjects,
+            storage: StorageType::File,
+            num_replicas: self.replicas,
+            // Any server could answer a direct read, also one that has not got the last write.
+            allow_direct: false,
+            ..Config::default()
+        }
+    }
+}
+
 /// The settings of a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BucketSettings {
@@ -119,8 +134,6 @@ impl Bucket {
     /// The stream of the bucket. It is a key-value bucket or an object store for the tools of NATS.
     pub(super) fn stream(self, prefix: &str, durability: Durability) -> Config {
         Config {
-            subjects: self.subjects(prefix),
-            name: self.stream_name(prefix),
             description: Some(format!("Toolbay: {}", self.settings().promise)),
             // An object has many messages under one subject.
             max_messages_per_subject: if self.has_objects() { -1 } else { 1 },
@@ -128,14 +141,10 @@ impl Bucket {
             max_bytes: self.settings().bytes.unwrap_or(-1),
             // A full bucket refuses writes. The oldest record may be the one that matters.
             discard: DiscardPolicy::New,
-            storage: StorageType::File,
-            num_replicas: durability.replicas,
-            // Any server could answer a direct read, also one that has not got the last write.
-            allow_direct: false,
             allow_rollup: true,
             allow_message_ttl: true,
             deny_delete: !self.has_objects(),
-            ..Config::default()
+            ..durability.stream(self.stream_name(prefix), self.subjects(prefix))
         }
     }
 }

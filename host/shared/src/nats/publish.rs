@@ -71,14 +71,9 @@ impl From<&PublishError> for PublishFailure {
 
 /// The code that JetStream gave, in an error or in what caused it.
 pub(super) fn error_code(error: &(dyn Error + 'static)) -> Option<ErrorCode> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(error) = error.downcast_ref::<jetstream::Error>() {
-            return Some(error.error_code());
-        }
-        next = error.source();
-    }
-    None
+    std::iter::successors(Some(error), |error| (*error).source())
+        .find_map(|error| error.downcast_ref::<jetstream::Error>())
+        .map(jetstream::Error::error_code)
 }
 
 #[cfg(test)]

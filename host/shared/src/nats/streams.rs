@@ -119,15 +119,10 @@ impl OutputLimits {
     pub(super) fn streams(self, prefix: &str, durability: Durability) -> [Config; 2] {
         let bucket = outputs_bucket(prefix);
         let stream = |name: String, subjects| Config {
-            subjects,
-            name,
             description: Some("Toolbay: saved outputs".to_owned()),
             max_age: self.age,
-            storage: StorageType::File,
-            num_replicas: durability.replicas,
-            allow_direct: false,
             allow_rollup: true,
-            ..Config::default()
+            ..durability.stream(name, subjects)
         };
         let lists = Config {
             max_messages_per_subject: 1,
@@ -167,17 +162,13 @@ impl AuditLimits {
     /// The stream of the lines.
     pub(super) fn stream(self, prefix: &str, durability: Durability) -> Config {
         Config {
-            subjects: vec![format!("{}.*", audit_subject(prefix))],
-            name: audit_stream(prefix),
             description: Some("Toolbay: the audit of all servers".to_owned()),
             max_bytes: as_limit(self.bytes),
             max_age: self.age.unwrap_or_default(),
             duplicate_window: self.age.map_or(DUPLICATES, |age| age.min(DUPLICATES)),
-            storage: StorageType::File,
-            num_replicas: durability.replicas,
             deny_delete: true,
             deny_purge: true,
-            ..Config::default()
+            ..durability.stream(audit_stream(prefix), vec![format!("{}.*", audit_subject(prefix))])
         }
     }
 }
@@ -214,20 +205,15 @@ impl EntriesLimits {
         let bucket = entries_bucket(prefix, plugin);
         let bytes = self.bytes.saturating_add(self.keys.saturating_mul(ENTRY_BYTES));
         Config {
-            subjects: vec![format!("$KV.{bucket}.>")],
-            name: format!("KV_{bucket}"),
             description: Some(format!("Toolbay: key-value storage of `{plugin}`")),
             max_messages_per_subject: 1,
             max_messages: as_limit(self.keys),
             max_bytes: as_limit(bytes),
             // A full stream refuses writes, as the quota of a plugin does.
             discard: DiscardPolicy::New,
-            storage: StorageType::File,
-            num_replicas: durability.replicas,
-            allow_direct: false,
             allow_rollup: true,
             allow_message_ttl: true,
-            ..Config::default()
+            ..durability.stream(format!("KV_{bucket}"), vec![format!("$KV.{bucket}.>")])
         }
     }
 }

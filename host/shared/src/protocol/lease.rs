@@ -118,9 +118,10 @@ impl LeaseClaim {
         LeaseStep::Ask(request)
     }
 
-    /// The record was read, or a watch showed it. Replies of a watch may come at any time.
-    pub fn seen(&mut self, now: Moment, record: Option<(&Holder, Revision)>) {
-        let state = match (record, self.state) {
+    /// The reply to a read.
+    pub fn read(&mut self, now: Moment, record: Option<(&Holder, Revision)>) {
+        self.in_flight = false;
+        self.state = match (record, self.state) {
             (Some((holder, revision)), ClaimState::Unsure { sent }) if *holder == self.own => {
                 ClaimState::Held { revision, sent }
             }
@@ -137,13 +138,6 @@ impl LeaseClaim {
             (Some((_, revision)), _) => ClaimState::Foreign { revision, since: now },
             (None, _) => ClaimState::Free,
         };
-        self.state = state;
-    }
-
-    /// The reply to a read.
-    pub fn read(&mut self, now: Moment, record: Option<(&Holder, Revision)>) {
-        self.in_flight = false;
-        self.seen(now, record);
     }
 
     /// There was no reply to a read.

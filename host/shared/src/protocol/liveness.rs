@@ -171,12 +171,6 @@ impl Liveness {
         let alive = move |peer: &&Peer| !knows || now.saturating_sub(peer.seen) < self.stale_after;
         self.peers.iter().filter(move |(_, peer)| alive(peer)).map(|(name, peer)| (name.as_str(), &peer.beat))
     }
-
-    /// The number of replicas that are alive, this one included.
-    #[must_use]
-    pub fn count(&self, now: Moment) -> usize {
-        self.peers(now).count() + 1
-    }
 }
 
 #[cfg(test)]
@@ -221,14 +215,14 @@ mod tests {
         own.processed(1);
         own.beat_seen(at(100), "b", beat("2"));
         own.beat_seen(at(1500), "c", beat("3"));
-        assert_eq!(own.count(at(1000)), 3);
-        assert_eq!(own.count(at(60_000)), 3, "not fresh: it cannot know");
+        assert_eq!(own.peers(at(1000)).count(), 2);
+        assert_eq!(own.peers(at(60_000)).count(), 2, "not fresh: it cannot know");
         assert!(own.beat_stored(at(60_000), 2));
         own.processed(2);
         own.beat_seen(at(60_100), "c", beat("3"));
         assert_eq!(own.peers(at(60_200)).map(|(name, _)| name).collect::<Vec<_>>(), ["c"]);
         own.left("c");
-        assert_eq!(own.count(at(60_200)), 1);
+        assert_eq!(own.peers(at(60_200)).count(), 0);
     }
 
     #[test]

@@ -183,7 +183,7 @@ impl Replica {
 
     fn terms(&self, now: Moment) -> EscrowTerms {
         let life = if self.breaks(Mutation::EndlessChunk) { CHUNK_LIFE * 10 } else { CHUNK_LIFE };
-        EscrowTerms { cap: self.cap, replicas: self.liveness.count(now) as u64, most: 20, life }
+        EscrowTerms { cap: self.cap, replicas: self.liveness.peers(now).count() as u64 + 1, most: 20, life }
     }
 
     fn spend(&mut self, now: Moment, random: &mut Random, deeds: &mut Deeds) {

@@ -1,20 +1,18 @@
 """Loads all tools of an MCP server into Semantic Kernel, over stdio or HTTP, and calls one.
 
-    python client.py --tool text__word_count --args '{"text": "a b a"}' --expect 3 (--url URL | -- toolbay serve)
+    python semantic_kernel_client.py --tool text__word_count --args '{"text": "a b a"}' --expect 3 (--url URL | -- toolbay serve)
 
 Prints one JSON object. Exits with 0 only if every tool that the server lists is a function of the kernel with its
 parameters, and the call gave what was expected. One schema that it cannot read costs this client all tools.
 """
 
-import argparse
 import asyncio
-import json
 import os
-import sys
-from importlib.metadata import version
 
 from semantic_kernel import Kernel
 from semantic_kernel.connectors.mcp import MCPStdioPlugin, MCPStreamableHttpPlugin
+
+from command_line import main
 
 TIMEOUT_SECONDS = 120.0
 # Without a cache, the first list has the tools that are compiled within five seconds; the others follow.
@@ -58,20 +56,5 @@ async def run(asked):
     return {"tools": len(tools), "functions": len(functions), "missing": missing, "lost": lost, "text": text[:500], "ok": ok}
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tool", required=True)
-    parser.add_argument("--args", type=json.loads, default={})
-    parser.add_argument("--expect", default="")
-    parser.add_argument("--url")
-    parser.add_argument("command", nargs="*")
-    asked = parser.parse_args()
-    seen = asyncio.run(run(asked))
-    over = "http" if asked.url else "stdio"
-    name = "semantic-kernel"
-    print(json.dumps({"client": f"{name} {version(name)}", "mcp": version("mcp"), "over": over, **seen}))
-    sys.exit(0 if seen["ok"] else 1)
-
-
 if __name__ == "__main__":
-    main()
+    main(__doc__, "semantic-kernel", run)

@@ -1,18 +1,16 @@
 """Lists and calls tools of an MCP server with LangChain's adapters, over stdio or HTTP.
 
-    python client.py --tool text__word_count --args '{"text": "a b a"}' --expect 3 (--url URL | -- toolbay serve)
+    python langchain_client.py --tool text__word_count --args '{"text": "a b a"}' --expect 3 (--url URL | -- toolbay serve)
 
 Prints one JSON object. Exits with 0 only if the tool was listed, called, and gave what was expected.
 """
 
-import argparse
 import asyncio
-import json
 import os
-import sys
-from importlib.metadata import version
 
 from langchain_mcp_adapters.client import MultiServerMCPClient
+
+from command_line import main
 
 TIMEOUT_SECONDS = 60.0
 
@@ -40,20 +38,5 @@ async def run(asked):
     return {"tools": names, "text": text[:500], "ok": bool(tool) and asked.expect in text}
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tool", required=True)
-    parser.add_argument("--args", type=json.loads, default={})
-    parser.add_argument("--expect", default="")
-    parser.add_argument("--url")
-    parser.add_argument("command", nargs="*")
-    asked = parser.parse_args()
-    seen = asyncio.run(run(asked))
-    over = "http" if asked.url else "stdio"
-    name = "langchain-mcp-adapters"
-    print(json.dumps({"client": f"{name} {version(name)}", "mcp": version("mcp"), "over": over, **seen}))
-    sys.exit(0 if seen["ok"] else 1)
-
-
 if __name__ == "__main__":
-    main()
+    main(__doc__, "langchain-mcp-adapters", run)
