@@ -345,14 +345,14 @@ mod tests {
         use std::os::unix::fs::{PermissionsExt, symlink};
         let dir = tempfile::tempdir().unwrap();
         let (file, link) = (dir.path().join("a/real.toml"), dir.path().join("link.toml"));
-        write(&file, None, "one").unwrap();
-        assert!(write(&file, None, "two").is_err(), "it is there now");
+        replace(&file, None, "one", "policy").unwrap();
+        assert!(replace(&file, None, "two", "policy").is_err(), "it is there now");
         fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
         symlink(&file, &link).unwrap();
-        write(&link, Some("one"), "two").unwrap();
+        replace(&link, Some("one"), "two", "policy").unwrap();
         assert!(link.is_symlink());
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
-        let error = write(&file, Some("one"), "three").unwrap_err();
+        let error = replace(&file, Some("one"), "three", "policy").unwrap_err();
         assert!(format!("{error:#}").contains("changed meanwhile"), "{error:#}");
         assert_eq!(fs::read_to_string(&file).unwrap(), "two");
         assert_eq!(fs::read_dir(dir.path().join("a")).unwrap().count(), 1, "nothing is left over");

@@ -23,7 +23,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use toolbay_policy::NamedTool;
-use toolbay_policy::capability::{Capability, CapabilityKind};
+use toolbay_policy::capability::Capability;
 use toolbay_policy::name::{self, PluginId, QualifiedName};
 use toolbay_policy::permission::{PermissionSubject, SourceLabel};
 
@@ -160,24 +160,9 @@ impl ToolDef {
     /// services may always have effects.
     #[must_use]
     pub fn may_have_effects(&self) -> bool {
-        let changes = |capability: &Capability| match capability.kind {
-            CapabilityKind::FsWrite
-            | CapabilityKind::Net
-            | CapabilityKind::Process
-            | CapabilityKind::Kv
-            | CapabilityKind::Attachments => true,
-            // Each nested call has its own start line in the audit.
-            CapabilityKind::Invoke
-            | CapabilityKind::FsRead
-            | CapabilityKind::Secret
-            | CapabilityKind::Env
-            | CapabilityKind::Clock
-            | CapabilityKind::Random
-            | CapabilityKind::Unknown(_) => false,
-        };
         match &*self.source {
             ToolSource::Builtin => !self.traits.read_only,
-            ToolSource::Plugin { .. } => self.capabilities.iter().any(changes),
+            ToolSource::Plugin { .. } => self.capabilities.iter().any(|one| one.kind.has_effects()),
             ToolSource::Mcp { .. } | ToolSource::OpenApi { .. } => true,
         }
     }

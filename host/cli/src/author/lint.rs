@@ -214,8 +214,8 @@ mod tests {
     fn arguments_without_a_description_are_named() {
         let described = json!({"type": "string", "description": "A text."});
         assert_eq!(finding(&json!({})), None);
-        assert_eq!(finding(&json!({"a": told, "b": {"$ref": "#/$defs/told"}})), None);
-        let one = finding(&json!({"a": told, "b": {"type": "string", "description": " "}}));
+        assert_eq!(finding(&json!({"a": described, "b": {"$ref": "#/$defs/told"}})), None);
+        let one = finding(&json!({"a": described, "b": {"type": "string", "description": " "}}));
         assert_eq!(
             one.as_deref(),
             Some("`t` has no description of its argument `b`, from which a model learns what to pass")

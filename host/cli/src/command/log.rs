@@ -470,8 +470,8 @@ mod tests {
         let by_profile =
             read(&json!({"kind": "call", "tool": "p__t", "outcome": "not_available", "refusal": "profile"}));
         let of_tool =
-            read(json!({"kind": "call", "tool": "p__t", "outcome": "not_available", "began": true}));
-        let options = LogArgs { refused: true, ..base() };
+            read(&json!({"kind": "call", "tool": "p__t", "outcome": "not_available", "began": true}));
+        let options = LogArgs { refused: true, ..LogArgs::default() };
         let mut filter = RecordFilter::new(&options, None).unwrap();
         assert_eq!([&by_profile, &of_tool].map(|record| filter.matches(record)), [true, false]);
     }

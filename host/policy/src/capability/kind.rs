@@ -147,6 +147,24 @@ macro_rules! by_rule {
 
 pub(crate) use by_rule;
 
+impl CapabilityKind {
+    /// Whether a tool with the capability can change something outside of the sandbox.
+    #[must_use]
+    pub const fn has_effects(&self) -> bool {
+        match self {
+            Self::FsWrite | Self::Net | Self::Process | Self::Kv | Self::Attachments => true,
+            // Each nested call has its own start line in the audit.
+            Self::Invoke
+            | Self::FsRead
+            | Self::Secret
+            | Self::Env
+            | Self::Clock
+            | Self::Random
+            | Self::Unknown(_) => false,
+        }
+    }
+}
+
 /// Returns why no operator could grant the target of a capability, or `None` if one could. Unknown kinds are not
 /// checked.
 pub(crate) fn unusable_target(kind: &CapabilityKind, target: &str) -> Option<String> {
