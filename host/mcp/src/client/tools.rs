@@ -65,7 +65,7 @@ pub(super) fn import_tool(
 ) -> Result<Option<ImportedTool>, String> {
     bounded::check_size(raw, MAX_TOOL_BYTES).map_err(|why| format!("a tool is left out: {why}"))?;
     let tool = Members::read(raw, TOOL_MEMBERS).map_err(|error| parse_error(raw, &error))?;
-    let remote_name: String = tool.get("name").ok_or("a tool cannot be parsed: it has no `name`")?;
+    let remote_name: String = tool.get("name").ok_or("a tool cannot be parsed: its `name` is not a text")?;
     if !server.includes_tool(&remote_name) {
         return Ok(None);
     }

@@ -223,4 +223,21 @@ mod tests {
         }
         assert!(ask(&near, &["https://app.example", "https://evil.example"]).is_err());
     }
+
+    #[test]
+    fn a_refused_name_has_its_policy_line_in_the_hint_only() {
+        let names = names("127.0.0.1:80");
+        let host = names.check_host(&Uri::from_static("/mcp"), &headers(&HOST, &["evil.example"]));
+        let origin = names.check_origin(&headers(&ORIGIN, &["https://evil.example"]));
+        for (refusal, hint) in [
+            (host.unwrap_err(), r#"to add it, write in the policy: [serve] hosts = ["evil.example"]"#),
+            (
+                origin.unwrap_err(),
+                r#"to allow them, write in the policy: [serve] origins = ["https://evil.example"]"#,
+            ),
+        ] {
+            assert_eq!(refusal.hint.as_ref().map(ToString::to_string).as_deref(), Some(hint));
+            assert!(!refusal.text.contains("[serve"), "{}", refusal.text);
+        }
+    }
 }

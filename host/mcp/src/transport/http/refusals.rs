@@ -201,6 +201,27 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_that_is_no_refusal_of_a_client_is_only_logged_with_its_policy_line() {
+        let (requests, audit) = (RefusedRequests::default(), MemoryAudit::default());
+        for (status, is_recorded) in [
+            (StatusCode::REQUEST_TIMEOUT, false),
+            (StatusCode::PAYLOAD_TOO_LARGE, false),
+            (StatusCode::TOO_MANY_REQUESTS, true),
+            (StatusCode::SERVICE_UNAVAILABLE, false),
+        ] {
+            let mut response = with_limit(Response::new(Body::empty()), "[serve.limits]", "body_bytes");
+            *response.status_mut() = status;
+            let hint = response.extensions().get::<RefusalHint>().map(|hint| hint.0.to_string());
+            let line = "To raise it, write in the policy: [serve.limits] body_bytes = …";
+            assert_eq!(hint.as_deref(), Some(line));
+            let summary = RequestSummary::from_request(&Request::new(Body::empty()));
+            requests.record(&audit, || "192.0.2.1".to_owned(), summary, &response);
+            let reason = audit.take_requests().pop().map(|found| found.reason);
+            assert_eq!(reason, is_recorded.then_some("body_bytes"), "{status}");
+        }
+    }
+
+    #[test]
     fn the_log_lists_a_bounded_number() {
         let requests = RefusedRequests::default();
         let record = |n: usize| RequestRecord {
