@@ -126,7 +126,8 @@ fn select(packages: &[Package], files: &[PathBuf]) -> Selection {
         let named = |target: &&Target| file == &target.src_path;
         let tests = || package.targets.iter().filter(|target| target.is("test"));
         if let Some(target) = tests().find(named).or_else(|| tests().find(inside)) {
-            let inside = file.strip_prefix(target.folder()).ok().filter(|_| file != &target.src_path);
+            let inside = file.strip_prefix(target.folder()).ok();
+            let inside = inside.filter(|_| file != &target.src_path && !supports_tests_only(file));
             let module = inside.map(|path| path.with_extension("").to_string_lossy().replace('/', "::"));
             selection.modules.insert((package.name.clone(), target.name.clone(), module));
         } else if file.extension().is_some_and(|end| end == "rs" || end == "toml") {
@@ -134,6 +135,12 @@ fn select(packages: &[Package], files: &[PathBuf]) -> Selection {
         }
     }
     selection
+}
+
+/// Whether a file of a test binary has no tests itself. All tests of the binary may use it.
+fn supports_tests_only(file: &Path) -> bool {
+    std::fs::read_to_string(file)
+        .is_ok_and(|text| !text.contains("#[test]") && !text.contains("#[tokio::test"))
 }
 
 impl Target {
