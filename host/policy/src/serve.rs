@@ -153,7 +153,8 @@ fn read_proxies<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<IpNet>, D::Er
 }
 
 fn read_network<'de, D: Deserializer<'de>>(input: D) -> Result<IpNet, D::Error> {
-    IpNet::parse(&String::deserialize(input)?, Path::new("/")).map_err(D::Error::custom)
+    IpNet::parse(&String::deserialize(input)?, Path::new("/"))
+        .map_err(|why| D::Error::custom(format!("`net_private`: {why}")))
 }
 
 fn read_proxy<'de, D: Deserializer<'de>>(input: D) -> Result<IpNet, D::Error> {
@@ -396,7 +397,8 @@ mod tests {
             oauth("https://id.example/keys'\nnet_private = ['10.0.0.0/8', '192.168.0.1']\nleeway = '5s");
         let inside = inside.unwrap().oauth.unwrap().net_private;
         assert_eq!(inside, ["10.0.0.0/8", "192.168.0.1/32"].map(|net| net.parse::<IpNet>().unwrap()));
-        assert!(oauth("https://id.example/keys'\nnet_private = ['all']\nleeway = '5s").is_err());
+        let all = oauth("https://id.example/keys'\nnet_private = ['all']\nleeway = '5s").unwrap_err();
+        assert!(all.contains("`net_private`: `all`"), "{all}");
         assert!(oauth("http://id.example/keys").unwrap_err().contains("`https`"));
     }
 

@@ -12,7 +12,7 @@ use super::native;
 
 /// How often the resident memory is read, which takes microseconds.
 const INTERVAL: Duration = Duration::from_secs(2);
-/// The growth after which memory is returned: a tenth, and at lowest this many bytes.
+/// The growth after which memory is returned: a tenth, and at least this many bytes.
 const MIN_GROWTH: u64 = 8 << 20;
 /// The number of checks after which memory is returned without growth: what was in use last time may be free.
 const CHECKS_BEFORE_TRIM: u32 = 15;

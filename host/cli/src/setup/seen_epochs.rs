@@ -1,6 +1,8 @@
 //! The epochs that this machine has published, in its state directory. A store with a lower one is an old copy.
 
 use std::collections::BTreeMap;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -53,8 +55,8 @@ impl SeenEpochs {
         *known = epoch;
         let folder = self.file.parent().unwrap_or(&self.file);
         let text = json!(stored).to_string();
-        let written = private::make_dir(folder)
-            .and_then(|()| private::replace(&self.file, text.as_bytes()).map_err(|error| error.to_string()));
+        let created = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        let written = created.and_then(|()| private::replace(&self.file, text.as_bytes()));
         if let Err(error) = written {
             tracing::debug!(%error, "the published epoch was not recorded");
         }
