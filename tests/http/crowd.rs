@@ -269,7 +269,7 @@ async fn sessions_of_both_eras_share_one_limit_and_2026_sessions_are_dropped_fir
     assert_eq!((desk.http.counts().sessions, desk.http.counts().stateless), (2, 1));
     desk.begin().await;
     let full = ask("more").send().await;
-    assert!(full.status == 503 && full.body.contains("limits] sessions"), "{full:?}");
+    assert!(full.status == 503 && full.body.contains("`sessions`"), "{full:?}");
     let end = super::fixture::RequestBuilder::new(desk.address, "DELETE", "/mcp").session(&ids[0]);
     assert_eq!(end.send().await.status, 204);
     assert_eq!(ask("more").send().await.status, 200);
