@@ -65,7 +65,10 @@ pub(super) fn import_tool(
 ) -> Result<Option<ImportedTool>, String> {
     bounded::check_size(raw, MAX_TOOL_BYTES).map_err(|why| format!("a tool is left out: {why}"))?;
     let tool = Members::read(raw, TOOL_MEMBERS).map_err(|error| parse_error(raw, &error))?;
-    let remote_name: String = tool.get("name").ok_or("a tool cannot be parsed: its `name` is not a text")?;
+    let remote_name: String = tool.get("name").ok_or(match tool.raw("name") {
+        Some(_) => "a tool cannot be parsed: its `name` is not a text",
+        None => "a tool cannot be parsed: it has no `name`",
+    })?;
     if !server.includes_tool(&remote_name) {
         return Ok(None);
     }
@@ -367,6 +370,18 @@ mod tests {
         let schema = import(text).unwrap().def.input_schema;
         assert_eq!(schema.value()["properties"], json!({"a": {"type": "number"}}));
         assert!(schema.dropped().unwrap().to_string().contains("/properties/a/maximum"));
+    }
+
+    #[test]
+    fn a_tool_without_a_name_is_left_out_with_the_reason() {
+        for (text, part) in [
+            (r#"{"description":"x"}"#, "it has no `name`"),
+            (r#"{"name":null}"#, "it has no `name`"),
+            (r#"{"name":7}"#, "its `name` is not a text"),
+        ] {
+            let why = import(text).unwrap_err();
+            assert!(why.contains(part), "{text}: {why}");
+        }
     }
 
     #[test]
