@@ -81,16 +81,16 @@ pub struct PromptsAndResourcesDocument {
     /// [`VERSION`].
     pub version: u32,
     /// The prompts, with unique names.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prompts: Vec<Prompt>,
     /// The resources, with unique paths.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub resources: Vec<Resource>,
     /// The resource templates, with unique paths.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub templates: Vec<ResourceTemplate>,
     /// The icons by tool; [`ALL_TOOLS`] applies to all other tools.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub icons: BTreeMap<String, Vec<Icon>>,
 }
 
@@ -101,11 +101,12 @@ pub struct Prompt {
     /// The name, with the same rules as a tool name.
     pub name: String,
     /// The display name for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     /// The purpose of the prompt.
     pub description: String,
     /// The arguments that fill the placeholders.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arguments: Vec<DocumentArgument>,
     /// The messages.
     pub messages: Vec<PromptMessage>,
@@ -118,14 +119,16 @@ pub struct DocumentArgument {
     /// The name.
     pub name: String,
     /// The display name for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     /// The description.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// Whether the argument is required. An absent optional argument leaves its placeholders empty.
     #[serde(default)]
     pub required: bool,
     /// Suggested values. Other values are accepted as well.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<String>,
 }
 
@@ -177,6 +180,7 @@ pub enum MessageContent {
         /// The address of the resource.
         uri: String,
         /// The media type.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         mime_type: Option<String>,
         /// The text.
         text: String,
@@ -192,12 +196,16 @@ pub struct Resource {
     /// The display name for people.
     pub name: String,
     /// The description.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// The media type.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mime_type: Option<String>,
     /// The content of a text resource.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<Arc<str>>,
     /// The content of a binary resource, in base64.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blob: Option<Arc<str>>,
 }
 
@@ -220,13 +228,15 @@ pub struct ResourceTemplate {
     /// The display name for people.
     pub name: String,
     /// The description.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// The media type. If it is JSON, values are escaped for JSON strings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mime_type: Option<String>,
     /// The text with placeholders `{{id}}`.
     pub text: String,
     /// Descriptions of the placeholders. A placeholder without an entry has only a name.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arguments: Vec<DocumentArgument>,
 }
 
@@ -237,7 +247,7 @@ pub struct Icon {
     /// A data URI: `data:image/png;base64,…`. Icons are never fetched.
     pub src: String,
     /// The sizes: `48x48`.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sizes: Vec<String>,
 }
 
