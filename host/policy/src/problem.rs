@@ -1,6 +1,6 @@
 //! A mistake in a policy before its line is known: a path of keys and a message.
 //!
-//! A function that checks a value knows its key, but not the tables above it. [`nest_under`] adds them, so that checks
+//! A function that checks a value knows its key, but not the tables above it. `nest_under` adds them, so that checks
 //! need no knowledge of files and lines. A path that does not exist ends at its last existing table: the finding may be
 //! one table too wide, but never in a wrong table.
 
