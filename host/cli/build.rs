@@ -28,7 +28,7 @@ const SDKS: &[(&str, &str, &[&str])] = &[
             "wit",
         ],
     ),
-    ("PYTHON", "sdk/python", &["toolbay"]),
+    ("PYTHON", "sdk/python", &["toolbay_sdk"]),
     ("C", "sdk/c", &["build.py", "names.py", "include", "src", "wit"]),
     // What the manifests of the SDK inherit, and the versions of other crates it was tested with.
     ("WORKSPACE", ".", &["Cargo.toml", "Cargo.lock"]),

@@ -204,7 +204,7 @@ impl Toolchains {
             let links = match language {
                 Language::JavaScript => vec![(self.node.folder().join("node_modules"), "node_modules")],
                 Language::Python => {
-                    vec![environment, (self.workspace.join("sdk/python/toolbay"), "vendor/toolbay")]
+                    vec![environment, (self.workspace.join("sdk/python/toolbay_sdk"), "vendor/toolbay_sdk")]
                 }
                 Language::C => vec![environment, (self.workspace.join("sdk/c"), "vendor/toolbay")],
             };
@@ -227,7 +227,7 @@ impl Toolchains {
         };
         match language {
             Language::JavaScript => command.arg(self.node.folder().join("sdk/build.mjs")),
-            Language::Python => command.args(["-m", "toolbay.build"]),
+            Language::Python => command.args(["-m", "toolbay_sdk.build"]),
             Language::C => command.arg(self.workspace.join("sdk/c/build.py")),
         };
         command.arg(source);
@@ -257,7 +257,7 @@ impl Toolchains {
 
     fn check_block(&self, language: Language, source: &Path) -> Result<()> {
         const RUN: &str = "import runpy, sys; runpy.run_path(sys.argv[1]); \
-                           from toolbay._tool import PLUGIN; assert PLUGIN.tools";
+                           from toolbay_sdk._tool import PLUGIN; assert PLUGIN.tools";
         match language {
             Language::Python => shell(self.python().args(["-c", RUN]).arg(source)),
             Language::JavaScript | Language::C => {
@@ -339,7 +339,7 @@ impl Toolchains {
     fn digest(&self, sources: &Path, language: Language) -> Result<String> {
         let sdk = match language {
             Language::JavaScript => "sdk/js",
-            Language::Python => "sdk/python/toolbay",
+            Language::Python => "sdk/python/toolbay_sdk",
             Language::C => "sdk/c",
         };
         let mut all = Vec::new();

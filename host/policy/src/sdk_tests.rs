@@ -408,7 +408,7 @@ fn the_sdks_have_the_lists_and_errors_of_the_contract() {
         ("sdk/rust/src/host_errors.rs", rust_errors(&contract)),
         ("sdk/js/src/contract.js", javascript(&contract)),
         ("sdk/js/src/contract.d.ts", typescript(&contract)),
-        ("sdk/python/toolbay/_contract.py", python(&contract)),
+        ("sdk/python/toolbay_sdk/_contract.py", python(&contract)),
         ("sdk/c/include/toolbay_contract.h", c_lists(&contract)),
         ("sdk/c/src/errors.h", c_errors(&contract)),
     ];

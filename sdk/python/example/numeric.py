@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated
 
-from toolbay import Arg, Output, files, input_error, rendered, tool
+from toolbay_sdk import Arg, Output, files, input_error, rendered, tool
 
 BINARY = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,

@@ -4,8 +4,8 @@ import json
 import unittest
 
 import numeric
-from toolbay import ToolError
-from toolbay.testing import FakeHost
+from toolbay_sdk import ToolError
+from toolbay_sdk.testing import FakeHost
 
 
 class Calculate(unittest.TestCase):

@@ -3,6 +3,7 @@
 import ast
 import importlib
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -12,10 +13,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
-from toolbay import _bundle, build
+from toolbay_sdk import _bundle, build
 
 GOOD = '''
-from toolbay import tool
+from toolbay_sdk import tool
 
 @tool
 def hello(name: str) -> str:
@@ -31,7 +32,7 @@ class Build(unittest.TestCase):
             plugin = Path(folder) / name
             if text is not None:
                 plugin.write_text(text)
-            command = [sys.executable, "-m", "toolbay.build", str(plugin), "-o", str(Path(folder) / "x.wasm")]
+            command = [sys.executable, "-m", "toolbay_sdk.build", str(plugin), "-o", str(Path(folder) / "x.wasm")]
             done = subprocess.run(command, capture_output=True, text=True)
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertNotIn("Traceback", done.stderr)
@@ -47,6 +48,30 @@ class Build(unittest.TestCase):
         ]
         for text, expected in cases:
             self.assertIn(expected, self.build(text))
+
+    def test_the_former_name_of_the_sdk_is_refused(self) -> None:
+        for text in ("from toolbay import tool", "import toolbay.kv"):
+            said = self.build(text)
+            self.assertTrue("plugin.py:1:" in said and "`toolbay_sdk`" in said, said)
+
+    def test_the_host_is_refused_where_it_is_installed(self) -> None:
+        with tempfile.TemporaryDirectory() as packages:
+            (Path(packages) / "toolbay.py").write_text("def tool(function): return function")
+            with mock.patch.dict(os.environ, {"PYTHONPATH": os.pathsep.join([str(build.SDK.parent), packages])}):
+                self.assertIn("`toolbay_sdk`", self.build(GOOD.replace("toolbay_sdk", "toolbay")))
+
+    def test_tests_learn_the_new_name_and_can_use_the_host(self) -> None:
+        test = "import unittest, toolbay.host\nclass Test(unittest.TestCase):\n    def test(self): toolbay.host"
+        with tempfile.TemporaryDirectory(prefix="toolbay größe ") as folder:
+            (Path(folder) / "test_plugin.py").write_text(test)
+            command = [sys.executable, "-m", "toolbay_sdk.testing"]
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertIn("`toolbay_sdk`", done.stderr)
+            (Path(folder) / "toolbay").mkdir()
+            (Path(folder) / "toolbay/host.py").touch()
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_a_name_that_is_no_module_is_refused(self) -> None:
         self.assertIn("let its name be letters, digits and `_`", self.build(GOOD, "my-plugin.py"))
@@ -113,7 +138,7 @@ def late():
         library = _bundle.library()
         self.assertTrue(library["json"][1])
         self.assertEqual(zlib.decompress(library["json.decoder"][2]), Path(json.decoder.__file__).read_bytes())
-        self.assertIn("toolbay.testing", library)
+        self.assertIn("toolbay_sdk.testing", library)
         self.assertFalse(any(name.startswith("test.") for name in library))
 
     def test_an_interpreter_is_built_again_only_for_packages_and_another_world(self) -> None:
@@ -136,25 +161,25 @@ def late():
             module = SimpleNamespace(__spec__=SimpleNamespace(origin=str(plugin)))
             with mock.patch.dict(sys.modules, {"edited_plugin": module}), mock.patch.object(build, "componentize", componentize):
                 self.assertEqual(edit("import csv", "a"), 1)
-                self.assertEqual(edit("import csv, graphlib\nfrom toolbay import kv, tool", "a"), 1)
+                self.assertEqual(edit("import csv, graphlib\nfrom toolbay_sdk import kv, tool", "a"), 1)
                 self.assertEqual(edit("import csv, absent", "a"), 2)
                 self.assertEqual(edit("import csv, absent", "b"), 3)
         self.assertIn("['absent', 'csv']", entries[1])
 
     def test_names_in_modules_are_not_modules(self) -> None:
-        names = {"json": True, "json.decoder": True, "json.loads": False, "toolbay.tool": False, "absent": True, "json.absent": True}
+        names = {"json": True, "json.decoder": True, "json.loads": False, "toolbay_sdk.tool": False, "absent": True, "json.absent": True}
         self.assertEqual({name: build.is_module(name) for name in names}, names)
 
     def test_a_module_of_the_sdk_behind_a_link_is_not_the_authors(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             project = Path(folder).resolve()
             (project / "vendor").mkdir()
-            (project / "vendor/toolbay").symlink_to(build.SDK)
+            (project / "vendor/toolbay_sdk").symlink_to(build.SDK)
             found = {}
-            for file in ("vendor/toolbay/kv.py", "helper.py"):
+            for file in ("vendor/toolbay_sdk/kv.py", "helper.py"):
                 module = SimpleNamespace(__spec__=SimpleNamespace(origin=str(project / file)))
                 found[file] = build.is_own(module, project, [build.SDK])
-        self.assertEqual(found, {"vendor/toolbay/kv.py": False, "helper.py": True})
+        self.assertEqual(found, {"vendor/toolbay_sdk/kv.py": False, "helper.py": True})
 
     def test_a_folder_without_init_is_a_package(self) -> None:
         module = SimpleNamespace(__spec__=SimpleNamespace(origin="/project/parts/deep/one.py"))

@@ -5,7 +5,7 @@ import unittest
 import zipfile
 from pathlib import Path
 
-from toolbay import build, packages
+from toolbay_sdk import build, packages
 
 
 def wheel(folder: Path, name: str, tag: str, needs: str = "", files: tuple[str, ...] = ()) -> None:
@@ -71,6 +71,10 @@ class Packages(unittest.TestCase):
         for line in ["./tree", "-e .", "git+https://example.com/x", "x @ https://example.com/x.tar.gz"]:
             self.assertIn(f"`{line}` names sources", self.refused(line))
 
+    def test_the_host_is_no_package_of_a_plugin(self) -> None:
+        for line in ["toolbay", "toolbay==0.1.0", "Toolbay[build]", "toolbay ; python_version > '3'"]:
+            self.assertIn("`import toolbay_sdk`", self.refused(line))
+
     def test_a_package_without_wheels_is_named(self) -> None:
         self.assertIn("`absent` has no wheel for Python 3.14", self.refused("absent"))
 
@@ -84,8 +88,8 @@ class Packages(unittest.TestCase):
 
     def test_requirements_come_from_either_manifest(self) -> None:
         project = self.folder / "pyproject.toml"
-        project.write_text('[project]\nname = "n"\ndependencies = ["toolbay", "toolbay-extra", "pure==1"]\n')
-        self.assertEqual(packages.requirements(project), ["toolbay-extra", "pure==1"])
+        project.write_text('[project]\nname = "n"\ndependencies = ["toolbay-sdk[build]>=0.1", "toolbay-sdk-extra", "pure==1"]\n')
+        self.assertEqual(packages.requirements(project), ["toolbay-sdk-extra", "pure==1"])
         (self.folder / "more.txt").write_text("both \\\n  ==1\n")
         listed = self.folder / "requirements.txt"
         listed.write_text("pure\n-r more.txt\n")

@@ -7,14 +7,14 @@ import typing
 import unittest
 from typing import Annotated, Any, Literal, NotRequired, Optional, TypedDict
 
-from toolbay import (
+from toolbay_sdk import (
     Arg, Output, ToolError, config, context, files, http, input_error, invoke, kv, log, process, rendered, secrets, tool,
 )
-from toolbay import _tool
-from toolbay._output import output_of
-from toolbay._schema import Unsupported, schema_of
-from toolbay.errors import of_exception
-from toolbay.testing import FakeHost, describe
+from toolbay_sdk import _tool
+from toolbay_sdk._output import output_of
+from toolbay_sdk._schema import Unsupported, schema_of
+from toolbay_sdk.errors import of_exception
+from toolbay_sdk.testing import FakeHost, describe
 
 
 class Scale(enum.Enum):
@@ -273,7 +273,7 @@ class Calls(unittest.TestCase):
 
 class Components(unittest.TestCase):
     def test_all_modules_that_are_to_be_there_are_known(self) -> None:
-        from toolbay import _preload
+        from toolbay_sdk import _preload
 
         self.assertEqual(_preload.MISSING, [])
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, Literal
 
-from toolbay import (
+from toolbay_sdk import (
     Arg, Output, ToolError, attachments, available, config, context, files, http, input_error, invoke, kv, log, process, reducer, secrets,
     tool,
 )
-from toolbay.errors import CODES
+from toolbay_sdk.errors import CODES
 
 
 @dataclass

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use toml_edit::{DocumentMut, Item};
 
 use super::embedded;
@@ -24,6 +24,9 @@ const REQUIREMENTS: &str = "requirements.txt";
 const PACKAGES: &str = "target/packages";
 /// The folder of the interpreter that development builds share, and its file.
 const INTERPRETER: [&str; 2] = ["target/python", "interpreter.wasm"];
+
+/// The folder of an SDK whose module was still `toolbay`, as the host's is.
+const FORMER_SDK: &str = "vendor/toolbay";
 
 /// The files of a new project, including the SDK.
 pub(super) fn template(plan: &TemplatePlan<'_>) -> Vec<TemplateFile> {
@@ -52,13 +55,14 @@ pub(super) fn template(plan: &TemplatePlan<'_>) -> Vec<TemplateFile> {
 
 /// Builds the component. A development build writes the modules into an interpreter that was built before.
 pub(super) fn build(project: &Project, profile: BuildProfile) -> Result<Option<BuiltComponent>> {
+    check_sdk(project)?;
     let manifest = manifest(project)?;
     let id = script::id(&project.folder.join(MARKER), text(&manifest, "name"))?;
     if !vendor_packages(project, &manifest)? {
         return Ok(None);
     }
     let mut command = python(project)?;
-    command.args(["-m", "toolbay.build", SOURCE, "--path", PACKAGES]);
+    command.args(["-m", "toolbay_sdk.build", SOURCE, "--path", PACKAGES]);
     let [folder, file] = INTERPRETER;
     let base = match profile {
         BuildProfile::Dev => Some(project.folder.join(folder).join(file)),
@@ -73,8 +77,19 @@ pub(super) fn build(project: &Project, profile: BuildProfile) -> Result<Option<B
 
 /// Runs the project's tests.
 pub(super) fn test(project: &Project) -> Result<bool> {
-    let tested = || script::run(project, python(project)?.args(["-m", "unittest", "discover"]));
+    check_sdk(project)?;
+    let tested = || script::run(project, python(project)?.args(["-m", "toolbay_sdk.testing"]));
     Ok(vendor_packages(project, &manifest(project)?)? && tested()?)
+}
+
+/// Refuses the SDK under its former name, even beside the present one: the plugin would import it.
+fn check_sdk(project: &Project) -> Result<()> {
+    ensure!(
+        !project.folder.join(FORMER_SDK).exists(),
+        "`{FORMER_SDK}` is the SDK under its former name: replace it with `vendor/toolbay_sdk` of a new project, and import \
+         `toolbay_sdk` in place of `toolbay`"
+    );
+    Ok(())
 }
 
 /// Puts the packages that the project needs into their folder. Returns `false` after an error of the SDK's script.
@@ -86,7 +101,7 @@ fn vendor_packages(project: &Project, manifest: &DocumentMut) -> Result<bool> {
         return Ok(true);
     }
     let list = if listed { REQUIREMENTS } else { MARKER };
-    script::run(project, python(project)?.args(["-m", "toolbay.packages", list, PACKAGES]))
+    script::run(project, python(project)?.args(["-m", "toolbay_sdk.packages", list, PACKAGES]))
 }
 
 /// The metadata of the manifest.

@@ -1,6 +1,6 @@
 from typing import Annotated
 
-from toolbay import Arg, input_error, tool
+from toolbay_sdk import Arg, input_error, tool
 
 
 # Claims, not permissions; without any the host assumes the worst. `toolbay test` tries the examples.

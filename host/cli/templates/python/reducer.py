@@ -1,4 +1,4 @@
-from toolbay import Output, reducer
+from toolbay_sdk import Output, reducer
 
 LINES = 20
 

@@ -1,8 +1,8 @@
 import unittest
 
 import plugin
-from toolbay import ToolError
-from toolbay.testing import FakeHost
+from toolbay_sdk import ToolError
+from toolbay_sdk.testing import FakeHost
 
 
 class Hello(unittest.TestCase):

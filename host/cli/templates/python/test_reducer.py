@@ -1,7 +1,7 @@
 import unittest
 
 import plugin
-from toolbay import Output
+from toolbay_sdk import Output
 
 
 class Ends(unittest.TestCase):

@@ -317,7 +317,7 @@ pub(crate) fn host_sources() -> Vec<PathBuf> {
 #[test]
 fn each_message_of_troubleshooting_exists_in_the_code() {
     let page = read("docs/how-to/troubleshooting.md");
-    let sdk = ["sdk/rust/src", "sdk/rust-macros/src", "sdk/rust-syntax/src", "sdk/python/toolbay"];
+    let sdk = ["sdk/rust/src", "sdk/rust-macros/src", "sdk/rust-syntax/src", "sdk/python/toolbay_sdk"];
     let folders = host_sources().into_iter().chain(sdk.map(|folder| root().join(folder)));
     let sources: String = folders.map(|folder| messages(&folder)).collect();
     let rows = page.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());

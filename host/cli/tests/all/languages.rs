@@ -63,7 +63,12 @@ fn a_new_plugin_has_all_files_for_its_build() {
         ("ts", &["package.json", "plugin.ts", "plugin.test.ts", "tsconfig.json"]),
         (
             "python",
-            &["pyproject.toml", "plugin.py", "vendor/toolbay/build.py", "vendor/toolbay/wit/tools.wit"],
+            &[
+                "pyproject.toml",
+                "plugin.py",
+                "vendor/toolbay_sdk/build.py",
+                "vendor/toolbay_sdk/wit/tools.wit",
+            ],
         ),
         (
             "c",
@@ -109,6 +114,17 @@ fn a_missing_toolchain_says_how_to_get_it() {
     author.program("python3", "echo componentize-py is missing >&2; exit 1");
     let said = author.run(1, &["build", "python"]);
     assert!(said.contains("componentize-py is missing") && said.contains("the build failed"), "{said}");
+}
+
+#[test]
+fn a_project_with_the_sdk_under_its_former_name_learns_the_new_one() {
+    let author = LanguageFixture::new();
+    author.run(0, &["new", "notes", "--lang", "python"]);
+    fs::rename(author.path("notes/vendor/toolbay_sdk"), author.path("notes/vendor/toolbay")).unwrap();
+    for command in ["build", "test"] {
+        let said = author.run(2, &[command, "notes"]);
+        assert!(said.contains("import `toolbay_sdk`"), "{said}");
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-"""The interfaces of the host in ordinary Python: the active `toolbay.testing.FakeHost` answers."""
+"""The interfaces of the host in ordinary Python: the active `toolbay_sdk.testing.FakeHost` answers."""
 
 import enum
 import json

@@ -1,4 +1,4 @@
-"""The host's interfaces: the component's imports, or the fake host of `toolbay.testing`."""
+"""The host's interfaces: the component's imports, or the fake host of `toolbay_sdk.testing`."""
 
 from .errors import of_host
 

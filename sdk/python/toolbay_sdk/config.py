@@ -1,4 +1,4 @@
-"""The operator's settings for this plugin. They are never secret; secrets come from `toolbay.secrets`."""
+"""The operator's settings for this plugin. They are never secret; secrets come from `toolbay_sdk.secrets`."""
 
 from typing import Any
 

@@ -35,7 +35,7 @@ LEFT_OUT = {"ensurepip", "idlelib", "pydoc_data", "site-packages", "test", "tkin
 def library() -> dict[str, tuple[str, bool, str | bytes]]:
     """Reads the sources of the standard library and of the SDK, and compresses them."""
     modules = {}
-    for above, root in (((), Path(json.__file__).parents[1]), (("toolbay",), Path(__file__).parent)):
+    for above, root in (((), Path(json.__file__).parents[1]), (("toolbay_sdk",), Path(__file__).parent)):
         for file in root.rglob("*.py"):
             parts = (*above, *file.relative_to(root).with_suffix("").parts)
             package = parts[-1] == "__init__"

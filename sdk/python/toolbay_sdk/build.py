@@ -1,4 +1,4 @@
-"""Builds the component of a plugin: ``python -m toolbay.build plugin.py -o plugin.wasm``.
+"""Builds the component of a plugin: ``python -m toolbay_sdk.build plugin.py -o plugin.wasm``.
 
 The module is run once here, so that what is wrong with it is said now; then it is put into a CPython that has already
 imported it when a call comes. With ``--dev FOLDER``, the CPython is built once, with the packages that the plugin
@@ -26,9 +26,9 @@ COMPONENTIZE = "componentize-py==0.25.1"
 RUN = "import sys, componentize_py; sys.exit(componentize_py.script())"
 
 ENTRY = """\
-import toolbay._preload
+import toolbay_sdk._preload
 import {module}
-from toolbay._exports import {classes}
+from toolbay_sdk._exports import {classes}
 
 About.info = {info!r}
 """
@@ -36,23 +36,23 @@ About.info = {info!r}
 # A development build: an import that fails here fails again in the plugin, which says where.
 INTERPRETER = """\
 import importlib
-import toolbay._preload
-import toolbay._bundle
-from toolbay._exports import {classes}, LOAD
+import toolbay_sdk._preload
+import toolbay_sdk._bundle
+from toolbay_sdk._exports import {classes}, LOAD
 
 for name in {imports!r}:
     try:
         importlib.import_module(name)
     except Exception:
         pass
-toolbay._bundle.LIBRARY.update(toolbay._bundle.library())
-LOAD.append(toolbay._bundle.load)
+toolbay_sdk._bundle.LIBRARY.update(toolbay_sdk._bundle.library())
+LOAD.append(toolbay_sdk._bundle.load)
 """
 
 
 def main() -> int:
     """Runs the command line and returns its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m toolbay.build", description="Make a component of a plugin.")
+    parser = argparse.ArgumentParser(prog="python -m toolbay_sdk.build", description="Make a component of a plugin.")
     parser.add_argument("plugin", type=Path, help="the plugin's module, PLUGIN.py")
     parser.add_argument("-o", "--output", type=Path, required=True, help="where to put the component")
     parser.add_argument("-p", "--path", type=Path, action="append", default=[], help="a folder with packages it imports")
@@ -99,7 +99,7 @@ def build_dev(
     dev: Path, plugin: Path, output: Path, paths: list[Path], names: list[str], about: dict[str, str | None], wit: str
 ) -> None:
     """Writes the plugin's modules into an interpreter, which is built if the plugin needs another one than before."""
-    from toolbay import _bundle
+    from toolbay_sdk import _bundle
 
     loaded = list(sys.modules.items())
     own = {name: module for name, module in loaded if is_own(module, plugin.parent, [SDK, *paths])}
@@ -198,8 +198,10 @@ def classes(names: list[str]) -> str:
 def evaluated(plugin: Path, paths: list[Path]) -> Any:
     """Loads the plugin in this Python, with a host that grants nothing."""
     sys.path[:0] = [str(plugin.parent), *map(str, paths)]
-    from toolbay import _tool
+    from toolbay_sdk import _former_name, _tool
 
+    # First: this Python may have the host as a package, which no component holds.
+    sys.meta_path.insert(0, _former_name.FormerNameFinder())
     try:
         importlib.import_module(plugin.stem)
     except Exception as error:

@@ -2,12 +2,16 @@
 
     with FakeHost(files={"a.csv": "1,2"}) as fake:
         assert fake.call("total", {"path": "a.csv"}).value == "3"
+
+``python -m toolbay_sdk.testing`` runs the tests of a project, as ``python -m unittest discover`` does.
 """
 
 import json
+import sys
+import unittest
 from typing import Any, Callable
 
-from . import _fake
+from . import _fake, _former_name
 from ._output import Output
 from ._tool import PLUGIN
 
@@ -60,3 +64,14 @@ def describe(name: str) -> dict[str, Any]:
     described = {key: getattr(tool, key) for key in ("name", "title", "description", "toolset", "tags", "traits", "needs")}
     output = None if tool.output_schema is None else json.loads(tool.output_schema)
     return described | {"input_schema": json.loads(tool.input_schema), "output_schema": output}
+
+
+def main() -> None:
+    """Runs the tests of the current folder, and ends the process with their exit code."""
+    # Last: a test may import the host, if this Python has it.
+    sys.meta_path.append(_former_name.FormerNameFinder())
+    unittest.main(module=None, argv=["python -m unittest", "discover"])
+
+
+if __name__ == "__main__":
+    main()

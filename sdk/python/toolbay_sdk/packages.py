@@ -1,4 +1,4 @@
-"""Vendors packages from PyPI: ``python -m toolbay.packages pyproject.toml target/packages``.
+"""Vendors packages from PyPI: ``python -m toolbay_sdk.packages pyproject.toml target/packages``.
 
 pip resolves for the Python inside a component, and installs wheels only, so that no package runs code here. A component
 holds no native code: a package without a wheel of pure Python is refused by name.
@@ -48,7 +48,7 @@ BINARY = {".so", ".pyd", ".dylib", ".dll"}
 
 def main() -> int:
     """Runs the command line and returns its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m toolbay.packages", description="Vendor the packages of a plugin.")
+    parser = argparse.ArgumentParser(prog="python -m toolbay_sdk.packages", description="Vendor the packages of a plugin.")
     parser.add_argument("manifest", type=Path, help="a requirements.txt, or a pyproject.toml")
     parser.add_argument("folder", type=Path, help="where to put the packages")
     options = parser.parse_args()
@@ -102,7 +102,12 @@ def requirements(manifest: Path) -> list[str]:
         tree = line.startswith(("-e", "--editable")) or path.startswith((".", "/")) or (" @ " in path or "://" in path)
         if tree and not line.startswith(SOURCES) and not path.split("#")[0].endswith(".whl"):
             raise Failed(f"`{manifest.name}`: `{line}` names sources, whose build would run their code; name a wheel or a version")
-    return [line for line in lines if not re.match(r"toolbay\b(?!-)", line)]
+        if re.match(r"toolbay(?![\w.-])", line, re.IGNORECASE):
+            raise Failed(
+                f"`{manifest.name}`: `{line}` is the host, which no plugin contains; the SDK for plugins is `toolbay-sdk`, "
+                "with `import toolbay_sdk`"
+            )
+    return [line for line in lines if not re.match(r"toolbay[-_.]+sdk(?![\w.-])", line, re.IGNORECASE)]
 
 
 def included(path: Path) -> list[str]:
