@@ -284,6 +284,48 @@ fn a_missing_toolchain_says_how_to_get_it() {
 }
 
 #[test]
+fn the_plugins_of_a_cargo_workspace_are_compiled_with_the_same_flags() {
+    let author = AuthorFixture::new();
+    let (bin, root) = (author.path("bin"), author.dir.canonicalize().unwrap());
+    fs::create_dir(&bin).unwrap();
+    let write = |name: &str, script: &str| {
+        let file = bin.join(name);
+        fs::write(&file, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    let package = |name: &str| {
+        let manifest = root.join(name).join("Cargo.toml");
+        serde_json::json!({"name": name, "manifest_path": manifest, "targets": [{"crate_types": ["cdylib"]}]})
+    };
+    let packages = ["one", "two"].map(package);
+    let metadata = serde_json::json!({"packages": packages, "workspace_root": &root});
+    // In place of cargo, which says what the workspace has, and writes down how it was called.
+    let compiled = root.join("compiled");
+    write(
+        "cargo",
+        &format!(
+            "if [ \"$1\" = metadata ]; then cat <<'END'\n{metadata}\nEND\nelse echo \"$*\" >> '{}'; fi",
+            compiled.display()
+        ),
+    );
+    write("rustc", "echo /");
+    for name in ["one", "two"] {
+        author.good(&["new", name]);
+        let mut command = author.command(&["build", name]);
+        command.env("PATH", format!("{}:/usr/bin:/bin", bin.display())).env("CARGO_HOME", root.join("none"));
+        ["RUSTC", "RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS"].iter().for_each(|name| {
+            command.env_remove(name);
+        });
+        // This cargo makes no component.
+        assert_eq!(command.output().unwrap().status.code(), Some(3));
+    }
+    let lines = fs::read_to_string(&compiled).unwrap();
+    let lines: Vec<&str> = lines.lines().collect();
+    assert!(lines.len() == 2 && lines[0] == lines[1], "{lines:?}");
+    assert!(lines[0].contains(&format!("--remap-path-prefix={}=.", root.display())), "{lines:?}");
+}
+
+#[test]
 fn a_build_does_not_replace_the_plugin_of_another_project() {
     let author = AuthorFixture::for_builds();
     author.create("hello-there", &[]);

@@ -31,6 +31,8 @@ pub(super) struct Toolchain {
 pub(super) struct CargoPackage {
     name: String,
     manifest: PathBuf,
+    /// The root of its Cargo workspace, which is its own folder if it shares none.
+    workspace: PathBuf,
     /// `id` under `[package.metadata.toolbay]`.
     id: Option<String>,
     has_cdylib: bool,
@@ -88,9 +90,10 @@ impl Toolchain {
             .context("the output of `cargo metadata` is not JSON")
             .map_err(host_failure)?;
         let manifest = self.folder.join("Cargo.toml");
+        let workspace = text(&metadata, "workspace_root").map_or(self.folder.as_path(), Path::new);
         let packages = metadata.get("packages").and_then(Value::as_array);
         let own = packages.into_iter().flatten().find(|one| text(one, "manifest_path") == manifest.to_str());
-        own.map(|package| read(package, manifest.clone())).with_context(|| {
+        own.map(|package| read(package, manifest.clone(), workspace.to_path_buf())).with_context(|| {
             format!(
                 "`{}` is a workspace without a root package; name the folder of the plugin",
                 self.folder.display()
@@ -158,7 +161,8 @@ impl Toolchain {
         if profile == BuildProfile::Release {
             command.arg("--release");
         }
-        flags::remap(&mut command, &self.folder, self.bin.parent());
+        // Cargo compiles a dependency again for other flags, so the plugins of a workspace have the same.
+        flags::remap(&mut command, &package.workspace, self.bin.parent());
         let failed = |error: std::io::Error| host_failure(Error::from(error).context("cargo"));
         let mut child = command.stdout(Stdio::piped()).spawn().map_err(failed)?;
         let mut component = None;
@@ -177,13 +181,14 @@ impl Toolchain {
     }
 }
 
-fn read(package: &Value, manifest: PathBuf) -> CargoPackage {
+fn read(package: &Value, manifest: PathBuf, workspace: PathBuf) -> CargoPackage {
     let targets = package.get("targets").and_then(Value::as_array);
     let kinds = targets.into_iter().flatten().filter_map(|target| target.get("crate_types")?.as_array());
     let id = package.pointer("/metadata/toolbay/id").and_then(Value::as_str);
     CargoPackage {
         name: text(package, "name").unwrap_or_default().to_owned(),
         manifest,
+        workspace,
         id: id.map(str::to_owned),
         has_cdylib: kinds.flatten().any(|kind| kind == "cdylib"),
         metadata: metadata(package),
@@ -230,7 +235,7 @@ mod tests {
         let manifest = PathBuf::from("/p/Cargo.toml");
         let of = |metadata: Value| {
             let package = json!({"name": "plugin-text", "targets": [{"crate_types": ["cdylib"]}], "metadata": metadata});
-            read(&package, manifest.clone())
+            read(&package, manifest.clone(), PathBuf::from("/p"))
         };
         assert_eq!(of(Value::Null).id().unwrap().as_str(), "plugin-text");
         assert_eq!(of(json!({"toolbay": {"id": "text"}})).id().unwrap().as_str(), "text");
@@ -240,7 +245,7 @@ mod tests {
 
     #[test]
     fn only_the_artifact_of_the_package_is_used() {
-        let package = read(&json!({"name": "a"}), PathBuf::from("/p/Cargo.toml"));
+        let package = read(&json!({"name": "a"}), PathBuf::from("/p/Cargo.toml"), PathBuf::from("/p"));
         let message = |manifest: &str, file: &str| json!({"reason": "compiler-artifact", "manifest_path": manifest, "filenames": [file]});
         let found = artifact(&message("/p/Cargo.toml", "/p/target/a.wasm"), &package);
         assert_eq!(found, Some(PathBuf::from("/p/target/a.wasm")));
