@@ -10,11 +10,12 @@
 //! * `rust`: part of a compiled file.
 //! * `js`, `python`, `c`: built by `cargo xtask test languages`. `text`, `nginx`: not checked.
 //!
-//! The cookbook pages have separate plugins and a service at `127.0.0.1:8090`.
+//! The cookbook pages have separate plugins and a service at `127.0.0.1:8090`. So have others: see `prepare`.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -76,7 +77,8 @@ pub(crate) fn blocks(page: &str) -> Vec<(&str, String)> {
 
 pub(crate) fn shell(dir: &Path, command: &str) -> String {
     let bin = Path::new(env!("CARGO_BIN_EXE_toolbay")).parent().unwrap();
-    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let programs = dir.join("bin");
+    let path = format!("{}:{}:{}", programs.display(), bin.display(), std::env::var("PATH").unwrap());
     let mut shell = isolated(Command::new("sh"), dir);
     shell.args(["-c", &format!("exec 2>&1 < /dev/null; {command}")]).current_dir(dir).env("PATH", path);
     shell.env("HOME", dir).env("TOOLBAY_CONFIG", "toolbay.toml");
@@ -104,7 +106,7 @@ fn run(dir: &Path, page: &Path, block: &str) {
     for part in format!("\n{block}").split("\n$ ").skip(1) {
         let (command, shown) = part.split_once('\n').unwrap_or((part, ""));
         let first = command.split(' ').next().unwrap();
-        let runs = ["toolbay", "echo", "printf", "mkdir", "cat"].contains(&first);
+        let runs = ["toolbay", "echo", "printf", "mkdir", "cat", "cp", "rm", "for"].contains(&first);
         assert!(runs, "{}: `{command}` is not run: write `console,ignore`", page.display());
         let output = shell(dir, command);
         let mut actual = output.lines();
@@ -150,15 +152,42 @@ fn prepare(page: &Path, dir: &Path) -> String {
         // The reader of the README has granted nothing yet.
         std::fs::write(dir.join("toolbay.toml"), "version = 1\nworkspace = \"work\"\n").unwrap();
     }
-    if !name.starts_with("cookbook") {
-        return text;
-    }
+    let plugins = match name {
+        "cookbook.md" | "cookbook-policies.md" => {
+            vec![("cookbook", guest_artifacts::API_COOKBOOK), ("files", guest_artifacts::PLUGIN_FILES)]
+        }
+        "debugging.md" => {
+            vec![("trap", guest_artifacts::HOSTILE_TRAP), ("text", guest_artifacts::PLUGIN_TEXT)]
+        }
+        "several-plugins.md" | "update-sdk.md" => vec![],
+        _ => return text,
+    };
     std::fs::create_dir(dir.join("plugins")).unwrap();
-    for (id, wasm) in [("cookbook", guest_artifacts::API_COOKBOOK), ("files", guest_artifacts::PLUGIN_FILES)]
-    {
+    for (id, wasm) in plugins {
         std::fs::copy(wasm, dir.join(format!("plugins/{id}.wasm"))).unwrap();
     }
+    if !name.starts_with("cookbook") {
+        replace_python(dir);
+        if name == "update-sdk.md" {
+            shell(dir, "toolbay new notes --lang python && toolbay build notes");
+        }
+        return text;
+    }
     text.replace("127.0.0.1:8090", &tracker())
+}
+
+/// Puts a program in place of Python, which starts the scripts of SDKs: a build, whose last argument is the component, gets
+/// a guest, and tests pass.
+fn replace_python(dir: &Path) {
+    let script = format!(
+        "#!/bin/sh\nfor last; do :; done\ncase \"$last\" in *.wasm)\n  mkdir -p target/python && cp '{}' \"$last\" && \
+         cp \"$last\" target/python/interpreter.wasm ;;\nesac\n",
+        guest_artifacts::API_ECHO
+    );
+    let program = dir.join("bin/python3");
+    std::fs::create_dir(dir.join("bin")).unwrap();
+    std::fs::write(&program, script).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 /// Checks the blocks and links of a page.
@@ -235,6 +264,7 @@ pages_with_commands! {
     consent: "docs/reference/capabilities/consent.md",
     cookbook: "docs/how-to/cookbook.md",
     cookbook_policies: "docs/how-to/cookbook-policies.md",
+    debugging: "docs/how-to/debugging.md",
     discovery: "docs/reference/discovery.md",
     errors: "docs/reference/errors.md",
     files: "docs/reference/capabilities/files.md",
@@ -247,8 +277,10 @@ pages_with_commands! {
     operators: "docs/how-to/operators.md",
     registry: "docs/reference/registry.md",
     results: "docs/reference/results.md",
+    several_plugins: "docs/how-to/several-plugins.md",
     script: "docs/reference/plugins/script.md",
     todo: "docs/reference/plugins/todo.md",
+    update_sdk: "docs/how-to/update-sdk.md",
 }
 
 /// The text of all sources below a folder, without comments, with `…` for the placeholders of messages.
