@@ -43,8 +43,6 @@ mod plugins;
 mod server_connector;
 mod storage;
 
-/// The release of wasmtime that runs plugins.
-pub const WASMTIME_VERSION: &str = "48.0.8";
 /// The newest contract between host and plugin: the package of the WIT interfaces.
 pub const CONTRACT: &str = "toolbay:plugin@0.1.0";
 
@@ -126,6 +124,7 @@ pub use toolbay_policy::name::PluginId;
 pub use toolbay_policy::session::SessionLimits;
 pub use toolbay_sandbox::compile::worker::COMPILE_WORKER;
 pub use toolbay_sandbox::compile::{CompileError, MAX_COMPONENT_BYTES};
+pub use toolbay_sandbox::engine::WASMTIME_VERSION;
 pub use toolbay_sandbox::heap::HeapTrimmer;
 pub use toolbay_state::private::DEFAULT_STATE_WAIT;
 pub use toolbay_state::regular::{open_regular, read_regular, read_regular_text};
