@@ -6,9 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use toolbay::core::call::invoke::Failure;
-use toolbay::core::call::{ProgressEvent, ProgressSink};
-use toolbay::{Filter, Host, Policy, ToolCall, TurnContext};
+use toolbay::{Failure, Filter, Host, Policy, ProgressEvent, ProgressSink, ToolCall, TurnContext};
 
 /// Prints the progress of running calls. The host calls it from the call's task, so it must not block.
 #[derive(Debug)]
