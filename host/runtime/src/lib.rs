@@ -126,7 +126,7 @@ pub use toolbay_core::registry::{
 };
 pub use toolbay_core::session::{Session, attachment, kv, output_store};
 pub use toolbay_core::tool::content::{
-    Blob, BlockBody, ContentBlock, ErrorCode, ResourceBody, ToolError, ToolOutput,
+    Blob, BlockBody, ContentBlock, ErrorCode, ResourceBody, ToolError, ToolOutput, ToolResult,
 };
 pub use toolbay_core::tool::fault::{Fault, FaultKind};
 pub use toolbay_core::tool::{ToolDef, ToolSource, ToolTraits};
