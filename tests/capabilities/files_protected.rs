@@ -248,7 +248,8 @@ async fn the_cache_that_programs_share_is_protected() {
         return;
     }
     let folder = PathBuf::from(std::env::var_os("XDG_CACHE_HOME").unwrap()).canonicalize().unwrap();
-    let policy = format!("[plugins.f.grant]\nfs_write = [\"{}\"]", folder.display());
+    let folder_rule = folder.display();
+    let policy = format!("[plugins.f.grant]\nfs_read = [\"{folder_rule}\"]\nfs_write = [\"{folder_rule}\"]");
     let host = TestHost::empty(&policy);
     host.load("f", guest_artifacts::CAP_FILES).await;
     let write = |name: &str| json!({"path": folder.join(name), "text": "x"});

@@ -9,7 +9,7 @@
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let policy = Policy::parse(&std::fs::read_to_string("toolbay.toml")?, Path::new("/srv/agent"), None)?;
-//! let host = Host::builder(policy).cache_dir("/var/cache/my-agent").build()?;
+//! let host = Host::builder(policy).build()?;
 //! let report = host.load_dir(Path::new("plugins")).await?;
 //! for problem in &report.problems {
 //!     eprintln!("{}: {}", problem.file.display(), problem.error);

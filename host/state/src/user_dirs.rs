@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// The variable that names the cache of all programs with Toolbay.
-pub const CACHE_VARIABLE: &str = "TOOLBAY_CACHE";
+const CACHE_VARIABLE: &str = "TOOLBAY_CACHE";
 
 /// `toolbay` in one of the user's directories. A relative value of the variable is ignored, as the specification says.
 /// `None`: the user has no home.
