@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use integration_tests::{outcome, policy, said_in_a_process};
 use sha2::{Digest, Sha256};
-use toolbay::{Filter, Host, HostBuilder, LoadEvent, ToolCall, TurnContext};
+use toolbay::{Filter, Host, HostBuilder, LoadEvent, PluginId, ToolCall, TurnContext};
 
 /// Two plugins and the folder of their cache.
 struct CachedPair {
@@ -128,6 +128,31 @@ async fn code_of_another_engine_is_not_used() {
     stored["format"] = 4.into();
     fs::write(&json, stored.to_string()).unwrap();
     assert_eq!((two.start().await, two.start().await), (1, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_component_from_bytes_is_cached_and_outlives_its_entry() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = dir.path().join("cache");
+    let (id, file, tool, args) = PLUGINS[0];
+    let bytes = fs::read(file).unwrap();
+    for is_cached in [false, true, true] {
+        let host = Host::builder(policy("", dir.path())).cache_dir(&cache).build().unwrap();
+        host.load_bytes(PluginId::new(id).unwrap(), bytes.clone()).await.unwrap();
+        assert_eq!(host.plugin(id).unwrap().from_cache, is_cached);
+        if is_cached {
+            for entry in fs::read_dir(&cache).unwrap() {
+                let path = entry.unwrap().path();
+                if path.extension().is_some_and(|kind| kind == "cwasm") {
+                    fs::remove_file(path).unwrap();
+                }
+            }
+        }
+        let calls = vec![ToolCall::new("1", tool, args)];
+        let view = host.view(Filter::default());
+        let result = host.call_all(&view, calls, TurnContext::default()).await;
+        assert_eq!(outcome(&result[0]), "ok", "compiled again from the bytes");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

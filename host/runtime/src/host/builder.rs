@@ -193,7 +193,8 @@ impl HostBuilder {
     }
 
     /// Limits the compile cache to `bytes`, and to entries used within `age`: 2 GiB and 30 days by default. The least
-    /// recently used entries are removed first and compiled again when they are needed.
+    /// recently used entries are removed first and compiled again when they are needed. In the shared folder, the limits
+    /// hold for the entries of all programs.
     #[must_use]
     pub fn cache_limits(mut self, bytes: u64, age: Duration) -> Self {
         self.cache_limits = CacheLimits { bytes, age };
