@@ -91,6 +91,13 @@ fn a_storage_failure_is_logged_once() {
     cache.warn_once("it is not stored", "no space left");
 }
 
+/// Code with another text of the same length in place of one.
+fn with_text(code: &[u8], from: &str, to: &str) -> Vec<u8> {
+    assert_eq!(from.len(), to.len());
+    let at = code.windows(from.len()).position(|bytes| bytes == from.as_bytes()).unwrap();
+    [&code[..at], to.as_bytes(), &code[at + from.len()..]].concat()
+}
+
 /// Code with the digest that its metadata names, in files that only this user can write: wasmtime decides.
 #[test]
 fn only_code_of_this_version_and_kind_from_files_of_this_user_is_mapped() {
@@ -108,17 +115,22 @@ fn only_code_of_this_version_and_kind_from_files_of_this_user_is_mapped() {
     };
     // Another release of wasmtime 48, whose number wasmtime alone would accept.
     let version = code_version();
-    let at = ours.windows(version.len()).position(|bytes| bytes == version.as_bytes()).unwrap();
-    let mut older = ours.clone();
-    older[at + version.len() - 1] ^= 1;
+    let other = format!("{}x", &version[..version.len() - 1]);
     for (name, code, is_usable) in [
-        ("other version", older, false),
+        ("other version", with_text(&ours, &version, &other), false),
         ("other settings", compile(time), false),
         ("no code", b"\x7fELF".to_vec(), false),
         ("ours", ours.clone(), true),
     ] {
         cache.put(&digest, &code, &"described").unwrap();
         assert_eq!(is_mapped(), is_usable, "{name}");
+    }
+    if cfg!(all(target_os = "linux", target_env = "gnu")) {
+        // Another program of this user is linked with another C library.
+        cache
+            .put(&digest, &with_text(&ours, "-unknown-linux-gnu", "-alpine-linux-musl"), &"described")
+            .unwrap();
+        assert!(is_mapped());
     }
     let [code, metadata] = ["cwasm", "json"].map(|kind| cache.file(&digest, kind));
     fs::write(&code, &ours[..ours.len() / 2]).unwrap();
