@@ -268,6 +268,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_page_has_what_is_built_and_a_place_for_the_figures() {
+        let page = read_tutorial(&wasm::workspace().unwrap(), PAGE).unwrap();
+        let names: Vec<&str> = tutorials::files(&page).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["Cargo.toml", "toolbay.toml"]);
+        assert!(MARKS.iter().all(|mark| page.contains(mark)));
+        assert!(page.contains(FIRST_RESULT.trim_end_matches('6')), "the result that each start must print");
+    }
+
+    #[test]
     fn a_repeated_package_counts_once_and_each_version_for_itself() {
         let tree = "toolbay v0.1.0 (/x)\na v1.0.0\na v2.0.0\na v1.0.0 (*)\nmacros v0.1.0 (proc-macro)\n\n";
         assert_eq!(count_packages(tree), 4);

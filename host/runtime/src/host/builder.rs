@@ -227,7 +227,7 @@ impl HostBuilder {
     }
 
     /// Compiles components in separate processes. The host starts `program` with [`crate::COMPILE_WORKER`] as its only
-    /// argument, and the program must then call [`crate::run_worker`]. Pass only the path of your own
+    /// argument, and the program must then call [`crate::run_worker`]. Pass only the absolute path of your own
     /// executable, or of the command `toolbay` of the same version, because the host runs the code that it sends. A worker of
     /// another version is refused. A worker that exceeds its time or memory is killed.
     /// Without a worker, a compilation that times out is abandoned, but its thread continues. Needs a tokio runtime
