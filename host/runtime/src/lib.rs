@@ -144,7 +144,7 @@ pub use toolbay_policy::consent;
 pub use toolbay_policy::limits::{CallLimits, Usage};
 pub use toolbay_policy::name::{PluginId, QualifiedName, ToolName};
 pub use toolbay_policy::session::SessionLimits;
-pub use toolbay_policy::{Policy, Profile};
+pub use toolbay_policy::{Policy, PolicyError, Profile};
 pub use toolbay_sandbox::compile::worker::COMPILE_WORKER;
 pub use toolbay_sandbox::compile::{CompileError, MAX_COMPONENT_BYTES};
 pub use toolbay_sandbox::engine::WASMTIME_VERSION;
