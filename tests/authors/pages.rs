@@ -10,7 +10,7 @@ async fn a_bridge_in_the_library() {
     let host = TestHost::empty("").host.clone();
     #[rustfmt::skip]
     let bridge = {
-        let bridge = toolbay_mcp::Bridge::new(host.registry().clone(), host.server_connector());
+        let bridge = host.mcp_bridge();
         bridge.apply(&host.policy());                        // again whenever the policy changes
         bridge.wait_settled(Duration::from_secs(30)).await;       // or do not wait: events tell what comes
         bridge

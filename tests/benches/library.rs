@@ -29,7 +29,8 @@ impl LibraryBench {
         with: impl FnOnce(HostBuilder) -> HostBuilder,
     ) -> Self {
         let policy = Policy::parse(&format!("version = 1\n{policy}"), workspace, None).unwrap();
-        let host = with(Host::builder(policy).audit(Arc::new(CountedCall::default()))).build().unwrap();
+        let builder = Host::builder(policy).no_cache().audit(Arc::new(CountedCall::default()));
+        let host = with(builder).build().unwrap();
         let bytes = wat::parse_file(guest).unwrap();
         host.load_bytes(PluginId::new("bench").unwrap(), bytes).await.unwrap();
         let view = host.view(Filter::default());

@@ -73,7 +73,7 @@ pub(crate) fn alone(side: &str) {
 }
 
 async fn host(side: &str) -> (Host, &'static str) {
-    let host = Host::builder(Policy::deny_all(Path::new("/"))).build().unwrap();
+    let host = Host::builder(Policy::deny_all(Path::new("/"))).no_cache().build().unwrap();
     if side == "library" {
         let bytes = std::fs::read(guest_artifacts::BENCH_ECHO).unwrap();
         host.load_bytes(PluginId::new("bench").unwrap(), bytes).await.unwrap();

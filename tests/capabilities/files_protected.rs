@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use integration_tests::{TestHost, outcome, refusal};
+use integration_tests::{TestHost, in_a_process, outcome, refusal};
 use serde_json::json;
 use toolbay::policy::capability::protected_paths::Protection;
 use toolbay::{HostBuilder, PluginId};
@@ -235,4 +235,24 @@ async fn the_files_of_the_host_are_protected() {
     }
     assert_eq!(host.ask("f__stat", json!({"path": "plugins/f.wasm"})).await["kind"], "file");
     assert_eq!(host.ask("f__write", json!({"path": "free", "text": "x"})).await["size"], 1);
+}
+
+/// The host has a cache of its own, but other programs run the code in the shared one.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_cache_that_programs_share_is_protected() {
+    let name = "capabilities::files_protected::the_cache_that_programs_share_is_protected";
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("toolbay")).unwrap();
+    let variables = format!("unset TOOLBAY_CACHE; export XDG_CACHE_HOME='{}'", folder.path().display());
+    if in_a_process(name, &variables) {
+        return;
+    }
+    let folder = PathBuf::from(std::env::var_os("XDG_CACHE_HOME").unwrap()).canonicalize().unwrap();
+    let folder_rule = folder.display();
+    let policy = format!("[plugins.f.grant]\nfs_read = [\"{folder_rule}\"]\nfs_write = [\"{folder_rule}\"]");
+    let host = TestHost::empty(&policy);
+    host.load("f", guest_artifacts::CAP_FILES).await;
+    let write = |name: &str| json!({"path": folder.join(name), "text": "x"});
+    assert_eq!(host.ask("f__write", write("toolbay/x")).await["error"], "denied");
+    assert_eq!(host.ask("f__write", write("free")).await["size"], 1);
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use integration_tests::{outcome, policy, said_in_a_process};
 use sha2::{Digest, Sha256};
-use toolbay::{Filter, Host, LoadEvent, ToolCall, TurnContext};
+use toolbay::{Filter, Host, HostBuilder, LoadEvent, PluginId, ToolCall, TurnContext};
 
 /// Two plugins and the folder of their cache.
 struct CachedPair {
@@ -34,6 +34,11 @@ impl CachedPair {
 
     /// Starts a host, calls both plugins, and returns how many were compiled at load or at a call.
     async fn start(&self) -> usize {
+        self.start_with(|builder| builder.cache_dir(&self.cache)).await
+    }
+
+    /// The same with other settings of the cache.
+    async fn start_with(&self, settings: impl FnOnce(HostBuilder) -> HostBuilder) -> usize {
         let compiled = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&compiled);
         let listener = move |event: LoadEvent<'_>| {
@@ -41,7 +46,7 @@ impl CachedPair {
                 counter.fetch_add(1, Ordering::Relaxed);
             }
         };
-        let builder = Host::builder(policy("", self.dir.path())).cache_dir(&self.cache);
+        let builder = settings(Host::builder(policy("", self.dir.path())));
         let host = builder.on_load(Arc::new(listener)).build().unwrap();
         let report = host.load_dir(&self.dir.path().join("plugins")).await.unwrap();
         assert!(report.problems.is_empty(), "{:?}", report.problems);
@@ -126,6 +131,31 @@ async fn code_of_another_engine_is_not_used() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_component_from_bytes_is_cached_and_outlives_its_entry() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = dir.path().join("cache");
+    let (id, file, tool, args) = PLUGINS[0];
+    let bytes = fs::read(file).unwrap();
+    for is_cached in [false, true, true] {
+        let host = Host::builder(policy("", dir.path())).cache_dir(&cache).build().unwrap();
+        host.load_bytes(PluginId::new(id).unwrap(), bytes.clone()).await.unwrap();
+        assert_eq!(host.plugin(id).unwrap().from_cache, is_cached);
+        if is_cached {
+            for entry in fs::read_dir(&cache).unwrap() {
+                let path = entry.unwrap().path();
+                if path.extension().is_some_and(|kind| kind == "cwasm") {
+                    fs::remove_file(path).unwrap();
+                }
+            }
+        }
+        let calls = vec![ToolCall::new("1", tool, args)];
+        let view = host.view(Filter::default());
+        let result = host.call_all(&view, calls, TurnContext::default()).await;
+        assert_eq!(outcome(&result[0]), "ok", "compiled again from the bytes");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_is_reported_once_and_stops_nothing() {
     // A file-size limit that fits each component but not the compiled code of the larger one.
     let largest = PLUGINS.iter().map(|(_, file, ..)| fs::metadata(file).unwrap().len()).max().unwrap();
@@ -156,4 +186,39 @@ async fn a_read_only_cache_folder_is_not_fatal() {
     // The folder is ours, and nobody may write to it, not even root.
     let two = CachedPair { cache: PathBuf::from("/proc/self/fdinfo"), ..CachedPair::new() };
     assert_eq!((two.start().await, two.start().await), (2, 2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_programs_of_a_user_share_a_cache() {
+    let name = "plugins::cache::all_programs_of_a_user_share_a_cache";
+    let home = tempfile::tempdir().unwrap();
+    let variables = format!("unset TOOLBAY_CACHE; export XDG_CACHE_HOME='{}'", home.path().display());
+    let Some(_) = said_in_a_process(name, &variables) else {
+        let two = CachedPair::new();
+        assert_eq!(
+            (two.start_with(|builder| builder).await, two.start_with(|builder| builder).await),
+            (2, 0)
+        );
+        assert_eq!(two.start_with(HostBuilder::no_cache).await, 2);
+        return;
+    };
+    let names = fs::read_dir(home.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(names.collect::<Vec<_>>(), ["toolbay"]);
+    assert!(fs::read_dir(home.path().join("toolbay")).unwrap().count() >= 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_without_a_home_is_warned_once_and_has_no_cache() {
+    let name = "plugins::cache::a_user_without_a_home_is_warned_once_and_has_no_cache";
+    let Some((_, stderr)) = said_in_a_process(name, "unset TOOLBAY_CACHE XDG_CACHE_HOME; export HOME=none")
+    else {
+        tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
+        let two = CachedPair::new();
+        assert_eq!(
+            (two.start_with(|builder| builder).await, two.start_with(|builder| builder).await),
+            (2, 2)
+        );
+        return;
+    };
+    assert_eq!(stderr.matches("no home for a compile cache").count(), 1, "{stderr}");
 }

@@ -94,7 +94,7 @@ async fn the_owner_of_an_id_does_not_depend_on_load_order() {
     // Two files claim the id `z`. The first by name gets it, though the other would be ready earlier.
     fs::copy(guest_artifacts::HOSTILE_STATE, dir.path().join("plugins/z.wasm")).unwrap();
     let text = "[plugins.z]\nfile = \"a-slow.wasm\"";
-    let host = Host::builder(policy(text, dir.path())).build().unwrap();
+    let host = Host::builder(policy(text, dir.path())).no_cache().build().unwrap();
     let load = {
         let (host, plugins) = (host.clone(), dir.path().join("plugins"));
         tokio::spawn(async move { host.load_dir(&plugins).await.unwrap() })

@@ -153,8 +153,8 @@ async fn a_call_keeps_the_code_it_runs_on() {
 #[tokio::test(flavor = "multi_thread")]
 async fn code_that_cannot_be_reloaded_stays_in_memory() {
     let three = CachedTrio::new().await;
-    // Without a cache.
-    let host = Host::builder(policy("[host]\ncode_bytes = 1", three.dir.path())).build().unwrap();
+    let builder = Host::builder(policy("[host]\ncode_bytes = 1", three.dir.path()));
+    let host = builder.no_cache().build().unwrap();
     host.load_dir(&three.plugins()).await.unwrap();
     for (tool, args) in CALLS {
         call(&host, tool, args).await;

@@ -24,7 +24,7 @@ const PLAIN: &str = r#"(component
 
 /// A host without a cache, so that nobody stores bombs.
 fn host(worker: bool, limits: &str) -> Host {
-    let builder = Host::builder(policy(&format!("[host]\n{limits}"), Path::new("/")));
+    let builder = Host::builder(policy(&format!("[host]\n{limits}"), Path::new("/"))).no_cache();
     let builder = if worker { builder.compile_worker(env!("CARGO_BIN_EXE_compile-worker")) } else { builder };
     builder.build().unwrap()
 }
@@ -378,19 +378,21 @@ async fn output_of_a_false_compile_worker_is_refused() {
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o700)).unwrap();
         file
     };
-    let lie = |bytes: usize| {
+    let version = format!("{} with wasmtime {}", env!("CARGO_PKG_VERSION"), toolbay::WASMTIME_VERSION);
+    let lie = |version: &str, bytes: usize| {
         let digest = "0".repeat(64);
         format!(
-            "echo '{{\"sandbox\":{{\"landlock\":0,\"seccomp\":true}},\"answer\":{{\"Code\":{{\"bytes\":{bytes},\
-             \"sha256\":\"{digest}\"}}}}}}'; printf code"
+            "echo '{{\"version\":\"{version}\",\"sandbox\":{{\"landlock\":0,\"seccomp\":true}},\
+             \"answer\":{{\"Code\":{{\"bytes\":{bytes},\"sha256\":\"{digest}\"}}}}}}'; printf code"
         )
     };
     for (file, part) in [
         (folder.path().join("nothing"), "does not start"),
         (script("silent", "exit 0"), "ended without an answer"),
         (script("loud", "echo oops >&2; exit 3"), "oops"),
-        (script("lies", &lie(4)), "does not match its digest"),
-        (script("short", &lie(9)), "does not match its digest"),
+        (script("lies", &lie(&version, 4)), "does not match its digest"),
+        (script("short", &lie(&version, 9)), "does not match its digest"),
+        (script("old", &lie("0.0.1 with wasmtime 48.0.1", 4)), "has version 0.0.1 with wasmtime 48.0.1"),
         (script("garbage", "head -c 100000 /dev/zero"), "ended without an answer"),
         (script("endless", "exec sleep 100"), "compile_timeout"),
     ] {

@@ -89,7 +89,8 @@ async fn the_worker_inherits_no_file_of_the_host() {
     let Some(_) = said_in_a_process(test, "exec 7</etc/passwd") else {
         let me = std::process::id();
         assert!(open_files(me).contains(&PathBuf::from("/etc/passwd")), "{:?}", open_files(me));
-        let host = Host::builder(policy("", Path::new("/"))).compile_worker(WORKER).build().unwrap();
+        let builder = Host::builder(policy("", Path::new("/"))).no_cache();
+        let host = builder.compile_worker(WORKER).build().unwrap();
         let id = PluginId::new("slow").unwrap();
         let load = host.load_bytes(id, super::compile_bombs::slow());
         let watch = async {

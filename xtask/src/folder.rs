@@ -22,3 +22,33 @@ pub(crate) fn emptied(folder: &Path) -> Result<()> {
     }
     fs::create_dir_all(folder).with_context(|| format!("cannot make `{}`", folder.display()))
 }
+
+/// Replaces the text between two lines of a page.
+pub(crate) fn write_between(page: &Path, marks: [&str; 2], text: &str) -> Result<()> {
+    let [begin, end] = marks;
+    let replaced = replaced_between(&read_text(page)?, marks, text)
+        .with_context(|| format!("`{}` lacks the lines `{begin}` and `{end}`", page.display()))?;
+    fs::write(page, replaced).with_context(|| format!("cannot write `{}`", page.display()))
+}
+
+/// The page with the text between the marks replaced. `None`: it lacks a mark.
+fn replaced_between(page: &str, marks: [&str; 2], text: &str) -> Option<String> {
+    let [begin, end] = marks.map(|mark| format!("{mark}\n"));
+    let (above, rest) = page.split_once(&begin)?;
+    let (_, below) = rest.split_once(&end)?;
+    Some(format!("{above}{begin}{text}\n{end}{below}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_between_the_marks_changes() {
+        let page = |inside: &str| format!("a\n<begin>\n{inside}<end>\nb\n");
+        let replaced = |page: &str, text: &str| replaced_between(page, ["<begin>", "<end>"], text);
+        assert_eq!(replaced(&page("old\n"), "new\n").unwrap(), page("new\n\n"));
+        assert_eq!(replaced(&replaced(&page(""), "x").unwrap(), "new\n").unwrap(), page("new\n\n"));
+        assert!(replaced("no marks\n", "new").is_none());
+    }
+}

@@ -167,6 +167,15 @@ fn named(line: &str) -> Option<&str> {
     (file.contains('.') && !file.contains(' ')).then_some(file)
 }
 
+/// The files that a page shows, with their texts, for a task that builds what the page builds.
+pub(crate) fn files(page: &str) -> Vec<(&str, &str)> {
+    let file = |step| match step {
+        PageStep::Write(file, text) => Some((file, text)),
+        PageStep::Type(..) => None,
+    };
+    steps(page).into_iter().filter_map(file).collect()
+}
+
 fn commands(block: &str) -> Vec<PageStep<'_>> {
     let mut steps: Vec<PageStep<'_>> = Vec::new();
     for line in block.lines() {

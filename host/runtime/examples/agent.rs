@@ -23,8 +23,9 @@ use hyper_util::rt::TokioExecutor;
 use toolbay::serde_json::{self, Value, json};
 use toolbay::vendor::{self, Vendor};
 use toolbay::{
-    ApprovalReply, ApprovalRequest, Approver, BoxFuture, CallContext, Filter, Host, Policy, ProgressAudience,
-    ProgressEvent, ProgressSink, Session, TurnContext,
+    AdmittedCall, ApprovalReply, ApprovalRequest, Approver, BoxFuture, CallContext, Failure, Filter, Host,
+    Interceptor, InterceptorScope, Policy, ProgressAudience, ProgressEvent, ProgressSink, Session,
+    ToolOutput, ToolResult, TurnContext,
 };
 
 pub type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
@@ -64,12 +65,20 @@ impl Model {
 }
 
 /// Answers a question. In each turn the model sees the tools that it may call.
-pub async fn answer(host: &Host, model: &Model, turn: &TurnContext, question: &str) -> Result<String> {
+pub async fn answer(
+    host: &Host,
+    model: &Model,
+    filter: &Arc<Filter>,
+    turn: &TurnContext,
+    question: &str,
+) -> Result<String> {
     let mut messages = vec![json!({"role": "user", "content": question})];
     for _ in 0..MAX_TURNS {
-        let view = host.view(Filter::default());
+        let view = host.view(Arc::clone(filter));
         let tools = vendor::view_definitions(model.vendor, &view, false).tools;
-        let message = model.ask(&messages, tools).await?;
+        // The token of the turn ends the calls. The program ends its own waiting.
+        let asked = turn.cancel.run_until_cancelled(model.ask(&messages, tools)).await;
+        let message = asked.ok_or("the turn was cancelled")??;
         let calls = vendor::parse_calls(model.vendor, &message)?;
         if calls.is_empty() {
             return Ok(text(&message));
@@ -126,6 +135,23 @@ impl ProgressSink for Terminal {
     }
 }
 
+/// Prints the calls that ran. An interceptor may also change arguments before a call, and results after it.
+#[derive(Debug)]
+struct CallPrinter;
+
+impl Interceptor for CallPrinter {
+    fn after<'a>(
+        &'a self,
+        call: &'a AdmittedCall,
+        _: &'a Arc<CallContext>,
+        result: &'a Result<ToolOutput, Failure>,
+    ) -> BoxFuture<'a, Option<ToolResult>> {
+        eprintln!("{}: {}", call.tool().name, if result.is_ok() { "done" } else { "failed" });
+        // `None` leaves the result as it is.
+        Box::pin(std::future::ready(None))
+    }
+}
+
 async fn run(args: &[String]) -> Result<()> {
     let [vendor, server, name, policy, plugins, question] = args else {
         return Err("usage: agent VENDOR SERVER MODEL POLICY PLUGINS QUESTION".into());
@@ -135,15 +161,30 @@ async fn run(args: &[String]) -> Result<()> {
     // A relative `workspace` in the policy is resolved against the policy's folder.
     let base = file.parent().unwrap_or(Path::new("/"));
     let policy = Policy::parse(&std::fs::read_to_string(&file)?, base, None)?;
-    let host = Host::builder(policy).approver(Arc::new(Terminal)).start(Path::new(plugins)).await?;
+    let host = Host::builder(policy)
+        .approver(Arc::new(Terminal))
+        .interceptor(InterceptorScope::All, Arc::new(CallPrinter))
+        .start(Path::new(plugins))
+        .await?;
     for problem in host.problems() {
         eprintln!("{}: {}", problem.file.display(), problem.error);
     }
     host.register(send_note::tool()?)?;
+    // With `[profile.agent]` in the policy, the model sees and reaches only what that profile allows.
+    let filter = Arc::new(Filter::for_profile(host.policy().profile("agent").cloned()));
     let session = Arc::new(Session::with_random_key());
     let turn = TurnContext { session, progress: Some(Arc::new(Terminal)), ..TurnContext::default() };
-    println!("{}", answer(&host, &model, &turn, question).await?);
+    // Ctrl-C cancels the turn: its calls end, and the audit records them as `cancelled`.
+    let cancel = turn.cancel.clone();
+    let interrupt = tokio::spawn(async move {
+        if tokio::signal::ctrl_c().await.is_ok() {
+            cancel.cancel();
+        }
+    });
+    let answer = answer(&host, &model, &filter, &turn, question).await;
+    interrupt.abort();
     host.close().await;
+    println!("{}", answer?);
     Ok(())
 }
 
@@ -153,5 +194,9 @@ fn main() -> Result<()> {
         return Ok(done?);
     }
     let args: Vec<String> = std::env::args().skip(1).collect();
-    tokio::runtime::Runtime::new()?.block_on(run(&args))
+    let runtime = tokio::runtime::Runtime::new()?;
+    let done = runtime.block_on(run(&args));
+    // A question of a cancelled call may still wait for a line.
+    runtime.shutdown_background();
+    done
 }

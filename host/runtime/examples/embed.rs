@@ -1,4 +1,4 @@
-//! A program with a host inside: `cargo run -p toolbay --example embed -- toolbay.toml plugins`.
+//! A program with a host inside: `cargo run -p toolbay --example embed -- toolbay.toml plugins "$(command -v toolbay)"`.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example")]
 
@@ -6,9 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use toolbay::core::call::invoke::Failure;
-use toolbay::core::call::{ProgressEvent, ProgressSink};
-use toolbay::{Filter, Host, Policy, ToolCall, TurnContext};
+use toolbay::{Failure, Filter, Host, Policy, ProgressEvent, ProgressSink, ToolCall, TurnContext};
 
 /// Prints the progress of running calls. The host calls it from the call's task, so it must not block.
 #[derive(Debug)]
@@ -25,14 +23,20 @@ impl ProgressSink for ProgressPrinter {
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args_os().skip(1).map(PathBuf::from);
     let (Some(policy), Some(plugins)) = (args.next(), args.next()) else {
-        return Err("usage: embed POLICY PLUGINS".into());
+        return Err("usage: embed POLICY PLUGINS [TOOLBAY]".into());
     };
     // A relative `workspace` in the policy is resolved against the policy's folder.
     let text = std::fs::read_to_string(&policy)?;
     let base = policy.canonicalize()?;
     let policy = Policy::parse(&text, base.parent().unwrap_or(Path::new("/")), None)?;
 
-    let host = Host::builder(policy).build()?;
+    let mut builder = Host::builder(policy);
+    // The command `toolbay` of the same version compiles plugins, in a sandboxed process. Its compiler is optimized, also if
+    // this program is not.
+    if let Some(toolbay) = args.next() {
+        builder = builder.compile_worker(toolbay);
+    }
+    let host = builder.build()?;
     for problem in host.load_dir(&plugins).await?.problems {
         eprintln!("{}: {}", problem.file.display(), problem.error);
     }

@@ -6,10 +6,9 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use toolbay::core::call::Identity;
 use toolbay::{
-    CallResult, ConversationTurn, Filter, Host, OnCollision, PluginId, Policy, Session, ToolCall, ToolEntry,
-    TurnContext,
+    CallResult, ConversationTurn, Filter, Host, Identity, OnCollision, PluginId, Policy, Session, ToolCall,
+    ToolEntry, TurnContext,
 };
 
 type Done<T> = Result<T, Box<dyn std::error::Error>>;
@@ -29,7 +28,7 @@ async fn run_batch(base: PathBuf, cache: PathBuf, plugins: PathBuf) -> Done<Vec<
 #[rustfmt::skip]
 fn register_native(host: &Host) -> Done<()> {
     let started = Instant::now();
-    use toolbay::core::tool::content::ToolOutput;
+    use toolbay::ToolOutput;
 
     let now = toolbay::native_tool("now")
         .description("Says how long the program has been running.")

@@ -9,7 +9,7 @@
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let policy = Policy::parse(&std::fs::read_to_string("toolbay.toml")?, Path::new("/srv/agent"), None)?;
-//! let host = Host::builder(policy).cache_dir("/var/cache/my-agent").build()?;
+//! let host = Host::builder(policy).build()?;
 //! let report = host.load_dir(Path::new("plugins")).await?;
 //! for problem in &report.problems {
 //!     eprintln!("{}: {}", problem.file.display(), problem.error);
@@ -30,7 +30,12 @@
 //! # }
 //! ```
 //!
-//! `examples/embed.rs` is a complete program. The host needs a tokio runtime with timers enabled, and Unix.
+//! `examples/embed.rs` is a complete program, and `examples/agent.rs` a complete agent. The host needs a tokio runtime with
+//! timers enabled, and Unix.
+//!
+//! A program names everything as `toolbay::…`: the types of calls here, the ports that a program can implement in
+//! [`audit`], [`consent`], [`kv`], [`output_store`] and [`attachment`], the formats of models in [`vendor`], and the search
+//! for tools in [`discovery`].
 
 mod backup;
 mod conversation;
@@ -43,8 +48,6 @@ mod plugins;
 mod server_connector;
 mod storage;
 
-/// The release of wasmtime that runs plugins.
-pub const WASMTIME_VERSION: &str = "48.0.8";
 /// The newest contract between host and plugin: the package of the WIT interfaces.
 pub const CONTRACT: &str = "toolbay:plugin@0.1.0";
 
@@ -99,33 +102,52 @@ pub use toolbay_capabilities::http::recorded::{RecordedHttp, RecordedRequest, Re
 pub use toolbay_capabilities::http::registry::{RegistryClientError, RegistryHttp, registry_secret};
 pub use toolbay_capabilities::kv::{EntryInfo, KvUsage, RedbStore, is_store_panic};
 pub use toolbay_capabilities::process::guard::PROGRAM_GUARD;
+#[doc(hidden)]
 pub use toolbay_core as core;
 pub use toolbay_core::approval::{ApprovalReply, ApprovalRequest, Approver, ArgumentsPreview};
+pub use toolbay_core::audit;
 pub use toolbay_core::audit::call_log::{CallLog, CallQuery};
-pub use toolbay_core::call::invoke::{BoxFuture, Failure};
+pub use toolbay_core::call::dialog::{Dialog, DialogError, DialogRequest, DialogRequestKind};
+pub use toolbay_core::call::invoke::{BoxFuture, Failure, Invoke, ToolOutcome};
+pub use toolbay_core::call::server_connector::ServerConnector;
+pub use toolbay_core::call::shared::SharedState;
+pub use toolbay_core::call::trace::Tracer;
 pub use toolbay_core::call::{
-    CallContext, Identity, ProgressAudience, ProgressEvent, ProgressSink, ToolCall, TurnContext,
+    AdmittedCall, CallContext, Identity, ProgressAudience, ProgressEvent, ProgressSink, ToolCall, TurnContext,
 };
-pub use toolbay_core::pipeline::CallResult;
 pub use toolbay_core::pipeline::intercept::{Interceptor, InterceptorAction, InterceptorScope};
-pub use toolbay_core::registry::event::HostEvent;
+pub use toolbay_core::pipeline::{CallResult, Pipeline};
+pub use toolbay_core::registry::event::{Events, HostEvent};
 pub use toolbay_core::registry::native::DefinitionError;
 pub use toolbay_core::registry::native::tool as native_tool;
 pub use toolbay_core::registry::view::{Filter, View};
-pub use toolbay_core::registry::{Bundle, OnCollision, ToolEntry};
-pub use toolbay_core::session::Session;
-pub use toolbay_core::tool::content::{ErrorCode, ToolError, ToolOutput};
+pub use toolbay_core::registry::{
+    Bundle, Collision, OnCollision, ReducerEntry, RegistrationResult, Registry, Switches, ToolEntry,
+};
+pub use toolbay_core::session::{Session, attachment, kv, output_store};
+pub use toolbay_core::tool::content::{
+    Blob, BlockBody, ContentBlock, ErrorCode, ResourceBody, ToolError, ToolOutput, ToolResult,
+};
 pub use toolbay_core::tool::fault::{Fault, FaultKind};
+pub use toolbay_core::tool::{ToolDef, ToolSource, ToolTraits};
 pub use toolbay_discovery as discovery;
+#[doc(hidden)]
 pub use toolbay_distribution as distribution;
 pub use toolbay_macros::{data, tool, tools};
+#[doc(hidden)]
 pub use toolbay_mcp as mcp;
+pub use toolbay_mcp::client::{Bridge, ServerState, ServerStatus};
+#[doc(hidden)]
 pub use toolbay_policy as policy;
-pub use toolbay_policy::Policy;
-pub use toolbay_policy::name::PluginId;
+pub use toolbay_policy::capability::protected_paths::Protection;
+pub use toolbay_policy::consent;
+pub use toolbay_policy::limits::{CallLimits, Usage};
+pub use toolbay_policy::name::{PluginId, QualifiedName, ToolName};
 pub use toolbay_policy::session::SessionLimits;
+pub use toolbay_policy::{Policy, PolicyError, Profile};
 pub use toolbay_sandbox::compile::worker::COMPILE_WORKER;
 pub use toolbay_sandbox::compile::{CompileError, MAX_COMPONENT_BYTES};
+pub use toolbay_sandbox::engine::WASMTIME_VERSION;
 pub use toolbay_sandbox::heap::HeapTrimmer;
 pub use toolbay_state::private::DEFAULT_STATE_WAIT;
 pub use toolbay_state::regular::{open_regular, read_regular, read_regular_text};

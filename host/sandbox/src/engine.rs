@@ -15,10 +15,14 @@ use toolbay_core::pipeline::memory::MemoryBudget;
 use toolbay_policy::limits::{CallLimits, HostLimits, MAX_MEMORY_BYTES};
 use wasmparser::{Parser, Payload, Validator, WasmFeatures};
 use wasmtime::{
-    CacheStore, Config, Enabled, EngineWeak, InstanceAllocationStrategy, PoolingAllocationConfig,
+    CacheStore, Config, Enabled, EngineWeak, InstanceAllocationStrategy, ModuleVersionStrategy,
+    PoolingAllocationConfig,
 };
 
 use crate::cpu_limiter::CpuLimiter;
+
+/// The release of wasmtime that compiles and runs guests.
+pub const WASMTIME_VERSION: &str = wasmtime_environ::VERSION;
 
 /// wasmtime returned no engine.
 #[derive(Debug, thiserror::Error)]
@@ -202,10 +206,8 @@ impl Engine {
         kind: EngineKind,
         functions: Arc<dyn CacheStore>,
     ) -> Result<Self, EngineError> {
-        let mut config = engine_config(kind);
-        let wasmtime = config
-            .enable_incremental_compilation(functions)
-            .and_then(|config| wasmtime::Engine::new(config))
+        let wasmtime = engine_config(kind)
+            .and_then(|mut config| wasmtime::Engine::new(config.enable_incremental_compilation(functions)?))
             .map_err(|e| EngineError(e.to_string()))?;
         Ok(Self::without_guests(wasmtime, kind))
     }
@@ -223,7 +225,9 @@ impl Engine {
 }
 
 fn on_demand_engine(kind: EngineKind) -> Result<wasmtime::Engine, EngineError> {
-    wasmtime::Engine::new(&engine_config(kind)).map_err(|e| EngineError(e.to_string()))
+    engine_config(kind)
+        .and_then(|config| wasmtime::Engine::new(&config))
+        .map_err(|e| EngineError(e.to_string()))
 }
 
 /// The pool reserves address space for every slot. Where that fails (`RLIMIT_AS`, a small machine), instances are
@@ -238,7 +242,7 @@ fn pooling_engine(
     let max = memory.limit() / 4 / u64::from(slots) / WASM_PAGE_BYTES * WASM_PAGE_BYTES;
     let max = usize::try_from(max).unwrap_or(usize::MAX);
     let engine = |scan, keep_resident| {
-        let mut config = engine_config(kind);
+        let mut config = engine_config(kind)?;
         let pool = pool_config(slots, scan, max.min(keep_resident));
         config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
         wasmtime::Engine::new(&config)
@@ -247,7 +251,13 @@ fn pooling_engine(
     engine(Enabled::Yes, 1 << 20).or_else(|_| engine(Enabled::No, 64 << 10))
 }
 
-fn engine_config(kind: EngineKind) -> Config {
+/// The version that compiled code carries, and that an engine requires of code that it loads. By default wasmtime compares
+/// its major version only, and would load code of a release whose compiler had a bug that this one fixed.
+pub(crate) fn code_version() -> String {
+    format!("{} with wasmtime {WASMTIME_VERSION}", env!("CARGO_PKG_VERSION"))
+}
+
+fn engine_config(kind: EngineKind) -> wasmtime::Result<Config> {
     let (features, concurrency) = match kind.async_support {
         AsyncSupport::Off => (FEATURES, false),
         AsyncSupport::On => (ASYNC_FEATURES, true),
@@ -261,8 +271,9 @@ fn engine_config(kind: EngineKind) -> Config {
         .consume_fuel(kind.metering == Metering::Fuel)
         .max_wasm_stack(512 << 10)
         .async_stack_size(2 << 20)
-        .wasm_backtrace_max_frames(NonZeroUsize::new(16));
-    config
+        .wasm_backtrace_max_frames(NonZeroUsize::new(16))
+        .module_version(ModuleVersionStrategy::Custom(code_version()))?;
+    Ok(config)
 }
 
 /// The number of instances that can exist at once.

@@ -56,7 +56,7 @@ impl<D: 'static> Engines<D> {
         let kind = EngineKind { metering: usual, async_support: AsyncSupport::Off };
         let engine = Engine::new(limits, &memory, kind, &ticker)?;
         let cache = cache.and_then(|(dir, bounds)| {
-            Cache::open(dir, &engine, bounds)
+            Cache::open(dir, kind, bounds)
                 .inspect_err(|problem| tracing::warn!("the compile cache is not used: {problem}"))
                 .ok()
         });
@@ -71,7 +71,7 @@ impl<D: 'static> Engines<D> {
             asynchronous: ByMetering::default(),
             creation: Mutex::default(),
         };
-        let cache = this.cache.as_ref().map(|cache| cache.for_engine(&engine));
+        let cache = this.cache.clone();
         let linked = LinkedEngine::new(engine, cache, link)?;
         this.blocking.cell(usual).get_or_init(|| Arc::new(linked));
         Ok(this)
@@ -109,7 +109,7 @@ impl<D: 'static> Engines<D> {
             Some(linked) => Ok(linked),
             None => {
                 let engine = Engine::new(&self.limits, &self.memory, kind, &self.ticker)?;
-                let cache = cache.or_else(|| self.cache.as_ref().map(|cache| cache.for_engine(&engine)));
+                let cache = cache.or_else(|| self.cache.as_ref().map(|cache| cache.for_engine(kind)));
                 let linked = LinkedEngine::new(engine, cache, self.link)?;
                 Ok(cell.get_or_init(|| Arc::new(linked)))
             }

@@ -3,8 +3,8 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use toolbay_core::audit::LogAudit;
-//! use toolbay_core::audit::observer::ObservedAudit;
+//! use toolbay::audit::LogAudit;
+//! use toolbay::audit::observer::ObservedAudit;
 //! use toolbay_telemetry::Metrics;
 //!
 //! # fn example(policy: toolbay::Policy) -> Result<(), toolbay::HostError> {

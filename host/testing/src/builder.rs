@@ -199,10 +199,12 @@ impl TestHostBuilder {
         let text = toml::to_string(&self.policy).map_err(|error| format!("the policy: {error}"))?;
         let policy = Policy::parse(&text, &root, Some(&workspace));
         let policy = policy.map_err(|error| format!("the policy: {error}\n{text}"))?;
-        let mut builder = Host::builder(policy);
-        if let Some(folder) = target_folder() {
-            builder = builder.cache_dir(folder.join("cache"));
-        }
+        let builder = Host::builder(policy);
+        // A test writes into no home.
+        let mut builder = match target_folder() {
+            Some(folder) => builder.cache_dir(folder.join("cache")),
+            None => builder.no_cache(),
+        };
         let cassette = match &self.cassette {
             Some(file) => Some(Arc::new(Cassette::open(&crate_folder(), file)?)),
             None => None,

@@ -250,7 +250,7 @@ fn sandbox() -> Result<&'static LoadingHost, String> {
             tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|e| e.to_string())?;
         let text = "version = 1\n[limits]\nfuel = 100_000_000\ntimeout = \"2s\"";
         let policy = Policy::parse(text, Path::new("/"), None).map_err(|e| e.to_string())?;
-        let host = Host::builder(policy).build().map_err(|e| e.to_string())?;
+        let host = Host::builder(policy).no_cache().build().map_err(|e| e.to_string())?;
         Ok(LoadingHost { runtime, host })
     };
     SANDBOX.get_or_init(make).as_ref().map_err(Clone::clone)

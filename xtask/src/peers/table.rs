@@ -3,14 +3,14 @@
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
 use crate::bench::machine::Conditions;
+use crate::folder::write_between;
 use crate::programs::printed;
 
 const PAGE: &str = "docs/explanation/performance.md";
-const BEGIN: &str = "<!-- cargo xtask peers -->\n";
-const END: &str = "<!-- end of cargo xtask peers -->\n";
+const MARKS: [&str; 2] = ["<!-- cargo xtask peers -->", "<!-- end of cargo xtask peers -->"];
 
 /// Writes the measurements between the markers of the page.
 pub(super) fn write(
@@ -25,30 +25,7 @@ pub(super) fn write(
         text += "\nNot measured:\n\n";
         text += &missing.iter().map(|why| format!("- {}\n", why.replace('\n', " "))).collect::<String>();
     }
-    let page = workspace.join(PAGE);
-    let before = std::fs::read_to_string(&page).with_context(|| format!("cannot read `{PAGE}`"))?;
-    std::fs::write(&page, placed(&before, &text)?)?;
+    write_between(&workspace.join(PAGE), MARKS, &text)?;
     println!("the tables are in `{PAGE}`");
     Ok(())
-}
-
-/// Returns the page with the text between the markers replaced.
-fn placed(page: &str, text: &str) -> Result<String> {
-    let marks = || format!("`{PAGE}` lacks the lines `{}` and `{}`", BEGIN.trim(), END.trim());
-    let (above, rest) = page.split_once(BEGIN).with_context(marks)?;
-    let (_, below) = rest.split_once(END).with_context(marks)?;
-    Ok(format!("{above}{BEGIN}{text}\n{END}{below}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_what_is_between_the_marks_changes() {
-        let page = |inside: &str| format!("a\n{BEGIN}{inside}{END}b\n");
-        assert_eq!(placed(&page("old\n"), "new\n").unwrap(), page("new\n\n"));
-        assert_eq!(placed(&placed(&page(""), "x").unwrap(), "new\n").unwrap(), page("new\n\n"));
-        assert!(placed("no marks\n", "new").unwrap_err().to_string().contains("lacks the lines"));
-    }
 }

@@ -84,7 +84,7 @@ fn descendants(root: i32) -> Vec<(i32, String)> {
 }
 
 /// Waits for the end of a process, and returns the processor time that it and its ended children took.
-pub(super) fn cpu_seconds_at_end(child: &Child) -> f64 {
+pub(crate) fn cpu_seconds_at_end(child: &Child) -> f64 {
     let Ok(id) = i32::try_from(child.id()) else { return 0.0 };
     // The process stays readable until somebody takes its status.
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;

@@ -10,12 +10,13 @@ use toolbay::policy::capability::path_rule;
 use toolbay::policy::capability::protected_paths::Protection;
 use toolbay::{Host, HostBuilder, Policy, StopOrder};
 use toolbay_admin::AdminState;
+use toolbay_state::user_dirs::user_dir;
 use toolbay_telemetry::{ExportBuffer, Metrics, OtlpEndpoint, OtlpExporter};
 
 use super::args::SetupArgs;
 use super::audit::audit;
 use super::locked::LockPaths;
-use super::paths::{audit_file, cache_dir, consents, current_dir, state_dir, stop_order, switches, user_dir};
+use super::paths::{audit_file, consents, current_dir, state_dir, stop_order, switches};
 use super::policy_file::policy;
 use crate::output::{host_failure, progress};
 use crate::process_limits;
@@ -108,7 +109,9 @@ pub(crate) fn builder(args: &SetupArgs, policy: Policy, purpose: HostPurpose) ->
     }
     let (kept, audit_policy) = (credential_files(&policy), policy.audit().clone());
     let mut builder = Host::builder(policy).on_load(progress::load_listener(args.printer)).with_workers();
-    if let Some(dir) = cache_dir(args) {
+    if args.no_cache {
+        builder = builder.no_cache();
+    } else if let Some(dir) = &args.cache_dir {
         builder = builder.cache_dir(dir);
     }
     for file in kept {
@@ -148,8 +151,7 @@ fn protect_host_paths(mut builder: HostBuilder, args: &SetupArgs) -> Result<Host
     let working_dir = current_dir()?;
     let absolute =
         |path: &Path| path_rule::normalize(&working_dir.join(path)).unwrap_or_else(|| working_dir.join(path));
-    let user_dirs =
-        [("XDG_CONFIG_HOME", ".config"), ("XDG_DATA_HOME", ".local/share"), ("XDG_CACHE_HOME", ".cache")];
+    let user_dirs = [("XDG_CONFIG_HOME", ".config"), ("XDG_DATA_HOME", ".local/share")];
     let own = user_dirs.iter().filter_map(|(variable, below_home)| user_dir(variable, below_home));
     let given = [&args.config, &args.plugins].into_iter().flatten().map(|path| absolute(path));
     let lock = LockPaths::find(args).ok().map(|paths| absolute(&paths.lock));

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use toolbay::{FileAudit, FileConsents, FileStopOrder, FileSwitches, HeldUpdates};
+use toolbay_state::user_dirs::{shared_cache_dir, user_dir};
 
 use super::args::SetupArgs;
 use crate::output::host_failure;
@@ -13,7 +14,7 @@ pub(crate) fn cache_dir(args: &SetupArgs) -> Option<PathBuf> {
     if args.no_cache {
         return None;
     }
-    args.cache_dir.clone().or_else(|| user_dir("XDG_CACHE_HOME", ".cache"))
+    args.cache_dir.clone().or_else(shared_cache_dir)
 }
 
 /// The state directory.
@@ -69,13 +70,6 @@ pub(crate) fn plugin_folder(args: &SetupArgs) -> Result<PathBuf> {
 
 pub(crate) fn current_dir() -> Result<PathBuf> {
     std::env::current_dir().context("the current directory is gone").map_err(host_failure)
-}
-
-/// `toolbay` in one of the user's directories. A relative value is ignored (XDG base directory specification).
-pub(crate) fn user_dir(variable: &str, below_home: &str) -> Option<PathBuf> {
-    let given = std::env::var_os(variable).map(PathBuf::from).filter(|dir| dir.is_absolute());
-    let base = given.or_else(|| Some(std::env::home_dir()?.join(below_home)))?;
-    Some(base.join("toolbay"))
 }
 
 /// The user who runs the command, for the audit.

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow};
 use toolbay::Policy;
 use toolbay::policy::{PolicyCheck, PolicyFinding, Severity};
+use toolbay_state::user_dirs::user_dir;
 
 use super::args::SetupArgs;
-use super::paths::{current_dir, user_dir};
+use super::paths::current_dir;
 use crate::output::findings::{FileFindings, read_policy, sentence};
 
 /// Why there is no path for a policy.

@@ -372,6 +372,29 @@ const COMPILED: [&str; 9] = [
     "tests/guests/examples/api_cookbook.rs",
     "tests/guests/examples/api_shout.rs",
 ];
+/// Crates below `toolbay`, which is the only one that a program names.
+const INNER: [&str; 8] = [
+    "toolbay::core::",
+    "toolbay::distribution::",
+    "toolbay::mcp::",
+    "toolbay::policy::",
+    "toolbay_core::",
+    "toolbay_distribution::",
+    "toolbay_mcp::",
+    "toolbay_policy::",
+];
+
+#[test]
+fn programs_of_embedders_name_one_crate() {
+    let examples =
+        COMPILED.iter().filter(|file| file.starts_with("host/runtime/examples")).map(PathBuf::from);
+    for page in examples.chain(book()) {
+        let text = read(&page);
+        let inner = INNER.iter().find(|name| text.contains(*name));
+        assert!(inner.is_none(), "{}: {inner:?}", page.display());
+    }
+}
+
 /// Pages that are compiled as documentation of a crate.
 const DOCTESTS: [&str; 2] = ["docs/reference/discovery.md", "docs/reference/tool-formats.md"];
 

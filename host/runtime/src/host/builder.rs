@@ -1,7 +1,7 @@
 //! Builds a host from settings.
 
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use toolbay_capabilities::environment::clock::{Clock, EnvironmentOverrides, SeededRandom};
@@ -32,6 +32,7 @@ use toolbay_sandbox::engine::Metering;
 use toolbay_sandbox::host_memory;
 use toolbay_sandbox::idle_instances::IdleInstances;
 use toolbay_state::private::DEFAULT_STATE_WAIT;
+use toolbay_state::user_dirs::{shared_cache_dir, xdg_cache_dir};
 
 use crate::error::HostError;
 use crate::openapi::OpenApiServices;
@@ -51,6 +52,36 @@ use super::{Host, call_policy};
 /// delay the others for longer.
 pub const SOURCE_WAIT: Duration = Duration::from_secs(10);
 
+/// Where compiled code is cached.
+#[derive(Debug)]
+enum CacheLocation {
+    /// In the folder that the user's programs share.
+    Shared,
+    /// In a folder of the embedder.
+    Dir(PathBuf),
+    /// Nowhere.
+    Off,
+}
+
+impl CacheLocation {
+    /// The folder. Without a home there is no shared one; that is logged once, because a program may build many hosts.
+    fn dir(&self) -> Option<PathBuf> {
+        static WARNED: Once = Once::new();
+        match self {
+            Self::Off => None,
+            Self::Dir(dir) => Some(dir.clone()),
+            Self::Shared => shared_cache_dir().or_else(|| {
+                WARNED.call_once(|| {
+                    tracing::warn!(
+                        "this user has no home for a compile cache: each start compiles all plugins"
+                    );
+                });
+                None
+            }),
+        }
+    }
+}
+
 /// The settings of a [`Host`] before it is built.
 ///
 /// ```
@@ -68,7 +99,7 @@ pub const SOURCE_WAIT: Duration = Duration::from_secs(10);
 /// ```
 pub struct HostBuilder {
     policy: Policy,
-    cache: Option<PathBuf>,
+    cache: CacheLocation,
     cache_limits: CacheLimits,
     state: Option<PathBuf>,
     credentials: Option<PathBuf>,
@@ -110,7 +141,7 @@ impl HostBuilder {
         let protected_paths = ProtectedPaths::system_defaults(std::env::home_dir().as_deref());
         Self {
             policy,
-            cache: None,
+            cache: CacheLocation::Shared,
             cache_limits: CacheLimits::default(),
             state: None,
             credentials: None,
@@ -145,16 +176,25 @@ impl HostBuilder {
         Self { source_wait: wait, ..self }
     }
 
-    /// Caches compiled code in this folder, which is created if it does not exist. Without a cache, every start
-    /// compiles.
+    /// Caches compiled code in this folder, which is created if it does not exist. The default is the folder that all
+    /// programs of the user with Toolbay share: `TOOLBAY_CACHE`, or `toolbay` in the user's cache directory
+    /// (`$XDG_CACHE_HOME`, else `~/.cache`).
     #[must_use]
     pub fn cache_dir(mut self, dir: impl Into<PathBuf>) -> Self {
-        self.cache = Some(dir.into());
+        self.cache = CacheLocation::Dir(dir.into());
+        self
+    }
+
+    /// Caches nothing on disk. Every start compiles.
+    #[must_use]
+    pub fn no_cache(mut self) -> Self {
+        self.cache = CacheLocation::Off;
         self
     }
 
     /// Limits the compile cache to `bytes`, and to entries used within `age`: 2 GiB and 30 days by default. The least
-    /// recently used entries are removed first and compiled again when they are needed.
+    /// recently used entries are removed first and compiled again when they are needed. In the shared folder, the limits
+    /// hold for the entries of all programs.
     #[must_use]
     pub fn cache_limits(mut self, bytes: u64, age: Duration) -> Self {
         self.cache_limits = CacheLimits { bytes, age };
@@ -187,8 +227,9 @@ impl HostBuilder {
     }
 
     /// Compiles components in separate processes. The host starts `program` with [`crate::COMPILE_WORKER`] as its only
-    /// argument, and the program must then call [`crate::run_worker`]. Pass only the path of your own
-    /// executable, because the host runs the code that it sends. A worker that exceeds its time or memory is killed.
+    /// argument, and the program must then call [`crate::run_worker`]. Pass only the absolute path of your own
+    /// executable, or of the command `toolbay` of the same version, because the host runs the code that it sends. A worker of
+    /// another version is refused. A worker that exceeds its time or memory is killed.
     /// Without a worker, a compilation that times out is abandoned, but its thread continues. Needs a tokio runtime
     /// with I/O enabled.
     #[must_use]
@@ -371,12 +412,13 @@ impl HostBuilder {
     ///
     /// # Errors
     /// wasmtime cannot create an engine, the TLS roots are invalid, or the secrets are too large for the redactor. An
-    /// untrusted cache folder is not an error: the host logs a warning and runs without a cache.
+    /// untrusted cache folder, or a missing one, is not an error: the host logs a warning and runs without a cache.
     pub fn build(self) -> Result<Host, HostError> {
-        let folders = self.protected_folders();
-        let openapi = OpenApiServices::new(self.cache.as_ref().map(|dir| dir.join("openapi")));
+        let cache = self.cache.dir();
+        let folders = self.protected_folders(cache.as_deref());
+        let openapi = OpenApiServices::new(cache.as_ref().map(|dir| dir.join("openapi")));
         let metering = if self.policy.counts_fuel() { Metering::Fuel } else { Metering::Time };
-        let cache = self.cache.as_deref().map(|dir| (dir, self.cache_limits));
+        let cache = cache.as_deref().map(|dir| (dir, self.cache_limits));
         let limits = host_memory::with_default_budgets(self.policy.host());
         let engines = GuestEngines::new(&limits, metering, cache, link_all)?;
         let policy = Arc::new(self.policy);
@@ -451,13 +493,14 @@ impl HostBuilder {
         })
     }
 
-    /// Protects the state and cache folders, the paths the embedder named and the files of secrets from guests.
-    fn protected_folders(&self) -> FolderHandles {
+    /// Protects the state and cache folders, the paths the embedder named and the files of secrets from guests. The shared
+    /// cache is protected even if this host does not use it, because the user's other programs run the code in it.
+    fn protected_folders(&self, cache: Option<&Path>) -> FolderHandles {
         let folders = FolderHandles::new(self.protected_paths.clone());
         if let Some(dir) = &self.state {
             folders.protect(dir, Protection::ReadAndWrite);
         }
-        if let Some(dir) = &self.cache {
+        for dir in [shared_cache_dir(), xdg_cache_dir()].iter().flatten().map(PathBuf::as_path).chain(cache) {
             folders.protect(dir, Protection::WriteOnly);
         }
         folders.protect_secret_files(&self.policy);

@@ -160,15 +160,18 @@ impl Loader {
         Metering::from_limits(&self.services.policy.limits(id, None))
     }
 
-    /// Loads a plugin from bytes. Its code stays in memory.
+    /// Loads a plugin from bytes, with cached metadata or by compiling. Its code stays in memory once it is there.
     pub(crate) async fn prepare_bytes(&self, id: PluginId, bytes: Vec<u8>) -> Result<Arc<Plugin>, LoadError> {
         if bytes.len() as u64 > MAX_COMPONENT_BYTES {
             return Err(LoadError::TooLarge { size: bytes.len() as u64, limit: MAX_COMPONENT_BYTES });
         }
         let origin = ComponentOrigin::new(id, Digest::of(&bytes), bytes.len() as u64, None);
         let origin = ComponentOrigin { component_bytes: Some(bytes.as_slice().into()), ..origin };
-        self.check_id(&origin.id, &origin.digest)?;
-        self.compile(ComponentSource { origin, bytes }).await
+        let (this, wanted) = (self.clone(), origin.clone());
+        match run_blocking(move || this.load_cached(&wanted, &CacheLookups::default())).await? {
+            Some(plugin) => Ok(plugin),
+            None => self.compile(ComponentSource { origin, bytes }).await,
+        }
     }
 
     /// Checks that no other source uses the id, and that the digest matches the pin.

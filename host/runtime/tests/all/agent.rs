@@ -12,8 +12,8 @@ use tokio::net::TcpListener;
 use toolbay::serde_json::{self, Value, json};
 use toolbay::vendor::Vendor;
 use toolbay::{
-    ApprovalReply, ApprovalRequest, Approver, BoxFuture, Host, Policy, ProgressEvent, ProgressSink, Session,
-    TurnContext,
+    ApprovalReply, ApprovalRequest, Approver, BoxFuture, Filter, Host, Policy, ProgressEvent, ProgressSink,
+    Session, TurnContext,
 };
 
 use self::example::{Model, answer, send_note};
@@ -82,7 +82,8 @@ async fn converse(
     let turn = TurnContext { session: Arc::clone(&session), progress, ..TurnContext::default() };
     let (server, requests) = scripted(answers).await;
     let model = Model { vendor, server, name: "scripted".to_owned() };
-    let text = answer(&host, &model, &turn, "Tell the team that I am late.").await.unwrap();
+    let filter = Arc::new(Filter::default());
+    let text = answer(&host, &model, &filter, &turn, "Tell the team that I am late.").await.unwrap();
     assert_eq!(session.calls(), 2, "all calls belong to one session");
     host.close().await;
     let requests = requests.lock().unwrap().clone();
@@ -136,4 +137,26 @@ async fn a_model_of_anthropic_reads_what_a_person_refused() {
     );
     assert!(results[0].to_string().contains("not now"), "{}", results[0]);
     assert!(user.progress.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn an_agent_sees_its_profile_and_a_cancelled_turn_asks_no_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "version = 1\n[profile.agent]\nexclude_tools = [\"send_note\"]";
+    let policy = Policy::parse(text, folder.path(), None).unwrap();
+    let host = Host::builder(policy).start(folder.path()).await.unwrap();
+    host.register(send_note::tool().unwrap()).unwrap();
+    let filter = Arc::new(Filter::for_profile(host.policy().profile("agent").cloned()));
+    let said = json!({"choices": [{"message": {"role": "assistant", "content": "Hello."}}]});
+    let (server, requests) = scripted(vec![said]).await;
+    let model = Model { vendor: Vendor::OpenaiChat, server, name: "scripted".to_owned() };
+    let turn = TurnContext::default();
+    assert_eq!(answer(&host, &model, &filter, &turn, "Hello?").await.unwrap(), "Hello.");
+    let sent = requests.lock().unwrap()[0].1.to_string();
+    assert!(sent.contains("read_output") && !sent.contains("send_note"), "{sent}");
+    // The script is at its end, so the server would not answer.
+    turn.cancel.cancel();
+    let error = answer(&host, &model, &filter, &turn, "Hello?").await.unwrap_err().to_string();
+    assert_eq!(error, "the turn was cancelled");
+    host.close().await;
 }

@@ -1,8 +1,12 @@
-//! Caches compiled code and metadata on disk, by the digest of the component and the version of the engine.
+//! Caches compiled code and metadata on disk, by the digest of the component, the version and the kind of the engine.
 //!
 //! Loading native code from a file is as dangerous as running the file. The folder and each file must therefore belong
 //! to this user and be writable by nobody else, and the digest of the code is verified before it is mapped. Invalid
 //! entries are ignored, compiled again and replaced. Metadata is stored separately, so listing tools maps no code.
+//!
+//! All programs of a user share one folder. The name of an entry has only what a program without a compiler knows
+//! (`engine_key`). wasmtime checks the rest when it loads code: settings of the compiler, features of the processor, and
+//! the version (`engine::code_version`). Code that it refuses is compiled again and replaced.
 //!
 //! Entries that were not used for long are removed, then the least recently used ones until the rest fits. A mapped
 //! file stays mapped after its removal, and a removed entry is compiled again, so removal is always safe.
@@ -11,7 +15,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 use std::time::{Duration, SystemTime};
@@ -23,7 +26,7 @@ use toolbay_state::private::{self, make_dir};
 use toolbay_state::regular::open_regular;
 use wasmtime::component::Component;
 
-use crate::engine::Engine;
+use crate::engine::{Engine, EngineKind, code_version};
 use crate::native;
 
 /// Increased when the meaning of the stored data changes, that of the descriptors included.
@@ -37,6 +40,8 @@ const TOUCH_INTERVAL: Duration = Duration::from_secs(3600);
 const TEMP_FILE_AGE: Duration = Duration::from_secs(3600);
 /// Maximum number of folder entries that a sweep examines.
 const MAX_SWEPT: usize = 100_000;
+/// The number of hexadecimal digits that identify an engine in file names.
+const KEY_DIGITS: usize = 16;
 
 /// The limits of the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,7 +96,7 @@ impl Cache {
     ///
     /// # Errors
     /// The folder cannot be trusted or used. The host then works without a cache.
-    pub fn open(dir: &Path, engine: &Engine, limits: CacheLimits) -> Result<Self, String> {
+    pub fn open(dir: &Path, engine: EngineKind, limits: CacheLimits) -> Result<Self, String> {
         make_dir(dir)?;
         let this =
             Self { dir: dir.to_path_buf(), key: engine_key(engine), limits, warned: Arc::new(Once::new()) };
@@ -99,8 +104,8 @@ impl Cache {
         Ok(this)
     }
 
-    /// The same folder, for code of this engine.
-    pub(crate) fn for_engine(&self, engine: &Engine) -> Self {
+    /// The same folder, for code of engines of this kind.
+    pub(crate) fn for_engine(&self, engine: EngineKind) -> Self {
         Self { key: engine_key(engine), ..self.clone() }
     }
 
@@ -252,12 +257,13 @@ impl Cache {
     }
 }
 
-/// Identifies the engine in file names: its version and all settings that affect code, including the metering.
-fn engine_key(engine: &Engine) -> String {
-    let mut hasher = DefaultHasher::new();
-    engine.wasmtime.precompile_compatibility_hash().hash(&mut hasher);
-    (FORMAT, env!("CARGO_PKG_VERSION")).hash(&mut hasher);
-    format!("{:016x}", hasher.finish())
+/// Identifies the engine in file names. Programs with other versions, other metering or another processor have other
+/// names, so that they do not replace each other's entries in turn. Two machines that share a home and differ in features of
+/// the processor settle on the code that both can run. The asynchronous kind is left out: the component determines it.
+fn engine_key(engine: EngineKind) -> String {
+    let (arch, os) = (std::env::consts::ARCH, std::env::consts::OS);
+    let engine = format!("{FORMAT} {} {arch} {os} {:?}", code_version(), engine.metering);
+    Digest::of(engine.as_bytes()).hex().chars().take(KEY_DIGITS).collect()
 }
 
 /// Whether the cache creates files with such a name: two hex numbers and a known extension.
@@ -265,7 +271,9 @@ fn is_cache_file(stem: &str, kind: &str) -> bool {
     let hex = |text: &str| text.bytes().all(|b| b.is_ascii_hexdigit());
     let parts = stem.split_once('-');
     matches!(kind, "json" | "cwasm" | "index" | "functions")
-        && parts.is_some_and(|(digest, key)| digest.len() == 64 && key.len() == 16 && hex(digest) && hex(key))
+        && parts.is_some_and(|(digest, key)| {
+            digest.len() == 64 && key.len() == KEY_DIGITS && hex(digest) && hex(key)
+        })
 }
 
 /// Reads a cache file, and logs if it cannot be trusted.

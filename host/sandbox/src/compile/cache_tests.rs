@@ -1,6 +1,9 @@
 use std::fs::File;
+use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;
+use crate::compile;
+use crate::engine::{AsyncSupport, Metering};
 
 /// A cache with files of the given names, sizes and ages in days.
 fn cache(limits: CacheLimits, files: &[(&str, usize, u64)]) -> (tempfile::TempDir, Cache) {
@@ -86,4 +89,72 @@ fn a_storage_failure_is_logged_once() {
     cache.clone().warn_once("it is not stored", "no space left");
     assert!(warned(), "clones share the flag");
     cache.warn_once("it is not stored", "no space left");
+}
+
+/// Code with another text of the same length in place of one.
+fn with_text(code: &[u8], from: &str, to: &str) -> Vec<u8> {
+    assert_eq!(from.len(), to.len());
+    let at = code.windows(from.len()).position(|bytes| bytes == from.as_bytes()).unwrap();
+    [&code[..at], to.as_bytes(), &code[at + from.len()..]].concat()
+}
+
+/// Code with the digest that its metadata names, in files that only this user can write: wasmtime decides.
+#[test]
+fn only_code_of_this_version_and_kind_from_files_of_this_user_is_mapped() {
+    let kind = |metering| EngineKind { metering, async_support: AsyncSupport::Off };
+    let (fuel, time) = (kind(Metering::Fuel), kind(Metering::Time));
+    let component = wat::parse_str("(component (core module (func (export \"f\"))))").unwrap();
+    let compile = |kind| compile::precompile(&Engine::for_compiling(kind).unwrap(), &component).unwrap();
+    let (engine, ours, digest) =
+        (Engine::for_compiling(fuel).unwrap(), compile(fuel), Digest::of(&component));
+    let dir = tempfile::tempdir().unwrap();
+    let cache = Cache::open(&dir.path().join("cache"), fuel, CacheLimits::default()).unwrap();
+    let is_mapped = || {
+        let hit = cache.get::<String>(&digest);
+        hit.and_then(|hit| cache.code(&engine, &digest, &hit)).is_some()
+    };
+    // Another release of wasmtime 48, whose number wasmtime alone would accept.
+    let version = code_version();
+    let other = format!("{}x", &version[..version.len() - 1]);
+    for (name, code, is_usable) in [
+        ("other version", with_text(&ours, &version, &other), false),
+        ("other settings", compile(time), false),
+        ("no code", b"\x7fELF".to_vec(), false),
+        ("ours", ours.clone(), true),
+    ] {
+        cache.put(&digest, &code, &"described").unwrap();
+        assert_eq!(is_mapped(), is_usable, "{name}");
+    }
+    if cfg!(all(target_os = "linux", target_env = "gnu")) {
+        // Another program of this user is linked with another C library.
+        cache
+            .put(&digest, &with_text(&ours, "-unknown-linux-gnu", "-alpine-linux-musl"), &"described")
+            .unwrap();
+        assert!(is_mapped());
+    }
+    let [code, metadata] = ["cwasm", "json"].map(|kind| cache.file(&digest, kind));
+    fs::write(&code, &ours[..ours.len() / 2]).unwrap();
+    assert!(!is_mapped(), "truncated");
+    for file in [&code, &metadata] {
+        for owner_is_other in [false, true] {
+            cache.put(&digest, &ours, &"described").unwrap();
+            assert!(is_mapped(), "replaced");
+            if !owner_is_other {
+                fs::set_permissions(file, fs::Permissions::from_mode(0o620)).unwrap();
+            } else if std::os::unix::fs::chown(file, Some(65_534), None).is_err() {
+                // Only root can give a file away.
+                continue;
+            }
+            assert!(!is_mapped(), "{}, of another user: {owner_is_other}", file.display());
+        }
+    }
+}
+
+#[test]
+fn an_entry_is_named_after_the_metering_and_not_the_asynchronous_kind() {
+    let kind = |metering, async_support| EngineKind { metering, async_support };
+    let key = engine_key(kind(Metering::Fuel, AsyncSupport::Off));
+    assert!(is_cache_file(&format!("{}-{key}", "0".repeat(64)), "cwasm"), "{key}");
+    assert_eq!(key, engine_key(kind(Metering::Fuel, AsyncSupport::On)));
+    assert_ne!(key, engine_key(kind(Metering::Time, AsyncSupport::Off)));
 }

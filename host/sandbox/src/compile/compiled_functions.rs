@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -43,7 +44,7 @@ impl CompiledFunctions {
     ) -> Result<Self, CompileError> {
         let base = read_regular(base, MAX_COMPONENT_BYTES)
             .map_err(|error| CompileError::Host(format!("`{}` cannot be read: {error}", base.display())))?;
-        let digest = Digest::of(&base);
+        let digest = functions_digest(kind, &base)?;
         let cached = cache.and_then(|cache| cache.functions(&digest)).and_then(Self::parse);
         if let Some(functions) = cached {
             return Ok(functions);
@@ -111,6 +112,16 @@ impl CacheStore for FunctionRecorder {
         bytes.extend_from_slice(&value);
         true
     }
+}
+
+/// Identifies the functions of a base in the cache. Cranelift finds a function only with the target and the settings that it
+/// was compiled with, so programs that differ in them (for glibc and for musl) need files of their own.
+fn functions_digest(kind: EngineKind, base: &[u8]) -> Result<Digest, CompileError> {
+    let engine = Engine::for_compiling(kind).map_err(|error| CompileError::Host(error.to_string()))?;
+    let mut settings = DefaultHasher::new();
+    engine.wasmtime.precompile_compatibility_hash().hash(&mut settings);
+    let base = Digest::of(base);
+    Ok(Digest::of(&[&base.as_bytes()[..], &settings.finish().to_le_bytes()].concat()))
 }
 
 fn precompile(

@@ -3,7 +3,8 @@
 //! Cranelift cannot be interrupted in a thread. Each component is therefore checked first (`complexity`), and few are
 //! compiled at once. If the embedder named a program for it (`HostBuilder::compile_worker`), a separate
 //! process compiles with limits on memory and CPU and a low priority. It is killed when its time is up or its caller
-//! gives up. This process runs the code that the worker sends, so the worker must be this program. The code is used
+//! gives up. This process runs the code that the worker sends, so the worker must be this program, or another
+//! one of the same version that the embedder trusts. The code is used
 //! only if its digest matches, and is mapped from a folder that only this user can enter.
 //!
 //! Without a worker, a thread compiles. After its time-out the thread continues, because nothing can stop it, and keeps

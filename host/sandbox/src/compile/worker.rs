@@ -25,7 +25,7 @@ use toolbay_state::digest::Digest;
 use crate::compile;
 use crate::compile::CompileError;
 use crate::compile::MAX_COMPONENT_BYTES;
-use crate::engine::{AsyncSupport, Engine, EngineKind, Metering};
+use crate::engine::{AsyncSupport, Engine, EngineKind, Metering, code_version};
 use crate::process_sandbox::{self as sandbox, Confinement};
 
 /// The argument that makes a program a compile worker; see `run_worker`.
@@ -42,6 +42,8 @@ const MAX_CODE: u64 = 512 << 20;
 const MAX_LINE: u64 = 4 << 10;
 /// Maximum number of open files of a worker: its pipes. The limit holds even where the kernel has no sandbox.
 const MAX_FILES: u64 = 3;
+/// Maximum length of a worker's version in a message, in characters.
+const MAX_VERSION: usize = 80;
 /// Time limit for a worker to report its sandbox.
 const MAX_START: Duration = Duration::from_secs(30);
 /// The nice value of a worker, which gets a third of the CPU share of other processes. With less, a large component
@@ -63,6 +65,9 @@ struct CompileRequest {
 /// The response of a worker.
 #[derive(Debug, Serialize, Deserialize)]
 struct WorkerResponse {
+    /// The version of the code that the worker makes; see `code_version`.
+    #[serde(default)]
+    version: String,
     /// The sandbox that the worker ran in.
     sandbox: Confinement,
     answer: CompileReply,
@@ -89,7 +94,8 @@ pub(crate) async fn compile_in_worker(
     timeout: Duration,
     warned: &Once,
 ) -> Result<Vec<u8>, CompileError> {
-    let (WorkerResponse { sandbox, answer }, code) = exchange(program, (component, engine), timeout).await?;
+    let (WorkerResponse { sandbox, answer, .. }, code) =
+        exchange(program, (component, engine), timeout).await?;
     if !sandbox.seccomp {
         warned.call_once(|| {
             let sandbox = sandbox.as_str();
@@ -161,11 +167,19 @@ async fn exchange(
     drop(stdin);
     // The worker has closed its pipes. Waiting reaps the process.
     let status = child.wait().await.map_or_else(|e| e.to_string(), |status| status.to_string());
-    reply.map_err(|_| {
+    let (response, code) = reply.map_err(|_| {
         let reply = one_line(&String::from_utf8_lossy(&stderr_text), 300);
         let memory = MAX_MEMORY >> 30;
         worker_error(&format!("ended without an answer ({status}; it may use {memory} GiB): {reply}"))
-    })
+    })?;
+    let version = code_version();
+    if response.version != version {
+        let (program, other) = (program.display(), one_line(&response.version, MAX_VERSION));
+        return Err(worker_error(&format!(
+            "`{program}` has version {other}, and this program {version}: name a program of the same version"
+        )));
+    }
+    Ok((response, code))
 }
 
 async fn read(stdout: impl AsyncRead + Unpin) -> std::io::Result<(WorkerResponse, Vec<u8>)> {
@@ -193,7 +207,7 @@ pub fn run_compile_worker() -> std::io::Result<()> {
     std::thread::Builder::new().name("toolbay-parent".to_owned()).spawn(move || abort_on_eof(stdin))?;
     let (answer, code) = compile_on_own_stack(&component, request.engine)?;
     let mut stdout = std::io::stdout().lock();
-    serde_json::to_writer(&mut stdout, &WorkerResponse { sandbox, answer })?;
+    serde_json::to_writer(&mut stdout, &WorkerResponse { version: code_version(), sandbox, answer })?;
     stdout.write_all(b"\n")?;
     stdout.write_all(&code)?;
     stdout.flush()
