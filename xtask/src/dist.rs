@@ -4,6 +4,8 @@
 //! |---|---|
 //! | `toolbay-VERSION-MACHINE-linux.tar.gz` | any Linux: program, plugins, man pages, completions, units |
 //! | `toolbay_VERSION_MACHINE.deb` | Debian and its relatives |
+//! | `*.whl`, `*.tgz` | pip and uv; npm: [`packages`] lists them |
+//! | `install.sh`, `toolbay.rb` | any Linux, Homebrew: install a tarball |
 //! | `oci/` | an OCI image layout for both machines, without a base image |
 //! | `kubernetes.yaml` | a deployment of the image |
 //! | `kubernetes-replicas.yaml` | several servers that share state, with NATS |
@@ -17,9 +19,16 @@ mod check;
 mod compile;
 mod contents;
 mod debian;
+mod graph;
 mod image;
+mod installers;
+mod licences;
+mod npm;
+mod packages;
 mod sbom;
 mod tree;
+mod version;
+mod wheel;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,6 +36,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
+use flate2::Compression;
 use sha2::{Digest as _, Sha256};
 
 pub(crate) use check::run as check;
@@ -39,6 +49,8 @@ use crate::programs::printed;
 
 /// The checksums of the other files.
 const CHECKSUMS: &str = "SHA256SUMS";
+/// Where `install.sh` and the formula look for the tarballs unless the publisher says where they are.
+pub(crate) const EXAMPLE_URL: &str = "https://example.com/toolbay";
 /// The manifests of Kubernetes.
 const MANIFESTS: [&str; 2] = ["kubernetes.yaml", "kubernetes-replicas.yaml"];
 
@@ -52,21 +64,36 @@ struct Release {
     commit: String,
     /// The time of the commit, in seconds since 1970: that of every file.
     time: u64,
+    /// Where the publisher puts the files.
+    url: String,
+    compression: Compression,
 }
 
 impl Release {
     /// The release of the checked-out commit.
-    fn of(workspace: &Path) -> Result<Self> {
+    ///
+    /// # Errors
+    /// Something in it has another version.
+    fn of(workspace: &Path, url: &str) -> Result<Self> {
         let manifest: toml::Table = fs::read_to_string(workspace.join("Cargo.toml"))?.parse()?;
         let version =
             manifest.get("workspace").and_then(|table| table.get("package")?.get("version")?.as_str());
+        let version = version.context("the workspace has no version")?;
+        version::check(workspace, version)?;
         Ok(Self {
             workspace: workspace.to_path_buf(),
             folder: wasm::target_dir(workspace).join("dist"),
-            version: version.context("the workspace has no version")?.to_owned(),
+            version: version.to_owned(),
             commit: git(workspace, &["rev-parse", "HEAD"])?,
             time: git(workspace, &["log", "-1", "--format=%ct"])?.parse()?,
+            url: url.trim_end_matches('/').to_owned(),
+            compression: Compression::default(),
         })
+    }
+
+    /// The name of the tarball for a kind of machine.
+    fn tarball_name(&self, machine: &str) -> String {
+        format!("toolbay-{}-{machine}-linux.tar.gz", self.version)
     }
 }
 
@@ -76,8 +103,8 @@ fn git(workspace: &Path, args: &[&str]) -> Result<String> {
 }
 
 /// Builds the release into `target/dist/release`.
-pub(crate) fn run(workspace: &Path) -> Result<()> {
-    let release = Release::of(workspace)?;
+pub(crate) fn run(workspace: &Path, url: &str) -> Result<()> {
+    let release = Release::of(workspace, url)?;
     if !git(workspace, &["status", "--porcelain"])?.is_empty() {
         println!("warning: there are changes that are not committed, and the release names the commit");
     }
@@ -107,11 +134,13 @@ fn write(release: &Release, contents: &Contents, folder: &Path) -> Result<String
     let version = &release.version;
     for architecture in compile::ARCHITECTURES {
         let Architecture { machine, debian: short, .. } = architecture;
-        let tarball = contents.tarball(architecture)?.gzipped(release.time)?;
-        fs::write(folder.join(format!("toolbay-{version}-{machine}-linux.tar.gz")), tarball)?;
+        let tarball = contents.tarball(architecture)?.gzipped(release.time, release.compression)?;
+        fs::write(folder.join(release.tarball_name(machine)), tarball)?;
         let package = debian::package(release, architecture, contents)?;
         fs::write(folder.join(format!("toolbay_{version}_{short}.deb")), package)?;
     }
+    packages::write(release, contents, folder)?;
+    installers::write(release, folder)?;
     image::write(release, contents, &folder.join("oci"))?;
     for name in MANIFESTS {
         let manifests = fs::read_to_string(release.workspace.join("docs/deploy").join(name))?;

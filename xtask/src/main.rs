@@ -109,6 +109,9 @@ enum Task {
     Book,
     /// Builds the files of a release into `target/dist/release`.
     Dist {
+        /// Where the publisher puts the files: `install.sh` and the formula of Homebrew download from there.
+        #[arg(long, default_value = dist::EXAMPLE_URL)]
+        url: String,
         #[command(subcommand)]
         check: Option<DistTask>,
     },
@@ -180,8 +183,8 @@ fn run(task: Task) -> Result<()> {
         }
         Task::Counts { write } => counts::run(workspace, write),
         Task::Book => book::run(workspace),
-        Task::Dist { check: None } => dist::run(workspace),
-        Task::Dist { check: Some(DistTask::Check { release }) } => {
+        Task::Dist { url, check: None } => dist::run(workspace, &url),
+        Task::Dist { check: Some(DistTask::Check { release }), .. } => {
             dist::check(workspace, if release { dist::Profile::Release } else { dist::Profile::Test })
         }
         Task::Packages { verify: false } => packages::run(workspace, packages::Check::Files),

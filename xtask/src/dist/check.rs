@@ -35,7 +35,7 @@ const ANSWER: &str = r#""words":3"#;
 
 /// Runs all checks.
 pub(crate) fn run(workspace: &Path, profile: Profile) -> Result<()> {
-    let release = Release::of(workspace)?;
+    let release = Release::of(workspace, super::EXAMPLE_URL)?;
     let contents = contents(&release, profile)?;
     let folder = release.folder.join("check");
     let sums = write(&release, &contents, &folder)?;
