@@ -40,9 +40,12 @@ use flate2::Compression;
 use sha2::{Digest as _, Sha256};
 
 pub(crate) use check::run as check;
-use compile::Architecture;
 pub(crate) use compile::Profile;
+use compile::{Architecture, NATIVE};
 use contents::Contents;
+use packages::Libc;
+pub(crate) use packages::PackageFolder;
+use wasm::Component;
 
 use crate::folder::emptied;
 use crate::programs::printed;
@@ -90,11 +93,11 @@ impl Release {
             compression: Compression::default(),
         })
     }
+}
 
-    /// The name of the tarball for a kind of machine.
-    fn tarball_name(&self, machine: &str) -> String {
-        format!("toolbay-{}-{machine}-linux.tar.gz", self.version)
-    }
+/// The name of the tarball for a kind of machine.
+fn tarball_name(version: &str, architecture: Architecture) -> String {
+    format!("toolbay-{version}-{}-linux.tar.gz", architecture.machine)
 }
 
 /// What git prints, without the last line break.
@@ -133,13 +136,11 @@ fn write(release: &Release, contents: &Contents, folder: &Path) -> Result<String
     emptied(folder)?;
     let version = &release.version;
     for architecture in compile::ARCHITECTURES {
-        let Architecture { machine, debian: short, .. } = architecture;
-        let tarball = contents.tarball(architecture)?.gzipped(release.time, release.compression)?;
-        fs::write(folder.join(release.tarball_name(machine)), tarball)?;
+        write_tarball(release, contents, architecture, folder)?;
         let package = debian::package(release, architecture, contents)?;
-        fs::write(folder.join(format!("toolbay_{version}_{short}.deb")), package)?;
+        fs::write(folder.join(format!("toolbay_{version}_{}.deb", architecture.debian)), package)?;
     }
-    packages::write(release, contents, folder)?;
+    packages::write(release, contents, &Libc::ALL, folder)?;
     installers::write(release, folder)?;
     image::write(release, contents, &folder.join("oci"))?;
     for name in MANIFESTS {
@@ -151,6 +152,56 @@ fn write(release: &Release, contents: &Contents, folder: &Path) -> Result<String
     let sums = checksums(folder)?;
     fs::write(folder.join(CHECKSUMS), &sums)?;
     Ok(sums)
+}
+
+fn write_tarball(
+    release: &Release,
+    contents: &Contents,
+    architecture: Architecture,
+    folder: &Path,
+) -> Result<()> {
+    let tarball = contents.tarball(architecture)?.gzipped(release.time, release.compression)?;
+    Ok(fs::write(folder.join(tarball_name(&release.version, architecture)), tarball)?)
+}
+
+/// How archives are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Packing {
+    /// As they are shipped.
+    Shipped,
+    /// Not at all.
+    Quick,
+}
+
+/// Packages a program of this machine and the plugins of a folder, without the formats that need more than that.
+pub(crate) fn package(
+    workspace: &Path,
+    program: &Path,
+    plugins: &Path,
+    packing: Packing,
+    folder: &Path,
+) -> Result<PackageFolder> {
+    let mut release = Release::of(workspace, EXAMPLE_URL)?;
+    if packing == Packing::Quick {
+        release.compression = Compression::none();
+    }
+    fs::create_dir_all(&release.folder)?;
+    let component = |name: String| Component { file: plugins.join(format!("{name}.wasm")), name };
+    let components: Vec<Component> = wasm::component_names(plugins)?.into_iter().map(component).collect();
+    let contents = Contents::collect(&release, vec![(NATIVE, program.to_path_buf())], &components)?;
+    emptied(folder)?;
+    packages::write(&release, &contents, &[Libc::Gnu], folder)?;
+    write_tarball(&release, &contents, NATIVE, folder)?;
+    installers::write(&release, folder)?;
+    PackageFolder::new(&release, folder)
+}
+
+/// The files that [`run`] built.
+pub(crate) fn built(workspace: &Path) -> Result<PackageFolder> {
+    let release = Release::of(workspace, EXAMPLE_URL)?;
+    let folder = release.folder.join("release");
+    anyhow::ensure!(folder.join(CHECKSUMS).exists(), "there is no release: run `cargo xtask dist` first");
+    PackageFolder::new(&release, &folder)
 }
 
 /// The lines of `sha256sum` for all files below a folder.

@@ -2,6 +2,7 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
 
+mod arrive;
 mod bench;
 mod book;
 mod browser;
@@ -115,6 +116,8 @@ enum Task {
         #[command(subcommand)]
         check: Option<DistTask>,
     },
+    /// Measures what a new user waits for, and prints each figure beside its limit.
+    Arrive(arrive::ArriveArgs),
     /// Makes the packages of the published crates.
     Packages {
         /// Builds each from its package alone.
@@ -187,6 +190,7 @@ fn run(task: Task) -> Result<()> {
         Task::Dist { check: Some(DistTask::Check { release }), .. } => {
             dist::check(workspace, if release { dist::Profile::Release } else { dist::Profile::Test })
         }
+        Task::Arrive(args) => arrive::run(workspace, &args),
         Task::Packages { verify: false } => packages::run(workspace, packages::Check::Files),
         Task::Packages { verify: true } => packages::run(workspace, packages::Check::Build),
         Task::Bench(args) => bench::run(workspace, &args),

@@ -17,18 +17,17 @@ const FILES: [(&str, &str); 2] = [
 
 /// Writes the files into the folder that has the tarballs.
 pub(super) fn write(release: &Release, folder: &Path) -> Result<()> {
-    let sum = |machine: &str| anyhow::Ok(sha256(&fs::read(folder.join(release.tarball_name(machine)))?));
-    write_with(release, [&sum(NATIVE.machine)?, &sum(FOREIGN.machine)?], folder)
-}
-
-/// Writes the files with the checksums of the tarballs for x86-64 and ARM.
-pub(super) fn write_with(release: &Release, [native, foreign]: [&str; 2], folder: &Path) -> Result<()> {
+    // A package for this machine alone has one tarball.
+    let [native, foreign] = [NATIVE, FOREIGN].map(|architecture| {
+        let file = folder.join(super::tarball_name(&release.version, architecture));
+        fs::read(file).map_or_else(|_| "none".to_owned(), |tarball| sha256(&tarball))
+    });
     for (name, template) in FILES {
         let text = template
             .replace("@VERSION@", &release.version)
             .replace("@URL@", &release.url)
-            .replace("@SHA256_X86_64@", native)
-            .replace("@SHA256_AARCH64@", foreign);
+            .replace("@SHA256_X86_64@", &native)
+            .replace("@SHA256_AARCH64@", &foreign);
         fs::write(folder.join(name), text)?;
     }
     Ok(())

@@ -185,21 +185,22 @@ fn relative_texts(package: &Package, all: &[&Package]) -> Result<Vec<String>> {
     Ok(Vec::new())
 }
 
-/// The texts of SPDX, from the toolchain, below the authors that the manifest names.
+/// The texts of SPDX, from the toolchain, below the authors that the manifest names: those of the first alternative that the
+/// toolchain has.
 fn canonical_texts(package: &Package, folder: &Path) -> Result<Vec<String>> {
     let expression = package.license_expression().unwrap_or_default();
-    let names = expression.split(" OR ").next().unwrap_or_default();
-    let mut texts = Vec::new();
-    for name in names.split(" WITH ").flat_map(|part| part.split(" AND ")) {
-        let text = read_text(&folder.join(format!("{name}.txt")))
-            .with_context(|| format!("`{}` has no text of its licence `{expression}`", package.name))?;
-        texts.push(if package.authors.is_empty() {
-            text
-        } else {
-            format!("Authors: {}\n\n{text}", package.authors.join(", "))
-        });
+    let authors = match package.authors.as_slice() {
+        [] => String::new(),
+        authors => format!("Authors: {}\n\n", authors.join(", ")),
+    };
+    for alternative in expression.split(" OR ") {
+        let names = alternative.split(" WITH ").flat_map(|part| part.split(" AND "));
+        let texts = names.map(|name| Ok(authors.clone() + &text(&folder.join(format!("{name}.txt")))?));
+        if let Ok(texts) = texts.collect::<Result<Vec<String>>>() {
+            return Ok(texts);
+        }
     }
-    Ok(texts)
+    bail!("there is no text of the licence `{expression}` of `{}`", package.name)
 }
 
 /// A text, with the line breaks of Unix.

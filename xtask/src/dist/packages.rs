@@ -10,17 +10,18 @@
 //! The program is static and the same for both C libraries. The packages differ because they are the place of native modules.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use serde_json::{Map, Value, json};
 
 use super::Release;
-use super::compile::{ARCHITECTURES, Architecture};
+use super::compile::{ARCHITECTURES, Architecture, NATIVE};
 use super::contents::{Contents, ORIGIN};
 use super::graph::Part;
 use super::npm::NpmPackage;
 use super::tree::Tree;
+use super::version;
 use super::wheel::Wheel;
 
 const SUMMARY: &str =
@@ -69,12 +70,12 @@ impl Libc {
     }
 }
 
-/// Writes all packages into a folder.
-pub(super) fn write(release: &Release, contents: &Contents, folder: &Path) -> Result<()> {
+/// Writes the packages for these C libraries into a folder.
+pub(super) fn write(release: &Release, contents: &Contents, libraries: &[Libc], folder: &Path) -> Result<()> {
     for architecture in contents.architectures() {
-        for libc in Libc::ALL {
-            save(folder, command_wheel(release, contents, architecture, libc)?)?;
-            save(folder, platform_package(release, contents, architecture, libc)?)?;
+        for libc in libraries {
+            save(folder, command_wheel(release, contents, architecture, *libc)?)?;
+            save(folder, platform_package(release, contents, architecture, *libc)?)?;
         }
     }
     save(folder, command_package(release)?)?;
@@ -100,7 +101,7 @@ fn command_wheel(
         name: "toolbay",
         summary: SUMMARY,
         readme: README,
-        tag: &format!("py3-none-{}_{}", libc.of_python(), architecture.machine),
+        tag: &wheel_tag(architecture, libc),
         modules: Tree::default(),
         scripts,
         data,
@@ -136,6 +137,11 @@ fn platform_package(
         documents: Some(contents.documents(Part::Program)),
     };
     package.archive(release)
+}
+
+/// The platform of a wheel.
+fn wheel_tag(architecture: Architecture, libc: Libc) -> String {
+    format!("py3-none-{}_{}", libc.of_python(), architecture.machine)
 }
 
 fn platform_name(architecture: Architecture, libc: Libc) -> String {
@@ -210,4 +216,59 @@ fn plugins_package(release: &Release, contents: &Contents) -> Result<(String, Ve
         documents: Some(contents.documents(Part::Plugins)),
     };
     package.archive(release)
+}
+
+/// The packages for this machine in a folder.
+#[derive(Debug)]
+pub(crate) struct PackageFolder {
+    folder: PathBuf,
+    version: String,
+    python_version: String,
+}
+
+impl PackageFolder {
+    pub(super) fn new(release: &Release, folder: &Path) -> Result<Self> {
+        let python_version = version::of_python(&release.version)?;
+        Ok(Self { folder: folder.to_path_buf(), version: release.version.clone(), python_version })
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// The wheel with the command.
+    pub(crate) fn wheel(&self) -> PathBuf {
+        self.file(&format!("toolbay-{}-{}.whl", self.python_version, wheel_tag(NATIVE, Libc::Gnu)))
+    }
+
+    /// The wheel with the plugins.
+    pub(crate) fn plugins_wheel(&self) -> PathBuf {
+        self.file(&format!("toolbay_plugins-{}-py3-none-any.whl", self.python_version))
+    }
+
+    /// The npm package with the program.
+    pub(crate) fn npm_platform(&self) -> PathBuf {
+        let name = self.npm_platform_name().trim_start_matches('@').replace('/', "-");
+        self.file(&format!("{name}-{}.tgz", self.version))
+    }
+
+    pub(crate) fn npm_platform_name(&self) -> String {
+        platform_name(NATIVE, Libc::Gnu)
+    }
+
+    /// The npm packages that a user of the command and the plugins installs.
+    pub(crate) fn npm(&self) -> [PathBuf; 3] {
+        let [command, plugins] =
+            ["toolbay", "toolbay-plugins"].map(|name| self.file(&format!("{name}-{}.tgz", self.version)));
+        [command, self.npm_platform(), plugins]
+    }
+
+    /// The name of the tarball that `install.sh` downloads.
+    pub(crate) fn tarball_name(&self) -> String {
+        super::tarball_name(&self.version, NATIVE)
+    }
 }

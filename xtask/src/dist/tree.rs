@@ -101,10 +101,13 @@ impl Tree {
     /// A ZIP archive of the files, without folders. Its format knows no time zone, so it has the same time always.
     pub(super) fn zipped(&self, compression: Compression) -> Result<Vec<u8>> {
         let mut archive = ZipWriter::new(Cursor::new(Vec::new()));
-        let options = SimpleFileOptions::default()
-            .compression_method(CompressionMethod::Deflated)
-            .compression_level(Some(compression.level().into()))
-            .last_modified_time(zip::DateTime::default());
+        let options = SimpleFileOptions::default().last_modified_time(zip::DateTime::default());
+        let options = match compression.level() {
+            0 => options.compression_method(CompressionMethod::Stored),
+            level => {
+                options.compression_method(CompressionMethod::Deflated).compression_level(Some(level.into()))
+            }
+        };
         for (path, entry) in &self.entries {
             if let Node::File(bytes) = &entry.node {
                 archive.start_file(path, options.unix_permissions(entry.mode))?;
