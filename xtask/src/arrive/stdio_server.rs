@@ -17,6 +17,8 @@ pub(super) struct StdioServer {
     program: RunningProgram,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
+    /// The number of the last request.
+    last_id: u64,
 }
 
 impl StdioServer {
@@ -25,7 +27,7 @@ impl StdioServer {
         let mut program = RunningProgram::spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped()))?;
         let input = program.child.stdin.take().context("stdin is no pipe")?;
         let output = BufReader::new(program.child.stdout.take().context("stdout is no pipe")?);
-        Ok(Self { program, input, output })
+        Ok(Self { program, input, output, last_id: 0 })
     }
 
     /// The names of the tools.
@@ -50,7 +52,8 @@ impl StdioServer {
             });
             members.insert("_meta".to_owned(), meta);
         }
-        let request = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+        self.last_id += 1;
+        let request = json!({"jsonrpc": "2.0", "id": self.last_id, "method": method, "params": params});
         writeln!(self.input, "{request}")?;
         loop {
             let mut line = String::new();
