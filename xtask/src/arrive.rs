@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use crate::bench::machine::Machine;
-pub(crate) use installation::check;
+pub(crate) use installation::{check, check_packages};
 
 /// The command line.
 #[derive(Debug, clap::Args)]

@@ -12,9 +12,10 @@ use crate::foreign::{self, python};
 use crate::programs::printed;
 
 /// What the user has of the system.
-const PROGRAMS: [&str; 15] = [
+const PROGRAMS: [&str; 17] = [
     "cat",
     "curl",
+    "dirname",
     "env",
     "gzip",
     "ln",
@@ -22,6 +23,7 @@ const PROGRAMS: [&str; 15] = [
     "mkdir",
     "mktemp",
     "mv",
+    "realpath",
     "rm",
     "sh",
     "sha256sum",

@@ -22,8 +22,8 @@ pub(super) fn check(machine: &BareMachine, prefix: &Path) -> Result<()> {
         command.env("NODE_OPTIONS", format!("--require={}", older.display()));
         command
     };
-    check_status(&mut script())?;
-    check_status(&mut on_older_node())?;
+    check_status(machine, &mut script())?;
+    check_status(machine, &mut on_older_node())?;
     check_end(machine, &mut script(), Launch::Replaced)?;
     check_end(machine, &mut on_older_node(), Launch::Child)?;
     check_missing(machine, prefix)
@@ -39,15 +39,15 @@ enum Launch {
 }
 
 /// Output and exit status are those of the program.
-fn check_status(command: &mut Command) -> Result<()> {
-    let output = command.args(["inspect", "nothing-has-this-name"]).output()?;
+fn check_status(machine: &BareMachine, command: &mut Command) -> Result<()> {
+    let output = command.args(["inspect", "no-plugin", "--plugins"]).arg(machine.work()).output()?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(
         output.status.code() == Some(1),
         "the program ended with 1, and the script with {}: {said}",
         output.status
     );
-    ensure!(said.starts_with("error: ") && output.stdout.is_empty(), "the script prints {said}");
+    ensure!(said.contains("`no-plugin`") && output.stdout.is_empty(), "the script prints {said}");
     Ok(())
 }
 

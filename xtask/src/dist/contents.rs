@@ -22,7 +22,8 @@ const COMPLETIONS: [(&str, &str); 3] = [
     ("zsh", "share/zsh/site-functions/_toolbay"),
 ];
 
-/// The file that says in which package a program came: the program reads it, and is the same in each package.
+/// The file that says in which package a program came. The program reads it, and is the same in each package; it finds a wheel by
+/// the metadata that each wheel has.
 pub(super) const ORIGIN: &str = "share/toolbay/origin";
 
 /// What a package says about the part that it contains.

@@ -94,9 +94,8 @@ fn command_wheel(
     architecture: Architecture,
     libc: Libc,
 ) -> Result<(String, Vec<u8>)> {
-    let (mut scripts, mut data) = (Tree::default(), Tree::default());
+    let mut scripts = Tree::default();
     scripts.program("toolbay", contents.program(architecture)?);
-    data.file(ORIGIN, "wheel\n");
     let wheel = Wheel {
         name: "toolbay",
         summary: SUMMARY,
@@ -104,7 +103,6 @@ fn command_wheel(
         tag: &wheel_tag(architecture, libc),
         modules: Tree::default(),
         scripts,
-        data,
         commands: &[],
         documents: contents.documents(Part::Program),
     };
@@ -186,7 +184,6 @@ fn plugins_wheel(release: &Release, contents: &Contents) -> Result<(String, Vec<
         tag: "py3-none-any",
         modules,
         scripts: Tree::default(),
-        data: Tree::default(),
         commands: &["toolbay-plugins = toolbay_plugins:main"],
         documents: contents.documents(Part::Plugins),
     };

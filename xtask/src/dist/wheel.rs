@@ -3,7 +3,6 @@
 //! | in the wheel | installed |
 //! |---|---|
 //! | `NAME-VERSION.data/scripts` | programs, on the search path of the environment |
-//! | `NAME-VERSION.data/data` | files of the environment |
 //! | `NAME-VERSION.dist-info` | metadata, `licenses` (PEP 639), `sboms` (PEP 770), `RECORD` with checksums |
 //! | everything else | Python modules, also native ones |
 
@@ -33,8 +32,6 @@ pub(super) struct Wheel<'a> {
     pub(super) modules: Tree,
     /// Programs.
     pub(super) scripts: Tree,
-    /// Files of the environment.
-    pub(super) data: Tree,
     /// Commands that are Python functions, each as `NAME = MODULE:FUNCTION`.
     pub(super) commands: &'a [&'a str],
     pub(super) documents: &'a PartDocuments,
@@ -48,7 +45,6 @@ impl Wheel<'_> {
         let information = format!("{start}.dist-info");
         let mut tree = self.modules.clone();
         tree.graft(&format!("{start}.data/scripts"), &self.scripts);
-        tree.graft(&format!("{start}.data/data"), &self.data);
         tree.file(&format!("{information}/METADATA"), self.metadata(&version));
         tree.file(&format!("{information}/WHEEL"), self.compatibility());
         if !self.commands.is_empty() {
