@@ -4,14 +4,20 @@ The tarballs and the OCI layout are read with the standard library, the SBOM is 
 and the manifests against the schemas of Kubernetes.
 """
 
+import base64
+import csv
+import email
 import gzip
 import hashlib
 import json
 import pathlib
 import sys
 import tarfile
+import zipfile
 
 import kubernetes_validate
+import license_expression
+import packaging.utils
 import yaml
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
@@ -23,6 +29,8 @@ SHIPPED = (
     "share/man/man1/toolbay.1",
     "share/bash-completion/completions/toolbay",
     "share/doc/toolbay/LICENSE",
+    "share/doc/toolbay/THIRD-PARTY-LICENSES",
+    "share/toolbay/origin",
     "share/doc/toolbay/toolbay.cdx.json",
 )
 ELF_MACHINES = {"x86_64": 62, "aarch64": 183}
@@ -57,6 +65,70 @@ def check_static(program: bytes, machine: str) -> None:
     assert INTERPRETER not in kinds, "the program is linked dynamically"
 
 
+def check_wheel(file: pathlib.Path, program: str | None) -> None:
+    """Checks the list of files, the metadata, and the program for a kind of machine."""
+    name, version, _, tags = packaging.utils.parse_wheel_filename(file.name)
+    with zipfile.ZipFile(file) as archive:
+        assert archive.testzip() is None
+        (information,) = {path.split("/")[0] for path in archive.namelist() if ".dist-info/" in path}
+        listed = {row[0]: row[1:] for row in csv.reader(archive.read(f"{information}/RECORD").decode().splitlines())}
+        assert set(listed) == set(archive.namelist()), "the list has other files than the wheel"
+        for path, (digest, size) in listed.items():
+            if path != f"{information}/RECORD":
+                data = archive.read(path)
+                sum = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+                assert (digest, size) == (f"sha256={sum}", str(len(data))), path
+        metadata = email.message_from_bytes(archive.read(f"{information}/METADATA"))
+        assert packaging.utils.canonicalize_name(metadata["Name"]) == name
+        assert metadata["Version"] == str(version)
+        check_expression(metadata["License-Expression"])
+        for path in metadata.get_all("License-File"):
+            assert f"{information}/licenses/{path}" in listed, path
+        assert email.message_from_bytes(archive.read(f"{information}/WHEEL"))["Tag"] in map(str, tags)
+        (sbom,) = (path for path in listed if path.startswith(f"{information}/sboms/"))
+        check_components(archive.read(sbom).decode(), {"wasmtime"} if program else {"plugin-text"})
+        if program:
+            (script,) = (path for path in listed if path.endswith(".data/scripts/toolbay"))
+            check_static(archive.read(script), program)
+
+
+def check_npm(file: pathlib.Path, program: str | None) -> dict:
+    """Checks the archive and the manifest, and returns the manifest."""
+    with tarfile.open(file) as archive:
+        files = {member.name: archive.extractfile(member).read() for member in archive if member.isfile()}
+    assert all(name.startswith("package/") for name in files)
+    manifest = json.loads(files["package/package.json"])
+    assert "scripts" not in manifest, f"{file.name} has scripts"
+    check_expression(manifest["license"])
+    assert "package/LICENSE" in files
+    if program:
+        check_static(files["package/bin/toolbay"], program)
+        check_components(files["package/sbom.cdx.json"].decode(), {"wasmtime"})
+    return manifest
+
+
+def check_expression(text: str) -> None:
+    assert not license_expression.get_spdx_licensing().validate(text).errors, text
+
+
+def check_packages(folder: pathlib.Path, version: str) -> None:
+    for machine, cpu in ("x86_64", "x64"), ("aarch64", "arm64"):
+        for platform, libc, field in ("manylinux_2_17", "gnu", "glibc"), ("musllinux_1_2", "musl", "musl"):
+            (wheel,) = folder.glob(f"toolbay-*-{platform}_{machine}.whl")
+            check_wheel(wheel, machine)
+            manifest = check_npm(folder / f"toolbay-linux-{cpu}-{libc}-{version}.tgz", machine)
+            assert (manifest["os"], manifest["cpu"], manifest["libc"]) == (["linux"], [cpu], [field])
+            assert manifest["preferUnplugged"] is True
+            command = check_npm(folder / f"toolbay-{version}.tgz", None)
+            assert command["optionalDependencies"][manifest["name"]] == version == manifest["version"]
+    (plugins,) = folder.glob("toolbay_plugins-*-py3-none-any.whl")
+    check_wheel(plugins, None)
+    check_npm(folder / f"toolbay-plugins-{version}.tgz", None)
+    sums = (folder / "SHA256SUMS").read_text()
+    for file in [*folder.glob("*.whl"), *folder.glob("*.tgz"), *folder.glob("*.tar.gz")]:
+        assert f"  {file.name}\n" in sums, f"{file.name} has no checksum"
+
+
 def check_layout(folder: pathlib.Path) -> None:
     def blob(descriptor: dict) -> bytes:
         kind, digest = descriptor["digest"].split(":")
@@ -79,12 +151,12 @@ def check_layout(folder: pathlib.Path) -> None:
     assert platforms == {"amd64", "arm64"}
 
 
-def check_sbom(file: pathlib.Path) -> None:
-    error = JsonStrictValidator(SchemaVersion.V1_5).validate_str(file.read_text())
+def check_components(text: str, expected: set[str]) -> None:
+    """Checks an SBOM, and that it names these packages."""
+    error = JsonStrictValidator(SchemaVersion.V1_5).validate_str(text)
     assert error is None, error
-    document = json.loads(file.read_text())
-    names = {component["name"] for component in document["components"]}
-    assert {"wasmtime", "toolbay-core", "plugin-text"} <= names
+    names = {component["name"] for component in json.loads(text)["components"]}
+    assert expected <= names
     assert "xtask" not in names
 
 
@@ -110,7 +182,9 @@ def main() -> None:
     for machine in ELF_MACHINES:
         check_tarball(folder / f"toolbay-{version}-{machine}-linux.tar.gz", machine)
     check_layout(folder / "oci")
-    check_sbom(folder / f"toolbay-{version}.cdx.json")
+    check_packages(folder, version)
+    sbom = (folder / f"toolbay-{version}.cdx.json").read_text()
+    check_components(sbom, {"wasmtime", "toolbay-core", "plugin-text"})
     check_manifests(folder / "kubernetes.yaml", version)
 
 

@@ -31,13 +31,18 @@ pub(crate) fn cargo(workspace: &Path) -> Command {
 /// A cargo command that compiles the packages of the workspace with Clippy, and fails if it warns. Lints and tests then need one
 /// build instead of two.
 pub(crate) fn linted(workspace: &Path) -> Result<Command> {
-    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let output = Command::new(rustc).args(["--print", "sysroot"]).current_dir(workspace).output()?;
-    let driver = Path::new(String::from_utf8(output.stdout)?.trim()).join("bin/clippy-driver");
+    let driver = sysroot(workspace)?.join("bin/clippy-driver");
     let mut command = cargo(workspace);
     // As `cargo clippy` passes its arguments: each is followed by this word.
     command.env("RUSTC_WORKSPACE_WRAPPER", driver).env("CLIPPY_ARGS", "-Dwarnings__CLIPPY_HACKERY__");
     Ok(command)
+}
+
+/// The folder of the toolchain.
+pub(crate) fn sysroot(workspace: &Path) -> Result<PathBuf> {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let output = Command::new(rustc).args(["--print", "sysroot"]).current_dir(workspace).output()?;
+    Ok(PathBuf::from(String::from_utf8(output.stdout)?.trim()))
 }
 
 /// Builds the program for somebody who does not edit it. The package `features` gives its dependencies the features that they have in

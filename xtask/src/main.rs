@@ -2,6 +2,7 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
 
+mod arrive;
 mod bench;
 mod book;
 mod browser;
@@ -109,9 +110,14 @@ enum Task {
     Book,
     /// Builds the files of a release into `target/dist/release`.
     Dist {
+        /// Where the publisher puts the files: `install.sh` and the formula of Homebrew download from there.
+        #[arg(long, default_value = dist::EXAMPLE_URL)]
+        url: String,
         #[command(subcommand)]
         check: Option<DistTask>,
     },
+    /// Measures what a new user waits for, and prints each figure beside its limit.
+    Arrive(arrive::ArriveArgs),
     /// Makes the packages of the published crates.
     Packages {
         /// Builds each from its package alone.
@@ -180,10 +186,11 @@ fn run(task: Task) -> Result<()> {
         }
         Task::Counts { write } => counts::run(workspace, write),
         Task::Book => book::run(workspace),
-        Task::Dist { check: None } => dist::run(workspace),
-        Task::Dist { check: Some(DistTask::Check { release }) } => {
+        Task::Dist { url, check: None } => dist::run(workspace, &url),
+        Task::Dist { check: Some(DistTask::Check { release }), .. } => {
             dist::check(workspace, if release { dist::Profile::Release } else { dist::Profile::Test })
         }
+        Task::Arrive(args) => arrive::run(workspace, &args),
         Task::Packages { verify: false } => packages::run(workspace, packages::Check::Files),
         Task::Packages { verify: true } => packages::run(workspace, packages::Check::Build),
         Task::Bench(args) => bench::run(workspace, &args),

@@ -13,6 +13,7 @@ mod kv;
 mod log;
 mod mcp;
 mod openapi;
+mod origin;
 mod policy;
 mod precedence;
 mod registry;
@@ -36,9 +37,11 @@ pub(crate) use shared::SharedCommand;
 
 use crate::output::Printer;
 use crate::setup::SetupArgs;
+use crate::setup::args::absolute_path;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
 use clap_complete::ArgValueCandidates;
+use origin::Origin;
 use toolbay_vendor::Vendor;
 
 /// A parser of two texts with a character between them: `NAME=VALUE`.
@@ -88,6 +91,9 @@ impl Args {
         })?;
         let mut args = Self::from_arg_matches(&matches)?;
         precedence::apply(&mut args.setup, &matches, &mut command)?;
+        if let Command::Serve { directory: directory @ Some(_), .. } = &mut args.command {
+            args.setup.plugins = directory.take();
+        }
         let without_json = WITHOUT_JSON.iter().find(|(name, _)| matches.subcommand_name() == Some(*name));
         if let Some((name, reason)) = without_json.filter(|_| precedence::is_written(&matches, "json")) {
             let text = format!("`toolbay {name}` has no '--json': {reason}");
@@ -112,10 +118,12 @@ impl Args {
 /// The versions of the program and of what it speaks, for bug reports.
 fn versions() -> String {
     let mcp = toolbay_mcp::protocol_revisions().collect::<Vec<_>>().join(", ");
+    let origin = Origin::of_this_program().map(|origin| format!("\norigin    {}", origin.as_str()));
     format!(
-        "{}\ncommit    {}\nwasmtime  {}\ncontract  {}\nmcp       {mcp}",
+        "{}\ncommit    {}{}\nwasmtime  {}\ncontract  {}\nmcp       {mcp}",
         env!("CARGO_PKG_VERSION"),
         option_env!("TOOLBAY_COMMIT").unwrap_or("unknown"),
+        origin.unwrap_or_default(),
         toolbay::WASMTIME_VERSION,
         toolbay::CONTRACT,
     )
@@ -248,6 +256,9 @@ pub(crate) enum Command {
     },
     /// Serve the tools over MCP, on stdin and stdout or over HTTP.
     Serve {
+        /// Directory of plugins, as `--plugins` names it.
+        #[arg(value_parser = absolute_path(), value_name = "DIR", value_hint = ValueHint::DirPath)]
+        directory: Option<PathBuf>,
         /// Serve over HTTP, at `/mcp` and `/mcp/<profile>`: an address such as `127.0.0.1:8080`, a port of this
         /// machine, or `systemd` for the sockets of a unit. Repeatable. `[serve]` of the policy decides who may
         /// connect.

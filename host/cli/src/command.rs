@@ -90,7 +90,7 @@ async fn run_command(args: Args, hangup: Option<Signal>) -> Result<CommandStatus
         Command::Search { query, limit } => search::run(setup, &query.join(" "), limit).await,
         Command::Schemas(options) => schemas::run(setup, &options).await,
         Command::Diff { old, new } => diff::run(setup, &old, &new).await,
-        Command::Serve { lazy, http, replica } => {
+        Command::Serve { lazy, http, replica, .. } => {
             serve::run(args.setup, serve::ServeOptions { lazy, addresses: http, replica }, hangup).await
         }
         Command::Shared { command } => shared::run(setup, command).await,

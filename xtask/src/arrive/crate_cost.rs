@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 
+use super::{ArriveArgs, Line};
 use crate::bench::machine::Machine;
 use crate::folder::{emptied, read_text, read_tutorial, write_between};
 use crate::foreign::shell;
@@ -49,14 +50,14 @@ const BARE_PROGRAM: &str = "fn main() -> wasmtime::Result<()> {
 }
 ";
 
-/// A figure of line 11.
+/// A figure of the page.
 #[derive(Debug)]
-pub(crate) struct CostLine {
-    pub(crate) what: &'static str,
-    pub(crate) measured: f64,
-    pub(crate) unit: &'static str,
-    /// The bar, if the figure has one.
-    pub(crate) most: Option<f64>,
+struct CostLine {
+    what: &'static str,
+    measured: f64,
+    unit: &'static str,
+    /// The limit of bar 11, if the figure has one.
+    most: Option<f64>,
 }
 
 /// What the first build of a program takes.
@@ -75,8 +76,8 @@ struct StartCost {
     resident_kib: u64,
 }
 
-/// Measures, and writes the figures into the page.
-pub(crate) fn lines(workspace: &Path) -> Result<Vec<CostLine>> {
+/// Measures, and writes the figures into the page. Returns those that have a limit.
+pub(super) fn lines(workspace: &Path, _: &ArriveArgs) -> Result<Vec<Line>> {
     plugins::run(workspace)?;
     shell(cargo::cargo(workspace).args(["build", "--release", "--bin", "toolbay"]))?;
     let folder = wasm::target_dir(workspace).join("arrive/crate");
@@ -136,7 +137,9 @@ pub(crate) fn lines(workspace: &Path) -> Result<Vec<CostLine>> {
         table(&lines)
     );
     write_between(&workspace.join(format!("docs/tutorials/{PAGE}.md")), MARKS, &text)?;
-    Ok(lines)
+    let limited =
+        |line: &CostLine| line.most.map(|most| Line::at_most(11, line.what, line.measured, most, line.unit));
+    Ok(lines.iter().filter_map(limited).collect())
 }
 
 /// The figures as a table of the page.

@@ -1,5 +1,5 @@
 //! `dist check`: builds the files of a release and uses them. Two packagings of the same build are equal, libraries
-//! of others read every format, the Debian package is installed in an empty root and serves, and the program for the other
+//! of others read every format, a user without a network installs the wheel and the npm packages, the Debian package is installed in an empty root and serves, and the program for the other
 //! kind of machine answers a call in an emulator.
 
 use std::fs;
@@ -9,7 +9,8 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 
 use super::compile::{ARCHITECTURES, FOREIGN, NATIVE, Profile};
-use super::{CHECKSUMS, Release, contents, write};
+use super::{CHECKSUMS, PackageFolder, Release, contents, write};
+use crate::arrive;
 use crate::folder::emptied;
 use crate::foreign::{python_with, shell, unpacked_package};
 use crate::registries::Skopeo;
@@ -35,7 +36,7 @@ const ANSWER: &str = r#""words":3"#;
 
 /// Runs all checks.
 pub(crate) fn run(workspace: &Path, profile: Profile) -> Result<()> {
-    let release = Release::of(workspace)?;
+    let release = Release::of(workspace, super::EXAMPLE_URL)?;
     let contents = contents(&release, profile)?;
     let folder = release.folder.join("check");
     let sums = write(&release, &contents, &folder)?;
@@ -48,6 +49,8 @@ pub(crate) fn run(workspace: &Path, profile: Profile) -> Result<()> {
     let python = python_with(&wasm::target_dir(workspace).join("venv-dist"), &scripts)?;
     let mut check = Command::new(python);
     shell(check.arg(scripts.join("check.py")).arg(&folder).arg(&release.version))?;
+    let packages = PackageFolder::new(&release, &folder)?;
+    arrive::check_packages(workspace, &packages, &release.folder.join("machine"))?;
     copy_images(&release, &folder)?;
     install(&release, &folder)?;
     emulate(&release, &folder)

@@ -27,6 +27,8 @@ pub(super) struct Architecture {
     pub(super) machine: &'static str,
     /// As Debian and OCI say it.
     pub(super) debian: &'static str,
+    /// As Node says it.
+    pub(super) node: &'static str,
 }
 
 impl Architecture {
@@ -36,9 +38,9 @@ impl Architecture {
 }
 
 /// The machine that builds.
-pub(super) const NATIVE: Architecture = Architecture { machine: "x86_64", debian: "amd64" };
+pub(super) const NATIVE: Architecture = Architecture { machine: "x86_64", debian: "amd64", node: "x64" };
 /// The other one.
-pub(super) const FOREIGN: Architecture = Architecture { machine: "aarch64", debian: "arm64" };
+pub(super) const FOREIGN: Architecture = Architecture { machine: "aarch64", debian: "arm64", node: "arm64" };
 /// All kinds of machines that a release is for.
 pub(super) const ARCHITECTURES: [Architecture; 2] = [NATIVE, FOREIGN];
 

@@ -8,6 +8,8 @@ use anyhow::{Context as _, Result};
 use wasm::Component;
 
 use super::compile::{Architecture, NATIVE};
+use super::graph::{Graph, Part};
+use super::licences::Notices;
 use super::tree::Tree;
 use super::{Release, sbom};
 use crate::folder::{emptied, read_text};
@@ -20,6 +22,23 @@ const COMPLETIONS: [(&str, &str); 3] = [
     ("zsh", "share/zsh/site-functions/_toolbay"),
 ];
 
+/// The file that says in which package a program came. The program reads it, and is the same in each package; it finds a wheel by
+/// the metadata that each wheel has.
+pub(super) const ORIGIN: &str = "share/toolbay/origin";
+
+/// What a package says about the part that it contains.
+#[derive(Debug, Clone)]
+pub(super) struct PartDocuments {
+    pub(super) sbom: String,
+    pub(super) notices: Notices,
+}
+
+impl PartDocuments {
+    fn of(release: &Release, name: &str, graph: &Graph) -> Result<Self> {
+        Ok(Self { sbom: sbom::document(release, name, graph)?, notices: Notices::of(release, graph)? })
+    }
+}
+
 /// The parts of a release.
 #[derive(Debug)]
 pub(super) struct Contents {
@@ -29,7 +48,10 @@ pub(super) struct Contents {
     shared: Tree,
     units: [(&'static str, String); 2],
     policy: String,
-    sbom: String,
+    /// Of the program and the plugins.
+    whole: PartDocuments,
+    program_documents: PartDocuments,
+    plugin_documents: PartDocuments,
     /// The first folder of a tarball.
     name: String,
 }
@@ -43,8 +65,10 @@ impl Contents {
     ) -> Result<Self> {
         let native = programs.iter().find(|(architecture, _)| *architecture == NATIVE);
         let (_, native) = native.context("the program for this machine was not built")?;
-        let sbom = sbom::document(release)?;
-        let shared = shared(release, native, &sbom)?;
+        let [of_program, of_plugins] =
+            [Graph::of(release, Part::Program)?, Graph::of(release, Part::Plugins)?];
+        let whole = PartDocuments::of(release, "toolbay", &of_program.clone().with(&of_plugins))?;
+        let shared = shared(release, native, &whole)?;
         let mut components = Tree::default();
         for plugin in plugins {
             components.file(&format!("{}.wasm", plugin.name), fs::read(&plugin.file)?);
@@ -60,7 +84,9 @@ impl Contents {
                 ("toolbay.socket", deploy("toolbay.socket")?),
             ],
             policy: deploy("toolbay.toml")?,
-            sbom,
+            whole,
+            program_documents: PartDocuments::of(release, "toolbay", &of_program)?,
+            plugin_documents: PartDocuments::of(release, "toolbay-plugins", &of_plugins)?,
             name: format!("toolbay-{}", release.version),
         })
     }
@@ -73,6 +99,7 @@ impl Contents {
             tree.file(&format!("lib/systemd/system/{name}"), unit.as_str());
         }
         tree.file("share/doc/toolbay/toolbay.toml", self.policy.as_str());
+        tree.file(ORIGIN, "tarball\n");
         let mut below = Tree::default();
         below.graft(&format!("{}-{}-linux", self.name, architecture.machine), &tree);
         Ok(below)
@@ -91,6 +118,11 @@ impl Contents {
         Ok(found.context("the program was not built")?.1.as_slice())
     }
 
+    /// The kinds of machines for which there is a program.
+    pub(super) fn architectures(&self) -> impl Iterator<Item = Architecture> {
+        self.programs.iter().map(|(architecture, _)| *architecture)
+    }
+
     /// The first-party plugins.
     pub(super) fn plugins(&self) -> &Tree {
         &self.plugins
@@ -106,13 +138,26 @@ impl Contents {
         &self.policy
     }
 
-    /// The SBOM.
+    /// The SBOM of the program and the plugins.
     pub(super) fn sbom(&self) -> &str {
-        &self.sbom
+        &self.whole.sbom
+    }
+
+    /// The licences of the program and the plugins.
+    pub(super) fn notices(&self) -> &Notices {
+        &self.whole.notices
+    }
+
+    /// The SBOM and the licences of one part.
+    pub(super) fn documents(&self, part: Part) -> &PartDocuments {
+        match part {
+            Part::Program => &self.program_documents,
+            Part::Plugins => &self.plugin_documents,
+        }
     }
 }
 
-fn shared(release: &Release, program: &Path, sbom: &str) -> Result<Tree> {
+fn shared(release: &Release, program: &Path, whole: &PartDocuments) -> Result<Tree> {
     let mut tree = Tree::default();
     let pages = release.folder.join("man");
     emptied(&pages)?;
@@ -125,9 +170,8 @@ fn shared(release: &Release, program: &Path, sbom: &str) -> Result<Tree> {
     for (shell, path) in COMPLETIONS {
         tree.file(path, printed(Command::new(program).args(["completions", shell]))?);
     }
-    for name in ["LICENSE", "CHANGELOG.md"] {
-        tree.file(&format!("share/doc/toolbay/{name}"), fs::read(release.workspace.join(name))?);
-    }
-    tree.file("share/doc/toolbay/toolbay.cdx.json", sbom);
+    tree.file("share/doc/toolbay/CHANGELOG.md", fs::read(release.workspace.join("CHANGELOG.md"))?);
+    tree.graft("share/doc/toolbay", &whole.notices.files);
+    tree.file("share/doc/toolbay/toolbay.cdx.json", whole.sbom.as_str());
     Ok(tree)
 }

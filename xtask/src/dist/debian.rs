@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use super::Release;
 use super::compile::Architecture;
-use super::contents::Contents;
+use super::contents::{self, Contents};
 use super::tree::Tree;
 use crate::folder::read_text;
 
@@ -43,11 +43,11 @@ fi
 /// The bytes of the package.
 pub(super) fn package(release: &Release, architecture: Architecture, contents: &Contents) -> Result<Vec<u8>> {
     let data = data(release, architecture, contents)?;
-    let control = control(release, architecture, &data).gzipped(release.time)?;
+    let control = control(release, architecture, &data).gzipped(release.time, release.compression)?;
     let members: [(&str, &[u8]); 3] = [
         ("debian-binary", b"2.0\n"),
         ("control.tar.gz", &control),
-        ("data.tar.gz", &data.gzipped(release.time)?),
+        ("data.tar.gz", &data.gzipped(release.time, release.compression)?),
     ];
     Ok(archive(&members, release.time))
 }
@@ -56,6 +56,7 @@ fn data(release: &Release, architecture: Architecture, contents: &Contents) -> R
     let mut tree = Tree::default();
     tree.graft("usr", &contents.installed(architecture)?);
     tree.graft("usr/lib/toolbay/plugins", contents.plugins());
+    tree.file(&format!("usr/{}", contents::ORIGIN), "deb\n");
     for (name, unit) in contents.units() {
         let changed = UNIT_CHANGES.iter().fold(unit.clone(), |unit, (from, to)| unit.replace(from, to));
         tree.file(&format!("usr/lib/systemd/system/{name}"), changed);
@@ -75,7 +76,7 @@ Files: *
 Copyright: the authors of Toolbay
 License: Apache-2.0
  The text is beside this file, in LICENSE. The licences of the libraries in
- the program are in toolbay.cdx.json.
+ the program are in THIRD-PARTY-LICENSES.
 ";
 
 fn control(release: &Release, architecture: Architecture, data: &Tree) -> Tree {

@@ -8,7 +8,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use super::compile::{ARCHITECTURES, Architecture};
-use super::contents::Contents;
+use super::contents::{self, Contents};
 use super::tree::{ROOT, Tree, gzip};
 use super::{Release, sha256};
 
@@ -41,7 +41,7 @@ pub(super) fn write(release: &Release, contents: &Contents, folder: &Path) -> Re
 /// Writes the image of one kind of machine and returns its descriptor.
 fn image(release: &Release, architecture: Architecture, contents: &Contents, blobs: &Blobs) -> Result<Value> {
     let tar = layer(architecture, contents)?.tar(release.time)?;
-    let layer = blobs.write(LAYER, &gzip(&tar)?)?;
+    let layer = blobs.write(LAYER, &gzip(&tar, release.compression)?)?;
     let config = json!({
         "architecture": architecture.debian,
         "os": "linux",
@@ -79,6 +79,8 @@ fn layer(architecture: Architecture, contents: &Contents) -> Result<Tree> {
     tree.program("usr/bin/toolbay", contents.program(architecture)?);
     tree.graft("usr/lib/toolbay/plugins", contents.plugins());
     tree.file("usr/share/doc/toolbay/toolbay.cdx.json", contents.sbom());
+    tree.graft("usr/share/doc/toolbay", &contents.notices().files);
+    tree.file(&format!("usr/{}", contents::ORIGIN), "image\n");
     tree.file("etc/toolbay/toolbay.toml", contents.policy());
     tree.folder("tmp", 0o1777, ROOT);
     for folder in ["var/lib/toolbay", "var/cache/toolbay"] {

@@ -1,82 +1,22 @@
-//! The SBOM in CycloneDX 1.5: the packages that the program and the plugins are built from, as cargo resolves them for the
-//! targets of a release. Packages that only run while building are left out.
+//! The SBOM in CycloneDX 1.5: the packages of a [`Graph`].
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 
 use anyhow::{Context as _, Result};
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::Release;
-use crate::cargo;
+use super::graph::{Graph, Package};
 
-/// Each target, with what the names of the packages that are built for it begin with.
-const BUILT: [(&str, &str); 3] = [
-    ("x86_64-unknown-linux-musl", "toolbay-cli"),
-    ("aarch64-unknown-linux-musl", "toolbay-cli"),
-    ("wasm32-wasip2", "plugin-"),
-];
-
-#[derive(Deserialize)]
-struct Metadata {
-    packages: Vec<Package>,
-    resolve: Resolve,
-}
-
-#[derive(Clone, Deserialize)]
-struct Package {
-    id: String,
-    name: String,
-    version: String,
-    license: Option<String>,
-}
-
-impl Package {
-    fn url(&self) -> String {
-        format!("pkg:cargo/{}@{}", self.name, self.version)
-    }
-}
-
-#[derive(Deserialize)]
-struct Resolve {
-    nodes: Vec<Node>,
-}
-
-#[derive(Deserialize)]
-struct Node {
-    id: String,
-    deps: Vec<Dependency>,
-}
-
-#[derive(Deserialize)]
-struct Dependency {
-    pkg: String,
-    dep_kinds: Vec<DependencyKind>,
-}
-
-#[derive(Deserialize)]
-struct DependencyKind {
-    kind: Option<String>,
-}
-
-/// Packages by their URL, each with the URLs of those that it depends on.
-type Graph = BTreeMap<String, (Package, BTreeSet<String>)>;
-
-/// The document.
-pub(super) fn document(release: &Release) -> Result<String> {
-    let mut graph = Graph::new();
-    let mut roots = BTreeSet::new();
-    for (target, start) in BUILT {
-        let metadata = cargo::metadata(&release.workspace, &["--filter-platform", target])?;
-        let metadata = serde_json::from_slice(&metadata)?;
-        roots.extend(add(&metadata, start, &mut graph)?);
-    }
+/// The document of what is built from these packages.
+pub(super) fn document(release: &Release, name: &str, graph: &Graph) -> Result<String> {
     let sums = checksums(release)?;
-    let components: Vec<Value> = graph.values().map(|(package, _)| component(package, &sums)).collect();
-    let whole = format!("toolbay@{}", release.version);
-    let mut dependencies = vec![json!({"ref": whole, "dependsOn": roots})];
-    dependencies.extend(graph.iter().map(|(url, (_, needs))| json!({"ref": url, "dependsOn": needs})));
+    let components: Vec<Value> = graph.packages().map(|(package, _)| component(package, &sums)).collect();
+    let whole = format!("{name}@{}", release.version);
+    let mut dependencies = vec![json!({"ref": whole, "dependsOn": graph.roots()})];
+    let needs = graph.packages().map(|(package, needs)| json!({"ref": package.url(), "dependsOn": needs}));
+    dependencies.extend(needs);
     let document = json!({
         "bomFormat": "CycloneDX",
         "specVersion": "1.5",
@@ -85,7 +25,7 @@ pub(super) fn document(release: &Release) -> Result<String> {
             "component": {
                 "type": "application",
                 "bom-ref": whole,
-                "name": "toolbay",
+                "name": name,
                 "version": release.version,
                 "licenses": [{"expression": "Apache-2.0"}],
                 "properties": [{"name": "toolbay:commit", "value": release.commit}],
@@ -95,34 +35,6 @@ pub(super) fn document(release: &Release) -> Result<String> {
         "dependencies": dependencies,
     });
     Ok(serde_json::to_string_pretty(&document)? + "\n")
-}
-
-/// Adds what packages with this start of their name depend on, and returns the URLs of these packages.
-fn add(metadata: &Metadata, start: &str, graph: &mut Graph) -> Result<Vec<String>> {
-    let packages: BTreeMap<&str, &Package> =
-        metadata.packages.iter().map(|package| (package.id.as_str(), package)).collect();
-    let nodes: BTreeMap<&str, &Node> =
-        metadata.resolve.nodes.iter().map(|node| (node.id.as_str(), node)).collect();
-    let find = |id: &str| packages.get(id).copied().with_context(|| format!("no package `{id}`"));
-    let roots: Vec<&Package> =
-        metadata.packages.iter().filter(|package| package.name.starts_with(start)).collect();
-    let mut waiting: Vec<&str> = roots.iter().map(|package| package.id.as_str()).collect();
-    let mut seen = BTreeSet::new();
-    while let Some(id) = waiting.pop() {
-        if !seen.insert(id) {
-            continue;
-        }
-        let package = find(id)?;
-        let (_, needs) = graph.entry(package.url()).or_insert_with(|| (package.clone(), BTreeSet::new()));
-        let node = nodes.get(id).with_context(|| format!("`{id}` is not resolved"))?;
-        let is_linked =
-            |dependency: &&Dependency| dependency.dep_kinds.iter().any(|kind| kind.kind.is_none());
-        for dependency in node.deps.iter().filter(is_linked) {
-            needs.insert(find(&dependency.pkg)?.url());
-            waiting.push(&dependency.pkg);
-        }
-    }
-    Ok(roots.into_iter().map(Package::url).collect())
 }
 
 /// The checksums of the lock, by name and version.
@@ -145,9 +57,7 @@ fn component(package: &Package, sums: &BTreeMap<(String, String), String>) -> Va
         "purl": package.url(),
     });
     let Some(fields) = component.as_object_mut() else { return component };
-    if let Some(license) = &package.license {
-        // Older manifests separate alternatives by a slash.
-        let expression = license.replace('/', " OR ").replace("  OR  ", " OR ");
+    if let Some(expression) = package.license_expression() {
         fields.insert("licenses".into(), json!([{"expression": expression}]));
     }
     if let Some(sum) = sums.get(&(package.name.clone(), package.version.clone())) {

@@ -2,10 +2,12 @@
 //! bytes.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
+use std::io::{Cursor, Write as _};
 
 use anyhow::Result;
 use flate2::{Compression, GzBuilder};
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipWriter};
 
 /// The owner of files that nobody else may change.
 pub(super) const ROOT: u64 = 0;
@@ -92,14 +94,33 @@ impl Tree {
     }
 
     /// A compressed tar archive.
-    pub(super) fn gzipped(&self, time: u64) -> Result<Vec<u8>> {
-        gzip(&self.tar(time)?)
+    pub(super) fn gzipped(&self, time: u64, compression: Compression) -> Result<Vec<u8>> {
+        gzip(&self.tar(time)?, compression)
+    }
+
+    /// A ZIP archive of the files, without folders. Its format knows no time zone, so it has the same time always.
+    pub(super) fn zipped(&self, compression: Compression) -> Result<Vec<u8>> {
+        let mut archive = ZipWriter::new(Cursor::new(Vec::new()));
+        let options = SimpleFileOptions::default().last_modified_time(zip::DateTime::default());
+        let options = match compression.level() {
+            0 => options.compression_method(CompressionMethod::Stored),
+            level => {
+                options.compression_method(CompressionMethod::Deflated).compression_level(Some(level.into()))
+            }
+        };
+        for (path, entry) in &self.entries {
+            if let Node::File(bytes) = &entry.node {
+                archive.start_file(path, options.unix_permissions(entry.mode))?;
+                archive.write_all(bytes)?;
+            }
+        }
+        Ok(archive.finish()?.into_inner())
     }
 }
 
 /// Compresses without a name and a time.
-pub(super) fn gzip(bytes: &[u8]) -> Result<Vec<u8>> {
-    let mut encoder = GzBuilder::new().mtime(0).write(Vec::new(), Compression::default());
+pub(super) fn gzip(bytes: &[u8], compression: Compression) -> Result<Vec<u8>> {
+    let mut encoder = GzBuilder::new().mtime(0).write(Vec::new(), compression);
     encoder.write_all(bytes)?;
     Ok(encoder.finish()?)
 }
@@ -116,8 +137,11 @@ mod tests {
         let mut other = Tree::default();
         other.program("c", "2");
         other.file("a/b", "1");
-        assert_eq!(one.gzipped(7).unwrap(), other.gzipped(7).unwrap());
-        assert_ne!(one.gzipped(7).unwrap(), one.gzipped(8).unwrap());
+        let gzipped = |tree: &Tree, time| tree.gzipped(time, Compression::default()).unwrap();
+        assert_eq!(gzipped(&one, 7), gzipped(&other, 7));
+        assert_ne!(gzipped(&one, 7), gzipped(&one, 8));
+        let zipped = |tree: &Tree| tree.zipped(Compression::default()).unwrap();
+        assert_eq!(zipped(&one), zipped(&other));
         assert_eq!(one.files().map(|(path, _)| path).collect::<Vec<_>>(), ["a/b", "c"]);
     }
 }

@@ -7,7 +7,8 @@ use clap::parser::ValueSource;
 use crate::setup::SetupArgs;
 
 /// The arguments that exclude each other. Some have a variable, which gives way to a flag.
-const EXCLUSIVE: [(&str, &str); 2] = [("no_cache", "cache_dir"), ("shared_nkey", "shared_credentials")];
+const EXCLUSIVE: [(&str, &str); 3] =
+    [("no_cache", "cache_dir"), ("shared_nkey", "shared_credentials"), ("plugins", "directory")];
 
 /// Lets the flags of the command line count more than variables.
 ///
@@ -20,7 +21,10 @@ pub(super) fn apply(
 ) -> Result<(), clap::Error> {
     for (one, other) in EXCLUSIVE {
         if is_written(matches, one) && is_written(matches, other) {
-            let flag = |id: &str| format!("--{}", id.replace('_', "-"));
+            let flag = |id: &str| match id {
+                "directory" => "[DIR]".to_owned(),
+                _ => format!("--{}", id.replace('_', "-")),
+            };
             let text = format!("the argument '{}' cannot be used with '{}'", flag(one), flag(other));
             return Err(command.error(ErrorKind::ArgumentConflict, text));
         }

@@ -136,6 +136,6 @@ pub(crate) struct PulledEpoch {
 }
 
 /// Parses a path. It becomes absolute here, where it enters: what it names does not depend on who uses it later.
-fn absolute_path() -> impl TypedValueParser<Value = PathBuf> {
+pub(crate) fn absolute_path() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().try_map(std::path::absolute)
 }

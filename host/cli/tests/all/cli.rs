@@ -357,7 +357,9 @@ fn serve_speaks_protocol_and_nothing_else() {
         json!({"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {"name": "loud__all", "arguments": {}}}),
     ];
     let input: String = requests.iter().map(|r| format!("{r}\n")).collect();
-    let output = cli.run_with(&["serve", "--plugins", &plugins], &input);
+    let twice = cli.run(&["serve", &plugins, "--plugins", &plugins]);
+    assert_eq!(code(&twice), 2, "{twice:?}");
+    let output = cli.run_with(&["serve", &plugins], &input);
     assert_eq!(code(&output), 0, "{output:?}");
     let answers: Vec<Value> =
         out(&output).lines().map(|l| serde_json::from_str(l).expect("only JSON on stdout")).collect();

@@ -1,0 +1,5 @@
+'use strict'
+
+const path = require('node:path')
+
+exports.directory = path.join(__dirname, 'plugins')

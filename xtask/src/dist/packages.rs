@@ -1,0 +1,271 @@
+//! The packages of PyPI and npm.
+//!
+//! | package | what it has |
+//! |---|---|
+//! | wheel `toolbay`, for each kind of machine and C library | the command |
+//! | npm `toolbay` | a script that starts the command |
+//! | npm `@toolbay/linux-CPU-LIBC` | the command; npm installs the one that fits |
+//! | wheel `toolbay-plugins`, npm `@toolbay/plugins` | the first-party plugins, for every machine |
+//!
+//! The program is static and the same for both C libraries. The packages differ because they are the place of native modules.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use serde_json::{Map, Value, json};
+
+use super::Release;
+use super::compile::{ARCHITECTURES, Architecture, NATIVE};
+use super::contents::{Contents, ORIGIN};
+use super::graph::Part;
+use super::npm::NpmPackage;
+use super::tree::Tree;
+use super::version;
+use super::wheel::Wheel;
+
+const SUMMARY: &str =
+    "Run the tools of LLM agents from WebAssembly components, in a sandbox, and serve them over MCP";
+const PLUGINS_SUMMARY: &str = "The first-party plugins of Toolbay";
+const README: &str = include_str!("../../packages/README.md");
+const PLUGINS_README: &str = include_str!("../../packages/plugins.md");
+/// The script that starts the command.
+const SHIM: &str = include_str!("../../packages/npm/toolbay.js");
+/// The oldest Node that the packages are for.
+const NODE: &str = ">=20";
+
+/// A C library.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Libc {
+    Gnu,
+    Musl,
+}
+
+impl Libc {
+    /// All C libraries that packages are for.
+    pub(super) const ALL: [Self; 2] = [Self::Gnu, Self::Musl];
+
+    /// As wheels say it, with the oldest version.
+    fn of_python(self) -> &'static str {
+        match self {
+            Self::Gnu => "manylinux_2_17",
+            Self::Musl => "musllinux_1_2",
+        }
+    }
+
+    /// As npm says it in the field `libc`.
+    fn of_npm(self) -> &'static str {
+        match self {
+            Self::Gnu => "glibc",
+            Self::Musl => "musl",
+        }
+    }
+
+    /// As the names of npm packages end.
+    fn suffix(self) -> &'static str {
+        match self {
+            Self::Gnu => "gnu",
+            Self::Musl => "musl",
+        }
+    }
+}
+
+/// Writes the packages for these C libraries into a folder.
+pub(super) fn write(release: &Release, contents: &Contents, libraries: &[Libc], folder: &Path) -> Result<()> {
+    for architecture in contents.architectures() {
+        for libc in libraries {
+            save(folder, command_wheel(release, contents, architecture, *libc)?)?;
+            save(folder, platform_package(release, contents, architecture, *libc)?)?;
+        }
+    }
+    save(folder, command_package(release)?)?;
+    save(folder, plugins_wheel(release, contents)?)?;
+    save(folder, plugins_package(release, contents)?)
+}
+
+fn save(folder: &Path, (name, bytes): (String, Vec<u8>)) -> Result<()> {
+    Ok(fs::write(folder.join(name), bytes)?)
+}
+
+/// The command for Python.
+fn command_wheel(
+    release: &Release,
+    contents: &Contents,
+    architecture: Architecture,
+    libc: Libc,
+) -> Result<(String, Vec<u8>)> {
+    let mut scripts = Tree::default();
+    scripts.program("toolbay", contents.program(architecture)?);
+    let wheel = Wheel {
+        name: "toolbay",
+        summary: SUMMARY,
+        readme: README,
+        tag: &wheel_tag(architecture, libc),
+        modules: Tree::default(),
+        scripts,
+        commands: &[],
+        documents: contents.documents(Part::Program),
+    };
+    wheel.archive(release)
+}
+
+/// The command for one kind of machine, for Node.
+fn platform_package(
+    release: &Release,
+    contents: &Contents,
+    architecture: Architecture,
+    libc: Libc,
+) -> Result<(String, Vec<u8>)> {
+    let mut files = Tree::default();
+    files.program("bin/toolbay", contents.program(architecture)?);
+    files.file(ORIGIN, "npm\n");
+    let package = NpmPackage {
+        name: &platform_name(architecture, libc),
+        description: &format!("The program of the package `toolbay` for Linux on {}", architecture.node),
+        readme: README,
+        manifest: json!({
+            "os": ["linux"],
+            "cpu": [architecture.node],
+            "libc": [libc.of_npm()],
+            // Programs cannot be started from a ZIP archive of Yarn.
+            "preferUnplugged": true,
+            "engines": {"node": NODE},
+        }),
+        files,
+        documents: Some(contents.documents(Part::Program)),
+    };
+    package.archive(release)
+}
+
+/// The platform of a wheel.
+fn wheel_tag(architecture: Architecture, libc: Libc) -> String {
+    format!("py3-none-{}_{}", libc.of_python(), architecture.machine)
+}
+
+fn platform_name(architecture: Architecture, libc: Libc) -> String {
+    format!("@toolbay/linux-{}-{}", architecture.node, libc.suffix())
+}
+
+/// The script for Node that starts the command. npm installs the package of the platform beside it.
+fn command_package(release: &Release) -> Result<(String, Vec<u8>)> {
+    let names = ARCHITECTURES.iter().flat_map(|architecture| {
+        Libc::ALL.into_iter().map(|libc| (platform_name(*architecture, libc), json!(release.version)))
+    });
+    let mut files = Tree::default();
+    files.program("bin/toolbay.js", SHIM);
+    let package = NpmPackage {
+        name: "toolbay",
+        description: SUMMARY,
+        readme: README,
+        manifest: json!({
+            "bin": {"toolbay": "bin/toolbay.js"},
+            "optionalDependencies": names.collect::<Map<String, Value>>(),
+            "engines": {"node": NODE},
+        }),
+        files,
+        documents: None,
+    };
+    package.archive(release)
+}
+
+/// The plugins for Python. They are data of a module that knows where they are.
+fn plugins_wheel(release: &Release, contents: &Contents) -> Result<(String, Vec<u8>)> {
+    let mut modules = Tree::default();
+    modules.file(
+        "toolbay_plugins/__init__.py",
+        include_str!("../../packages/python/toolbay_plugins/__init__.py"),
+    );
+    modules.file("toolbay_plugins/py.typed", "");
+    modules.graft("toolbay_plugins/plugins", contents.plugins());
+    let wheel = Wheel {
+        name: "toolbay-plugins",
+        summary: PLUGINS_SUMMARY,
+        readme: PLUGINS_README,
+        tag: "py3-none-any",
+        modules,
+        scripts: Tree::default(),
+        commands: &["toolbay-plugins = toolbay_plugins:main"],
+        documents: contents.documents(Part::Plugins),
+    };
+    wheel.archive(release)
+}
+
+/// The plugins for Node.
+fn plugins_package(release: &Release, contents: &Contents) -> Result<(String, Vec<u8>)> {
+    let mut files = Tree::default();
+    files.file("index.js", include_str!("../../packages/npm/plugins.js"));
+    files.file("index.d.ts", include_str!("../../packages/npm/plugins.d.ts"));
+    files.program("bin/toolbay-plugins.js", include_str!("../../packages/npm/toolbay-plugins.js"));
+    files.graft("plugins", contents.plugins());
+    let package = NpmPackage {
+        name: "@toolbay/plugins",
+        description: PLUGINS_SUMMARY,
+        readme: PLUGINS_README,
+        manifest: json!({
+            "main": "index.js",
+            "types": "index.d.ts",
+            "bin": {"toolbay-plugins": "bin/toolbay-plugins.js"},
+            // The host reads the plugins as files, which a ZIP archive of Yarn hides.
+            "preferUnplugged": true,
+            "engines": {"node": NODE},
+        }),
+        files,
+        documents: Some(contents.documents(Part::Plugins)),
+    };
+    package.archive(release)
+}
+
+/// The packages for this machine in a folder.
+#[derive(Debug)]
+pub(crate) struct PackageFolder {
+    folder: PathBuf,
+    version: String,
+    python_version: String,
+}
+
+impl PackageFolder {
+    pub(super) fn new(release: &Release, folder: &Path) -> Result<Self> {
+        let python_version = version::of_python(&release.version)?;
+        Ok(Self { folder: folder.to_path_buf(), version: release.version.clone(), python_version })
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// The wheel with the command.
+    pub(crate) fn wheel(&self) -> PathBuf {
+        self.file(&format!("toolbay-{}-{}.whl", self.python_version, wheel_tag(NATIVE, Libc::Gnu)))
+    }
+
+    /// The wheel with the plugins.
+    pub(crate) fn plugins_wheel(&self) -> PathBuf {
+        self.file(&format!("toolbay_plugins-{}-py3-none-any.whl", self.python_version))
+    }
+
+    /// The npm package with the program.
+    pub(crate) fn npm_platform(&self) -> PathBuf {
+        let name = self.npm_platform_name().trim_start_matches('@').replace('/', "-");
+        self.file(&format!("{name}-{}.tgz", self.version))
+    }
+
+    pub(crate) fn npm_platform_name(&self) -> String {
+        platform_name(NATIVE, Libc::Gnu)
+    }
+
+    /// The npm packages that a user of the command and the plugins installs.
+    pub(crate) fn npm(&self) -> [PathBuf; 3] {
+        let [command, plugins] =
+            ["toolbay", "toolbay-plugins"].map(|name| self.file(&format!("{name}-{}.tgz", self.version)));
+        [command, self.npm_platform(), plugins]
+    }
+
+    /// The name of the tarball that `install.sh` downloads.
+    pub(crate) fn tarball_name(&self) -> String {
+        super::tarball_name(&self.version, NATIVE)
+    }
+}
