@@ -82,6 +82,8 @@ impl BareMachine {
         command.args(["--user", "--map-root-user", "--net", "--"]).arg(program);
         command.env_clear().env("PATH", self.folder.join("bin")).env("HOME", self.home());
         command.env("TMPDIR", self.folder.join("tmp")).env("LANG", "C.UTF-8");
+        // uv makes this folder even for `uvx`, which installs into the cache.
+        command.env("UV_TOOL_DIR", self.folder.join("work/tools"));
         command.env("PIP_DISABLE_PIP_VERSION_CHECK", "1").env("npm_config_update_notifier", "false");
         command.current_dir(self.work());
         command
