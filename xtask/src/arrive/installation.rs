@@ -251,20 +251,18 @@ pub(super) fn timed(command: &mut Command) -> Result<Duration> {
     Ok(start.elapsed())
 }
 
-/// Nothing below a folder has our name.
+/// No file below a folder has our name in its path. npm leaves the folder of the scope, without files.
 fn check_gone(folder: &Path) -> Result<()> {
-    if !folder.exists() {
-        return Ok(());
-    }
     let mut folders = vec![folder.to_path_buf()];
     while let Some(current) = folders.pop() {
         for entry in std::fs::read_dir(&current)? {
             let path = entry?.path();
-            let is_ours = path.file_name().is_some_and(|name| name.to_string_lossy().contains("toolbay"));
-            ensure!(!is_ours, "uninstalling leaves `{}`", path.display());
             if path.is_dir() && !path.is_symlink() {
                 folders.push(path);
+                continue;
             }
+            let is_ours = path.strip_prefix(folder)?.to_string_lossy().contains("toolbay");
+            ensure!(!is_ours, "uninstalling leaves `{}`", path.display());
         }
     }
     Ok(())
