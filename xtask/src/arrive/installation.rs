@@ -28,7 +28,9 @@ pub(crate) fn check(workspace: &Path) -> Result<()> {
     let built = plugins::folder(workspace);
     let packages =
         dist::package(workspace, &program, &built, dist::Packing::Quick, &folder.join("packages"))?;
-    check_packages(workspace, &packages, &folder.join("machine"))
+    check_packages(workspace, &packages, &folder.join("machine"))?;
+    // Copies of the program, which is large without optimisation.
+    Ok(std::fs::remove_dir_all(&folder)?)
 }
 
 /// Checks every way to install packages.
