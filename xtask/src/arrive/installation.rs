@@ -30,7 +30,10 @@ pub(crate) fn check(workspace: &Path) -> Result<()> {
         dist::package(workspace, &program, &built, dist::Packing::Quick, &folder.join("packages"))?;
     check_packages(workspace, &packages, &folder.join("machine"))?;
     // Copies of the program, which is large without optimisation.
-    Ok(std::fs::remove_dir_all(&folder)?)
+    for copies in ["packages", "machine"] {
+        std::fs::remove_dir_all(folder.join(copies))?;
+    }
+    Ok(())
 }
 
 /// Checks every way to install packages.
@@ -106,7 +109,7 @@ impl Check<'_> {
         let directory = printed(self.uvx_command().arg("toolbay-plugins"))?;
         let mut serve = self.uvx_command();
         serve.arg("toolbay");
-        self.serve(serve, Path::new(directory.trim()))
+        self.serve(&mut serve, Path::new(directory.trim()))
     }
 
     fn npm(&self) -> Result<()> {
@@ -148,7 +151,7 @@ impl Check<'_> {
         printed(&mut install(folder))?;
         self.check_version(&prefix.join("bin/toolbay"), "tarball")?;
         let plugins = prefix.join("lib/toolbay/lib/toolbay/plugins");
-        self.serve(self.machine.command(prefix.join("bin/toolbay")), &plugins)?;
+        self.serve(&mut self.machine.command(prefix.join("bin/toolbay")), &plugins)?;
         let mut remove = self.machine.command("rm");
         printed(remove.arg("-r").arg(prefix.join("lib/toolbay")).arg(prefix.join("bin/toolbay")))?;
         for left in ["lib", "bin"] {
@@ -212,7 +215,7 @@ impl Check<'_> {
     fn use_command(&self, program: &Path, plugins: &Path, origin: &str) -> Result<()> {
         self.check_version(program, origin)?;
         let directory = printed(&mut self.machine.command(plugins))?;
-        self.serve(self.machine.command(program), Path::new(directory.trim()))
+        self.serve(&mut self.machine.command(program), Path::new(directory.trim()))
     }
 
     /// The version names the package.
@@ -224,7 +227,7 @@ impl Check<'_> {
     }
 
     /// Serves a plugin of a directory and calls a tool. To compile the others takes long and shows nothing more.
-    fn serve(&self, mut command: Command, plugins: &Path) -> Result<()> {
+    fn serve(&self, command: &mut Command, plugins: &Path) -> Result<()> {
         let served = self.machine.work().join("plugins");
         emptied(&served)?;
         std::fs::copy(plugins.join(PLUGIN), served.join(PLUGIN))
