@@ -88,7 +88,7 @@ impl Check<'_> {
         // Commands of Python find their modules in the environment only, and a program needs none.
         self.check_version(&target.join("bin/toolbay"), "wheel")?;
         self.serve(
-            self.machine.command(target.join("bin/toolbay")),
+            &mut self.machine.command(target.join("bin/toolbay")),
             &target.join("toolbay_plugins/plugins"),
         )?;
         Ok(std::fs::remove_dir_all(&target)?)
