@@ -33,8 +33,8 @@ const PROGRAMS: [&str; 17] = [
 ];
 /// What the user must not have.
 const ABSENT: [&str; 5] = ["cargo", "rustc", "cc", "gcc", "clang"];
-/// What installers and the host may leave in the home: their caches.
-const CACHES: [&str; 2] = [".cache", ".npm"];
+/// What installers and the host may leave: their caches. The last one is npm's, among the temporary files.
+const CACHES: [&str; 3] = [".cache", ".npm", "node-compile-cache"];
 
 /// The user.
 #[derive(Debug)]
