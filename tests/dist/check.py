@@ -11,6 +11,7 @@ import gzip
 import hashlib
 import json
 import pathlib
+import re
 import sys
 import tarfile
 import zipfile
@@ -129,6 +130,15 @@ def check_packages(folder: pathlib.Path, version: str) -> None:
         assert f"  {file.name}\n" in sums, f"{file.name} has no checksum"
 
 
+def check_installers(folder: pathlib.Path, version: str) -> None:
+    for name in "install.sh", "toolbay.rb":
+        text = (folder / name).read_text()
+        assert version in text and re.search(r"@[A-Z0-9_]+@", text) is None, f"{name} has empty places"
+        for machine in ELF_MACHINES:
+            tarball = (folder / f"toolbay-{version}-{machine}-linux.tar.gz").read_bytes()
+            assert hashlib.sha256(tarball).hexdigest() in text, f"{name} has another checksum for {machine}"
+
+
 def check_layout(folder: pathlib.Path) -> None:
     def blob(descriptor: dict) -> bytes:
         kind, digest = descriptor["digest"].split(":")
@@ -183,6 +193,7 @@ def main() -> None:
         check_tarball(folder / f"toolbay-{version}-{machine}-linux.tar.gz", machine)
     check_layout(folder / "oci")
     check_packages(folder, version)
+    check_installers(folder, version)
     sbom = (folder / f"toolbay-{version}.cdx.json").read_text()
     check_components(sbom, {"wasmtime", "toolbay-core", "plugin-text"})
     check_manifests(folder / "kubernetes.yaml", version)

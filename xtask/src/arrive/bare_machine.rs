@@ -33,8 +33,8 @@ const PROGRAMS: [&str; 17] = [
 ];
 /// What the user must not have.
 const ABSENT: [&str; 5] = ["cargo", "rustc", "cc", "gcc", "clang"];
-/// What installers and the host may leave in the home: their caches.
-const CACHES: [&str; 2] = [".cache", ".npm"];
+/// What installers and the host may leave: their caches. The last one is npm's, among the temporary files.
+const CACHES: [&str; 3] = [".cache", ".npm", "node-compile-cache"];
 
 /// The user.
 #[derive(Debug)]
@@ -82,6 +82,8 @@ impl BareMachine {
         command.args(["--user", "--map-root-user", "--net", "--"]).arg(program);
         command.env_clear().env("PATH", self.folder.join("bin")).env("HOME", self.home());
         command.env("TMPDIR", self.folder.join("tmp")).env("LANG", "C.UTF-8");
+        // uv makes this folder even for `uvx`, which installs into the cache.
+        command.env("UV_TOOL_DIR", self.folder.join("work/tools"));
         command.env("PIP_DISABLE_PIP_VERSION_CHECK", "1").env("npm_config_update_notifier", "false");
         command.current_dir(self.work());
         command

@@ -28,7 +28,12 @@ pub(crate) fn check(workspace: &Path) -> Result<()> {
     let built = plugins::folder(workspace);
     let packages =
         dist::package(workspace, &program, &built, dist::Packing::Quick, &folder.join("packages"))?;
-    check_packages(workspace, &packages, &folder.join("machine"))
+    check_packages(workspace, &packages, &folder.join("machine"))?;
+    // Copies of the program, which is large without optimisation.
+    for copies in ["packages", "machine"] {
+        std::fs::remove_dir_all(folder.join(copies))?;
+    }
+    Ok(())
 }
 
 /// Checks every way to install packages.
@@ -83,7 +88,7 @@ impl Check<'_> {
         // Commands of Python find their modules in the environment only, and a program needs none.
         self.check_version(&target.join("bin/toolbay"), "wheel")?;
         self.serve(
-            self.machine.command(target.join("bin/toolbay")),
+            &mut self.machine.command(target.join("bin/toolbay")),
             &target.join("toolbay_plugins/plugins"),
         )?;
         Ok(std::fs::remove_dir_all(&target)?)
@@ -104,7 +109,7 @@ impl Check<'_> {
         let directory = printed(self.uvx_command().arg("toolbay-plugins"))?;
         let mut serve = self.uvx_command();
         serve.arg("toolbay");
-        self.serve(serve, Path::new(directory.trim()))
+        self.serve(&mut serve, Path::new(directory.trim()))
     }
 
     fn npm(&self) -> Result<()> {
@@ -146,7 +151,7 @@ impl Check<'_> {
         printed(&mut install(folder))?;
         self.check_version(&prefix.join("bin/toolbay"), "tarball")?;
         let plugins = prefix.join("lib/toolbay/lib/toolbay/plugins");
-        self.serve(self.machine.command(prefix.join("bin/toolbay")), &plugins)?;
+        self.serve(&mut self.machine.command(prefix.join("bin/toolbay")), &plugins)?;
         let mut remove = self.machine.command("rm");
         printed(remove.arg("-r").arg(prefix.join("lib/toolbay")).arg(prefix.join("bin/toolbay")))?;
         for left in ["lib", "bin"] {
@@ -210,7 +215,7 @@ impl Check<'_> {
     fn use_command(&self, program: &Path, plugins: &Path, origin: &str) -> Result<()> {
         self.check_version(program, origin)?;
         let directory = printed(&mut self.machine.command(plugins))?;
-        self.serve(self.machine.command(program), Path::new(directory.trim()))
+        self.serve(&mut self.machine.command(program), Path::new(directory.trim()))
     }
 
     /// The version names the package.
@@ -222,7 +227,7 @@ impl Check<'_> {
     }
 
     /// Serves a plugin of a directory and calls a tool. To compile the others takes long and shows nothing more.
-    fn serve(&self, mut command: Command, plugins: &Path) -> Result<()> {
+    fn serve(&self, command: &mut Command, plugins: &Path) -> Result<()> {
         let served = self.machine.work().join("plugins");
         emptied(&served)?;
         std::fs::copy(plugins.join(PLUGIN), served.join(PLUGIN))
@@ -251,20 +256,18 @@ pub(super) fn timed(command: &mut Command) -> Result<Duration> {
     Ok(start.elapsed())
 }
 
-/// Nothing below a folder has our name.
+/// No file below a folder has our name in its path. npm leaves the folder of the scope, without files.
 fn check_gone(folder: &Path) -> Result<()> {
-    if !folder.exists() {
-        return Ok(());
-    }
     let mut folders = vec![folder.to_path_buf()];
     while let Some(current) = folders.pop() {
         for entry in std::fs::read_dir(&current)? {
             let path = entry?.path();
-            let is_ours = path.file_name().is_some_and(|name| name.to_string_lossy().contains("toolbay"));
-            ensure!(!is_ours, "uninstalling leaves `{}`", path.display());
             if path.is_dir() && !path.is_symlink() {
                 folders.push(path);
+                continue;
             }
+            let is_ours = path.strip_prefix(folder)?.to_string_lossy().contains("toolbay");
+            ensure!(!is_ours, "uninstalling leaves `{}`", path.display());
         }
     }
     Ok(())

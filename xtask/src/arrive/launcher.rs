@@ -40,7 +40,8 @@ enum Launch {
 
 /// Output and exit status are those of the program.
 fn check_status(machine: &BareMachine, command: &mut Command) -> Result<()> {
-    let output = command.args(["inspect", "no-plugin", "--plugins"]).arg(machine.work()).output()?;
+    command.args(["inspect", "no-plugin", "--plugins"]).arg(machine.work());
+    let output = command.arg("--state-dir").arg(machine.work().join("state")).output()?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(
         output.status.code() == Some(1),

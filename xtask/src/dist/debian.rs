@@ -88,7 +88,8 @@ fn control(release: &Release, architecture: Architecture, data: &Tree) -> Tree {
          Description: plugin host for the tools of LLM agents\n \
          Toolbay runs tools from WebAssembly components in a sandbox, under a\n \
          policy, and serves them over MCP.\n",
-        version = release.version,
+        // A tilde sorts before the final version, and what follows a hyphen is the packager's.
+        version = release.version.replace('-', "~"),
         architecture = architecture.debian,
         size = bytes.div_ceil(1024),
     );
