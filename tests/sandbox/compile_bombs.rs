@@ -394,6 +394,7 @@ async fn output_of_a_false_compile_worker_is_refused() {
         (script("lies", &lie(&version, 4)), "does not match its digest"),
         (script("short", &lie(&version, 9)), "does not match its digest"),
         (script("old", &lie("0.0.1 with wasmtime 48.0.1", 4)), "has version 0.0.1 with wasmtime 48.0.1"),
+        (script("unversioned", &lie("", 4).replace(r#""version":"","#, "")), "has an older version"),
         (script("patch", &lie(&with_wasmtime("48.0.1"), 4)), "`cargo update -p wasmtime --precise 48.0.1`"),
         (script("garbage", "head -c 100000 /dev/zero"), "ended without an answer"),
         (script("endless", "exec sleep 100"), "compile_timeout"),

@@ -65,7 +65,7 @@ struct CompileRequest {
 /// The response of a worker.
 #[derive(Debug, Serialize, Deserialize)]
 struct WorkerResponse {
-    /// The version of the code that the worker makes; see `code_version`.
+    /// The version of the code that the worker makes; see `code_version`. Older workers send none.
     #[serde(default)]
     version: String,
     /// The sandbox that the worker ran in.
@@ -180,7 +180,11 @@ async fn exchange(
 
 /// The error for a worker of another version, with what the embedder can do about it.
 fn version_error(program: &Path, version: &str) -> CompileError {
-    let (program, other, own) = (program.display(), one_line(version, MAX_VERSION), code_version());
+    let (program, own) = (program.display(), code_version());
+    let other = match version {
+        "" => "an older version".to_owned(),
+        version => format!("version {}", one_line(version, MAX_VERSION)),
+    };
     // Each of these packages requires at least its own release of those after it.
     let update = wasmtime_of_same_toolbay(version).map_or_else(String::new, |release| {
         format!(
@@ -189,7 +193,7 @@ fn version_error(program: &Path, version: &str) -> CompileError {
         )
     });
     worker_error(&format!(
-        "`{program}` has version {other}, and this program {own}: name a worker of the same version{update}"
+        "`{program}` has {other}, and this program version {own}: name a worker of the same version{update}"
     ))
 }
 
