@@ -401,7 +401,8 @@ async fn output_of_a_false_compile_worker_is_refused() {
     ] {
         let timeout = if part == "compile_timeout" { "300ms" } else { "60s" };
         let text = format!("[host]\ncompile_timeout = \"{timeout}\"");
-        let host = Host::builder(policy(&text, Path::new("/"))).compile_worker(&file).build().unwrap();
+        let builder = Host::builder(policy(&text, Path::new("/"))).no_cache();
+        let host = builder.compile_worker(&file).build().unwrap();
         let error = load(&host, plain()).await.unwrap_err().to_string();
         assert!(error.contains(part), "{}: {error}", file.display());
     }
