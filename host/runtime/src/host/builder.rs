@@ -178,7 +178,8 @@ impl HostBuilder {
 
     /// Caches compiled code in this folder, which is created if it does not exist. The default is the folder that all
     /// programs of the user with Toolbay share: `TOOLBAY_CACHE`, or `toolbay` in the user's cache directory
-    /// (`$XDG_CACHE_HOME`, else `~/.cache`).
+    /// (`$XDG_CACHE_HOME`, else `~/.cache`). Other hosts of the user do not protect a folder that only this program knows:
+    /// choose one outside of what their policies let plugins write.
     #[must_use]
     pub fn cache_dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.cache = CacheLocation::Dir(dir.into());
