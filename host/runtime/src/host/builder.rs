@@ -52,7 +52,7 @@ use super::{Host, call_policy};
 /// delay the others for longer.
 pub const SOURCE_WAIT: Duration = Duration::from_secs(10);
 
-/// Where compiled code is cached.
+/// Where compiled code and OpenAPI documents are cached.
 #[derive(Debug)]
 enum CacheLocation {
     /// In the folder that the user's programs share.
@@ -176,17 +176,17 @@ impl HostBuilder {
         Self { source_wait: wait, ..self }
     }
 
-    /// Caches compiled code in this folder, which is created if it does not exist. The default is the folder that all
-    /// programs of the user with Toolbay share: `TOOLBAY_CACHE`, or `toolbay` in the user's cache directory
-    /// (`$XDG_CACHE_HOME`, else `~/.cache`). Other hosts of the user do not protect a folder that only this program knows:
-    /// choose one outside of what their policies let plugins write.
+    /// Caches compiled code in this folder, and copies of fetched OpenAPI documents in `openapi` below it. Both are created if
+    /// they do not exist. The default is the folder that all programs of the user with Toolbay share: `TOOLBAY_CACHE`, or
+    /// `toolbay` in the user's cache directory (`$XDG_CACHE_HOME`, else `~/.cache`). Other hosts of the user do not protect a
+    /// folder that only this program knows: choose one outside of what their policies let plugins write.
     #[must_use]
     pub fn cache_dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.cache = CacheLocation::Dir(dir.into());
         self
     }
 
-    /// Caches nothing on disk. Every start compiles.
+    /// Caches nothing on disk, neither compiled code nor OpenAPI documents. Every start compiles, and fetches each document.
     #[must_use]
     pub fn no_cache(mut self) -> Self {
         self.cache = CacheLocation::Off;
