@@ -26,9 +26,9 @@ use toolbay_policy::Policy;
 use toolbay_policy::capability::protected_paths::{ProtectedPaths, Protection};
 use toolbay_policy::consent::ConsentStore;
 use toolbay_sandbox::admission::ConcurrencyLimiter;
-use toolbay_sandbox::compile::cache::CacheLimits;
+use toolbay_sandbox::compile::cache::{Cache, CacheLimits};
 use toolbay_sandbox::compile::compiler::Compiler;
-use toolbay_sandbox::engine::Metering;
+use toolbay_sandbox::engine::{AsyncSupport, EngineKind, Metering};
 use toolbay_sandbox::host_memory;
 use toolbay_sandbox::idle_instances::IdleInstances;
 use toolbay_state::private::DEFAULT_STATE_WAIT;
@@ -79,6 +79,18 @@ impl CacheLocation {
                 None
             }),
         }
+    }
+
+    /// Opens the compile cache in the folder. The host works without one. A problem of the shared folder is logged once,
+    /// because a program may build many hosts.
+    fn open(&self, dir: &Path, engine: EngineKind, limits: CacheLimits) -> Option<Cache> {
+        static WARNED: Once = Once::new();
+        let warn = |problem: &str| tracing::warn!("the compile cache is not used: {problem}");
+        let opened = Cache::open(dir, engine, limits).inspect_err(|problem| match self {
+            Self::Shared => WARNED.call_once(|| warn(problem)),
+            Self::Dir(_) | Self::Off => warn(problem),
+        });
+        opened.ok()
     }
 }
 
@@ -413,13 +425,15 @@ impl HostBuilder {
     ///
     /// # Errors
     /// wasmtime cannot create an engine, the TLS roots are invalid, or the secrets are too large for the redactor. An
-    /// untrusted cache folder, or a missing one, is not an error: the host logs a warning and runs without a cache.
+    /// untrusted cache folder, or a missing one, is not an error: the host logs a warning and runs without a cache. For the
+    /// shared folder, a process logs one warning.
     pub fn build(self) -> Result<Host, HostError> {
         let cache = self.cache.dir();
         let folders = self.protected_folders(cache.as_deref());
         let openapi = OpenApiServices::new(cache.as_ref().map(|dir| dir.join("openapi")));
         let metering = if self.policy.counts_fuel() { Metering::Fuel } else { Metering::Time };
-        let cache = cache.as_deref().map(|dir| (dir, self.cache_limits));
+        let kind = EngineKind { metering, async_support: AsyncSupport::Off };
+        let cache = cache.and_then(|dir| self.cache.open(&dir, kind, self.cache_limits));
         let limits = host_memory::with_default_budgets(self.policy.host());
         let engines = GuestEngines::new(&limits, metering, cache, link_all)?;
         let policy = Arc::new(self.policy);
