@@ -259,9 +259,11 @@ impl Cache {
     }
 }
 
-/// Identifies the engine in file names. Programs with other versions, other metering or another processor have other
-/// names, so that they do not replace each other's entries in turn. Two machines that share a home and differ in features of
-/// the processor settle on the code that both can run. The asynchronous kind is left out: the component determines it.
+/// Identifies the engine in file names. Programs with other versions, other metering or another architecture have other
+/// names, so that they do not replace each other's entries in turn. Of two machines that share a home, the one whose
+/// processor has fewer features compiles again, and both run its code. If each has features that the other lacks, they do
+/// replace each other's entries, and the operator gives each a folder. The asynchronous kind is left out: the component
+/// determines it.
 fn engine_key(engine: EngineKind) -> String {
     let (arch, os) = (std::env::consts::ARCH, std::env::consts::OS);
     let engine = format!("{FORMAT} {} {arch} {os} {:?}", code_version(), engine.metering);
