@@ -241,8 +241,9 @@ impl HostBuilder {
 
     /// Compiles components in separate processes. The host starts `program` with [`crate::COMPILE_WORKER`] as its only
     /// argument, and the program must then call [`crate::run_worker`]. Pass only the absolute path of your own
-    /// executable, or of the command `toolbay` of the same version, because the host runs the code that it sends. A worker of
-    /// another version is refused. A worker that exceeds its time or memory is killed.
+    /// executable, or of the command `toolbay` of the same version, because the host runs the code that it sends. The command
+    /// of the npm package is a Node script: pass the program itself, `node_modules/@toolbay/linux-…/bin/toolbay`. A worker of
+    /// another version, or with another release of wasmtime, is refused. A worker that exceeds its time or memory is killed.
     /// Without a worker, a compilation that times out is abandoned, but its thread continues. Needs a tokio runtime
     /// with I/O enabled.
     #[must_use]
