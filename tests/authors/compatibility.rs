@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use integration_tests::{TestHost, refusal, structured};
 use serde_json::json;
 use sha2::Digest as _;
-use toolbay::PluginId;
 use toolbay::core::tool::content::ErrorCode;
+use toolbay::{HostBuilder, PluginId};
 
 /// The released versions of the contract, oldest first.
 const RELEASED: [&str; 1] = ["0.1.0"];
@@ -207,7 +207,7 @@ fn of_version(version: &str) -> Vec<u8> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guest_of_another_version_gets_both_versions_in_the_error() {
-    let host = TestHost::empty("");
+    let host = TestHost::empty_with("", HostBuilder::no_cache);
     let load = async |bytes: Vec<u8>| host.host.load_bytes(PluginId::new("p").unwrap(), bytes).await;
     for (version, advice) in [
         ("0.2.0", "update the host, or rebuild it with an SDK for 0.1.0"),

@@ -6,7 +6,7 @@ use integration_tests::{NEIGHBOUR, SETTLED, TestHost, fault, hints, outcome, val
 use serde_json::json;
 use toolbay::core::tool::content::ErrorCode;
 use toolbay::core::tool::fault::FaultKind;
-use toolbay::{CallResult, Filter, ToolCall, TurnContext};
+use toolbay::{CallResult, Filter, HostBuilder, ToolCall, TurnContext};
 
 use crate::sandbox::compile_bombs::soon;
 
@@ -171,7 +171,8 @@ async fn a_plugin_runs_up_to_its_limit_of_parallel_calls() {
 #[tokio::test(flavor = "multi_thread")]
 async fn reducers_and_metadata_queries_take_a_permit_without_deadlock() {
     let policy = "[host]\nparallel_calls = 1\n[limits]\nconcurrency = 1";
-    let host = TestHost::new(&[("r", guest_artifacts::REDUCE_GOOD)], policy).await;
+    let host = TestHost::empty_with(policy, HostBuilder::no_cache);
+    host.load("r", guest_artifacts::REDUCE_GOOD).await;
     let view = host.host.view(Filter::default());
     let calls = (0..20).map(|n| ToolCall::new(n.to_string(), "r__produce", "{}")).collect();
     let (results, ()) = tokio::join!(

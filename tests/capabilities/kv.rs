@@ -448,7 +448,7 @@ async fn futures<F: Future>(all: impl IntoIterator<Item = F>) -> Vec<F::Output> 
 async fn metadata_queries_and_reducers_have_no_state() {
     let store = Arc::new(RedbStore::in_memory());
     let policy = "[plugins.k.grant]\nkv = [\"plugin\"]";
-    let host = TestHost::empty_with(policy, |builder| builder.kv(Arc::clone(&store) as _));
+    let host = TestHost::empty_with(policy, |builder| builder.kv(Arc::clone(&store) as _).no_cache());
     host.load("k", guest_artifacts::CAP_KV_SEALED).await;
     let view = host.host.view(Filter::default());
     assert_eq!(view.definitions().next().unwrap().def.description, "denied");

@@ -2,6 +2,7 @@
 //! fault, reports it, and compiles again. A plugin works whatever the state of its cache.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -221,4 +222,20 @@ async fn a_user_without_a_home_is_warned_once_and_has_no_cache() {
         return;
     };
     assert_eq!(stderr.matches("no home for a compile cache").count(), 1, "{stderr}");
+}
+
+#[test]
+fn a_shared_folder_that_others_can_write_is_reported_once() {
+    let name = "plugins::cache::a_shared_folder_that_others_can_write_is_reported_once";
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let variable = format!("export TOOLBAY_CACHE='{}'", folder.path().display());
+    let Some((_, stderr)) = said_in_a_process(name, &variable) else {
+        tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
+        for _ in 0..2 {
+            drop(Host::builder(policy("", Path::new("/"))).build().unwrap());
+        }
+        return;
+    };
+    assert_eq!(stderr.matches("the compile cache is not used").count(), 1, "{stderr}");
 }

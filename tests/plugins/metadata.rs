@@ -5,10 +5,15 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use integration_tests::TestHost;
-use toolbay::PluginId;
+use toolbay::{HostBuilder, PluginId};
+
+/// A host that asks each guest, and takes no answer of an earlier run from the cache.
+fn uncached() -> TestHost {
+    TestHost::empty_with("", HostBuilder::no_cache)
+}
 
 async fn refused(path: &str, part: &str) {
-    let host = TestHost::empty("");
+    let host = uncached();
     let start = Instant::now();
     let loaded = host.host.load_file(PluginId::new("bad").unwrap(), Path::new(path)).await;
     let error = loaded.expect_err(path).to_string();
@@ -30,7 +35,7 @@ async fn refused(path: &str, part: &str) {
 
 /// The plugin loads, and a schema of its tool lost a keyword.
 async fn weakened(path: &str, part: &str) {
-    let host = TestHost::empty("");
+    let host = uncached();
     let start = Instant::now();
     host.host.load_file(PluginId::new("bad").unwrap(), Path::new(path)).await.expect(path);
     assert!(start.elapsed() < Duration::from_secs(30), "{path} took {:?}", start.elapsed());
@@ -61,7 +66,7 @@ weaker_schemas! {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_output_schema_is_checked_too() {
-    let host = TestHost::empty("");
+    let host = uncached();
     let plugins = tempfile::tempdir().unwrap();
     std::fs::copy(guest_artifacts::HOSTILE_METADATA_OUTPUT_SCHEMA, plugins.path().join("bad.wasm")).unwrap();
     let report = host.host.load_dir(plugins.path()).await.unwrap();
@@ -135,10 +140,8 @@ async fn a_plugin_cannot_replace_another() {
 async fn metadata_does_not_depend_on_place_or_time() {
     let mut seen = Vec::new();
     for _ in 0..2 {
-        let host = TestHost::empty("");
-        // Loaded from bytes, so nothing comes from the cache.
-        let bytes = std::fs::read(guest_artifacts::HOSTILE_METADATA_ENV).unwrap();
-        host.host.load_bytes(PluginId::new("env").unwrap(), bytes).await.unwrap();
+        let host = uncached();
+        host.load("env", guest_artifacts::HOSTILE_METADATA_ENV).await;
         seen.push(host.host.registry().snapshot().get("env__env").unwrap().def.description.clone());
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -148,7 +151,7 @@ async fn metadata_does_not_depend_on_place_or_time() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sealed_instance_has_no_call_and_no_store() {
-    let host = TestHost::empty("");
+    let host = uncached();
     host.load("import", guest_artifacts::HOSTILE_METADATA_IMPORT).await;
     let description = host.host.registry().snapshot().get("import__import").unwrap().def.description.clone();
     assert!(description.contains("Denied"), "{description}");

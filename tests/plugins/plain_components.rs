@@ -6,7 +6,7 @@ use integration_tests::{TestHost, fault, outcome, output, refusal, structured, w
 use serde_json::{Value, json};
 use toolbay::core::tool::content::ErrorCode;
 use toolbay::core::tool::fault::FaultKind;
-use toolbay::{Filter, PluginId};
+use toolbay::{Filter, HostBuilder, PluginId};
 
 const PAGE: &str = include_str!("../../docs/how-to/plain-components.md");
 
@@ -97,7 +97,8 @@ async fn the_table_of_types_is_true() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn functions_become_tools_with_typed_schemas() {
-    let host = shapes("").await;
+    let host = TestHost::empty_with("", HostBuilder::no_cache);
+    host.load("shapes", guest_artifacts::FOREIGN_SHAPES).await;
     let view = host.host.view(Filter::default());
     let definitions: Vec<_> = view.definitions().collect();
     let named = |name: &str| definitions.iter().map(|entry| &entry.def).find(|def| def.name.as_str() == name);
@@ -126,7 +127,7 @@ async fn functions_become_tools_with_typed_schemas() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn functions_that_cannot_be_tools_are_reported() {
-    let host = TestHost::empty("");
+    let host = TestHost::empty_with("", HostBuilder::no_cache);
     let path = std::path::Path::new(guest_artifacts::FOREIGN_SHAPES);
     let warnings = host.host.load_file(PluginId::new("shapes").unwrap(), path).await.unwrap();
     let told: Vec<&str> = warnings.iter().map(|warning| warning.message.as_str()).collect();
@@ -247,7 +248,7 @@ async fn a_manifest_file_names_and_describes_the_tools() {
         needs = []
     "#;
     std::fs::write(&beside, text).unwrap();
-    let host = TestHost::empty("");
+    let host = TestHost::empty_with("", HostBuilder::no_cache);
     let load = async || host.host.load_file(PluginId::new("shapes").unwrap(), &component).await;
     load().await.unwrap();
     let info = host.host.plugin("shapes").unwrap();

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use integration_tests::TestHost;
 use toolbay::core::tool::prompts_and_resources::SECTION;
-use toolbay::{Filter, PluginId};
+use toolbay::{Filter, HostBuilder, PluginId};
 
 fn id() -> PluginId {
     PluginId::new("shelf").unwrap()
@@ -13,11 +13,13 @@ fn id() -> PluginId {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_host_finds_metadata_embedded_by_the_sdk() {
-    let host = TestHost::empty("");
-    // Twice: compiled, and from the cache.
-    for _ in 0..2 {
+    let cache = tempfile::tempdir().unwrap();
+    let host = TestHost::empty_with("", |builder| builder.cache_dir(cache.path().join("cache")));
+    for is_cached in [false, true] {
         host.host.load_file(id(), Path::new(guest_artifacts::API_EVERYTHING)).await.unwrap();
-        let document = host.host.plugin("shelf").unwrap().prompts_and_resources.unwrap();
+        let plugin = host.host.plugin("shelf").unwrap();
+        assert_eq!(plugin.from_cache, is_cached);
+        let document = plugin.prompts_and_resources.unwrap();
         assert_eq!(document.prompts.len(), 6);
         let view = host.host.view(Filter::default());
         let offers = view.prompts_and_resources();
@@ -65,7 +67,7 @@ fn with_section(text: &[u8]) -> Vec<u8> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_section_can_be_added_to_any_component_and_must_be_right() {
-    let host = TestHost::empty("");
+    let host = TestHost::empty_with("", HostBuilder::no_cache);
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("shelf.wasm");
     let good = r#"{"version": 1, "resources": [{"path": "a", "name": "A", "text": "hello"}]}"#;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use integration_tests::{RecordedProgress, TestHost, cache_dir, outcome, policy, refusal, value};
 use serde_json::{Value, json};
 use toolbay::policy::hidden_chars;
-use toolbay::{Filter, Host, PluginId, TurnContext};
+use toolbay::{Filter, Host, HostBuilder, PluginId, TurnContext};
 
 /// `ignore` in tag characters, which models read and people do not see.
 fn tags() -> String {
@@ -110,7 +110,7 @@ async fn schemas_carry_no_hidden_characters() {
     .to_string();
     let result =
         json!({"type": "object", "properties": {"r": {"description": format!("r{tags}")}}}).to_string();
-    let host = TestHost::empty("");
+    let host = TestHost::empty_with("", HostBuilder::no_cache);
     host.host.load_bytes(id("p"), saying(&format!("one\tA tool.\t{schema}\t{result}"))).await.unwrap();
     let view = host.host.view(Filter::default());
     let entry = view.find("p__one").unwrap();
@@ -135,7 +135,7 @@ async fn hidden_characters_are_refused_or_hidden() {
         json!({"type": "object", "$defs": {"a\u{e0101}": {}}}),
         json!({"type": "object", "dependentRequired": {"a": ["b\u{feff}"]}}),
     ] {
-        let host = TestHost::empty("");
+        let host = TestHost::empty_with("", HostBuilder::no_cache);
         host.host.load_bytes(id("p"), saying(&format!("one\tA tool.\t{schema}"))).await.unwrap();
         let shown = host.host.view(Filter::default());
         let shown = shown.definitions().next().unwrap().def.input_schema.value().to_string();
@@ -150,7 +150,7 @@ async fn hidden_characters_are_refused_or_hidden() {
         ("one\tA tool.\t-\t-\t-\topenapi:pets".to_owned(), "`openapi:`"),
         ("one\tA tool.\t-\t-\t-\tMCP:github".to_owned(), "`mcp:`"),
     ] {
-        let host = TestHost::empty("");
+        let host = TestHost::empty_with("", HostBuilder::no_cache);
         let error = host.host.load_bytes(id("p"), saying(&lines)).await.unwrap_err().to_string();
         assert!(error.contains(part), "{lines:?}: {error}");
         assert_eq!(hidden_chars::first_hidden(&error), None, "{error:?}");

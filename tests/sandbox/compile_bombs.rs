@@ -378,7 +378,8 @@ async fn output_of_a_false_compile_worker_is_refused() {
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o700)).unwrap();
         file
     };
-    let version = format!("{} with wasmtime {}", env!("CARGO_PKG_VERSION"), toolbay::WASMTIME_VERSION);
+    let with_wasmtime = |release: &str| format!("{} with wasmtime {release}", env!("CARGO_PKG_VERSION"));
+    let version = with_wasmtime(toolbay::WASMTIME_VERSION);
     let lie = |version: &str, bytes: usize| {
         let digest = "0".repeat(64);
         format!(
@@ -393,12 +394,15 @@ async fn output_of_a_false_compile_worker_is_refused() {
         (script("lies", &lie(&version, 4)), "does not match its digest"),
         (script("short", &lie(&version, 9)), "does not match its digest"),
         (script("old", &lie("0.0.1 with wasmtime 48.0.1", 4)), "has version 0.0.1 with wasmtime 48.0.1"),
+        (script("unversioned", &lie("", 4).replace(r#""version":"","#, "")), "has an older version"),
+        (script("patch", &lie(&with_wasmtime("48.0.1"), 4)), "`cargo update -p wasmtime --precise 48.0.1`"),
         (script("garbage", "head -c 100000 /dev/zero"), "ended without an answer"),
         (script("endless", "exec sleep 100"), "compile_timeout"),
     ] {
         let timeout = if part == "compile_timeout" { "300ms" } else { "60s" };
         let text = format!("[host]\ncompile_timeout = \"{timeout}\"");
-        let host = Host::builder(policy(&text, Path::new("/"))).compile_worker(&file).build().unwrap();
+        let builder = Host::builder(policy(&text, Path::new("/"))).no_cache();
+        let host = builder.compile_worker(&file).build().unwrap();
         let error = load(&host, plain()).await.unwrap_err().to_string();
         assert!(error.contains(part), "{}: {error}", file.display());
     }

@@ -14,7 +14,7 @@ use toolbay::core::registry::{Bundle, ReducerEntry};
 use toolbay::core::tool::content::{BlockBody, ContentBlock, ToolOutput, ToolResult};
 use toolbay::core::tool::fault::Fault;
 use toolbay::core::tool::schema::Schema;
-use toolbay::{Filter, PluginId, Policy, ToolCall, TurnContext};
+use toolbay::{Filter, HostBuilder, PluginId, Policy, ToolCall, TurnContext};
 
 use super::attacks::sections;
 
@@ -242,7 +242,7 @@ async fn calls_with_many_memories_do_not_starve_others() {
 /// The same with one permit: calls within the limits never ran, and the error said to try again.
 #[tokio::test(flavor = "multi_thread")]
 async fn everything_within_the_limits_runs_with_one_parallel_call() {
-    let host = TestHost::empty("[host]\nparallel_calls = 1");
+    let host = TestHost::empty_with("[host]\nparallel_calls = 1", HostBuilder::no_cache);
     let three = with_instances(guest_artifacts::API_ECHO, "(module (memory 1))", 3);
     let loaded = host.host.load_bytes(PluginId::new("three").unwrap(), three).await;
     assert!(loaded.is_ok(), "{}", loaded.unwrap_err());
@@ -252,8 +252,8 @@ async fn everything_within_the_limits_runs_with_one_parallel_call() {
 /// A metadata query took an instance without a permit, so it failed while all permits were taken.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plugin_loads_while_all_places_are_taken() {
-    let host =
-        TestHost::new(&[("sleep", guest_artifacts::HOSTILE_SLEEP)], "[host]\nparallel_calls = 1").await;
+    let host = TestHost::empty_with("[host]\nparallel_calls = 1", HostBuilder::no_cache);
+    host.load("sleep", guest_artifacts::HOSTILE_SLEEP).await;
     let view = host.host.view(Filter::default());
     let busy = {
         let host = host.host.clone();
@@ -353,7 +353,7 @@ async fn compiling_is_bounded() {
     }
     text += ")))";
     let bytes = with_instances(guest_artifacts::API_ECHO, &text, 0);
-    let host = TestHost::empty("");
+    let host = TestHost::empty_with("", HostBuilder::no_cache);
     let (before, start) = (reset_peak(), Instant::now());
     let loaded = tokio::time::timeout(
         Duration::from_secs(100),

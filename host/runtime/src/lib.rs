@@ -133,6 +133,8 @@ pub use toolbay_core::tool::{ToolDef, ToolSource, ToolTraits};
 pub use toolbay_discovery as discovery;
 #[doc(hidden)]
 pub use toolbay_distribution as distribution;
+pub use toolbay_distribution::lock::{LockError, LockErrorKind};
+pub use toolbay_distribution::store::BlobStore;
 pub use toolbay_macros::{data, tool, tools};
 #[doc(hidden)]
 pub use toolbay_mcp as mcp;

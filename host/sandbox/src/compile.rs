@@ -4,6 +4,7 @@ pub mod cache;
 pub(crate) mod compiled_functions;
 pub mod compiler;
 pub mod complexity;
+mod mount;
 pub mod worker;
 
 use toolbay_policy::excerpt::one_line;

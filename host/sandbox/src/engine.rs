@@ -23,6 +23,8 @@ use crate::cpu_limiter::CpuLimiter;
 
 /// The release of wasmtime that compiles and runs guests.
 pub const WASMTIME_VERSION: &str = wasmtime_environ::VERSION;
+/// What a [`code_version`] has before the release of wasmtime.
+const CODE_VERSION_START: &str = concat!(env!("CARGO_PKG_VERSION"), " with wasmtime ");
 
 /// wasmtime returned no engine.
 #[derive(Debug, thiserror::Error)]
@@ -254,7 +256,14 @@ fn pooling_engine(
 /// The version that compiled code carries, and that an engine requires of code that it loads. By default wasmtime compares
 /// its major version only, and would load code of a release whose compiler had a bug that this one fixed.
 pub(crate) fn code_version() -> String {
-    format!("{} with wasmtime {WASMTIME_VERSION}", env!("CARGO_PKG_VERSION"))
+    format!("{CODE_VERSION_START}{WASMTIME_VERSION}")
+}
+
+/// The release of wasmtime in the [`code_version`] of another program with the same version of Toolbay. `None` for another
+/// version of Toolbay.
+pub(crate) fn wasmtime_of_same_toolbay(code_version: &str) -> Option<&str> {
+    let release = code_version.strip_prefix(CODE_VERSION_START)?;
+    release.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.').then_some(release)
 }
 
 fn engine_config(kind: EngineKind) -> wasmtime::Result<Config> {

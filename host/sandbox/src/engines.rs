@@ -5,7 +5,6 @@
 //! Compiled code runs only in the engine that it was compiled for, so it refers to its engine. The engines share the
 //! ticker, the CPU limiter and the concurrency limiter: a second engine adds pool slots but no parallel calls.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -13,7 +12,7 @@ use toolbay_core::pipeline::memory::MemoryBudget;
 use toolbay_policy::limits::{HostLimits, MAX_MEMORY_BYTES};
 use wasmtime::component::Linker;
 
-use crate::compile::cache::{self, Cache};
+use crate::compile::cache::Cache;
 use crate::engine::{AsyncSupport, ByMetering, Engine, EngineError, EngineKind, Metering, Ticker};
 
 /// An engine with its linker, which all plugins share, and its compile cache.
@@ -47,7 +46,7 @@ impl<D: 'static> Engines<D> {
     pub fn new(
         limits: &HostLimits,
         usual: Metering,
-        cache: Option<(&Path, cache::CacheLimits)>,
+        cache: Option<Cache>,
         link: LinkImports<D>,
     ) -> Result<Self, EngineError> {
         let ticker = Ticker::start()?;
@@ -55,17 +54,12 @@ impl<D: 'static> Engines<D> {
         let memory = MemoryBudget::new("guest_memory", memory);
         let kind = EngineKind { metering: usual, async_support: AsyncSupport::Off };
         let engine = Engine::new(limits, &memory, kind, &ticker)?;
-        let cache = cache.and_then(|(dir, bounds)| {
-            Cache::open(dir, kind, bounds)
-                .inspect_err(|problem| tracing::warn!("the compile cache is not used: {problem}"))
-                .ok()
-        });
         let limits = limits.clone();
         let this = Self {
             limits,
             memory,
             ticker,
-            cache,
+            cache: cache.map(|cache| cache.for_engine(kind)),
             link,
             blocking: ByMetering::default(),
             asynchronous: ByMetering::default(),
@@ -128,14 +122,16 @@ impl<D: 'static> LinkedEngine<D> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compile::cache::CacheLimits;
 
     #[test]
     fn the_other_engines_are_created_on_first_use() {
         let dir = tempfile::tempdir().unwrap();
-        let cache = (dir.path(), cache::CacheLimits::default());
+        let kind = |metering, async_support| EngineKind { metering, async_support };
+        let usual = kind(Metering::Fuel, AsyncSupport::Off);
+        let cache = Cache::open(dir.path(), usual, CacheLimits::default()).unwrap();
         let engines =
             Engines::<()>::new(&HostLimits::default(), Metering::Fuel, Some(cache), |_, _| Ok(())).unwrap();
-        let kind = |metering, async_support| EngineKind { metering, async_support };
         assert!(
             engines.blocking.cell(Metering::Time).get().is_none(),
             "the second engine is created on demand"

@@ -1,4 +1,4 @@
-"""The former name of this SDK. `toolbay` is the host now: a plugin that still imports it is told the new name."""
+"""The former name of this SDK, `toolbay`, is that of the host now. An import of it fails and names the new one."""
 
 import importlib.abc
 from typing import Any

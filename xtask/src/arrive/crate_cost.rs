@@ -1,7 +1,7 @@
 //! What the crate costs a program: builds and starts the program of the tutorial `first-agent` as the page says, and builds a
 //! program with wasmtime alone beside it. Writes the figures into the page.
 //!
-//! Both programs get the versions of the workspace's lock, the same profile, and a target folder of their own.
+//! Both programs get the workspace's lock, as the page says, the same profile, and a target folder of their own.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -152,7 +152,7 @@ fn table(lines: &[CostLine]) -> String {
     format!("| | |\n|---|---|\n{}", lines.iter().map(row).collect::<String>())
 }
 
-/// Makes a package with these files, and with the versions that the workspace is tested with.
+/// Makes a package with these files and the lock of the workspace, so that it has the wasmtime of the command.
 fn make_package(workspace: &Path, folder: &Path, files: &[(&str, &str)], main: &str) -> Result<()> {
     fs::create_dir_all(folder.join("src"))?;
     fs::write(folder.join("src/main.rs"), main)?;
@@ -276,6 +276,7 @@ mod tests {
         let names: Vec<&str> = tutorials::files(&page).into_iter().map(|(name, _)| name).collect();
         assert_eq!(names, ["Cargo.toml", "toolbay.toml"]);
         assert!(MARKS.iter().all(|mark| page.contains(mark)));
+        assert!(page.contains("$ cp ../toolbay/Cargo.lock ."), "`make_package` copies the lock");
         assert!(page.contains(FIRST_RESULT.trim_end_matches('6')), "the result that each start must print");
     }
 

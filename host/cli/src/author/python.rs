@@ -82,10 +82,11 @@ pub(super) fn test(project: &Project) -> Result<bool> {
     Ok(vendor_packages(project, &manifest(project)?)? && tested()?)
 }
 
-/// Refuses the SDK under its former name, even beside the present one: the plugin would import it.
+/// Refuses the SDK under its former name, even beside the present one: the plugin would import it. The SDK for C has the
+/// same folder, and is no module.
 fn check_sdk(project: &Project) -> Result<()> {
     ensure!(
-        !project.folder.join(FORMER_SDK).exists(),
+        !project.folder.join(FORMER_SDK).join("__init__.py").exists(),
         "`{FORMER_SDK}` is the SDK under its former name: replace it with `vendor/toolbay_sdk` of a new project, and import \
          `toolbay_sdk` in place of `toolbay`"
     );

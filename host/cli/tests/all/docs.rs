@@ -373,15 +373,18 @@ const COMPILED: [&str; 9] = [
     "tests/guests/examples/api_shout.rs",
 ];
 /// Crates below `toolbay`, which is the only one that a program names.
-const INNER: [&str; 8] = [
+const INNER: [&str; 11] = [
     "toolbay::core::",
     "toolbay::distribution::",
     "toolbay::mcp::",
     "toolbay::policy::",
+    "toolbay_capabilities::",
     "toolbay_core::",
     "toolbay_distribution::",
     "toolbay_mcp::",
     "toolbay_policy::",
+    "toolbay_sandbox::",
+    "toolbay_state::",
 ];
 
 #[test]

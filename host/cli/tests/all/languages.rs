@@ -125,6 +125,11 @@ fn a_project_with_the_sdk_under_its_former_name_learns_the_new_one() {
         let said = author.run(2, &[command, "notes"]);
         assert!(said.contains("import `toolbay_sdk`"), "{said}");
     }
+    // The SDK for C has the same folder.
+    fs::rename(author.path("notes/vendor/toolbay"), author.path("notes/vendor/toolbay_sdk")).unwrap();
+    author.run(0, &["new", "greets", "--lang", "c"]);
+    fs::rename(author.path("greets/vendor/toolbay"), author.path("notes/vendor/toolbay")).unwrap();
+    assert!(author.run(2, &["build", "notes"]).contains("install Python"));
 }
 
 #[test]

@@ -26,9 +26,9 @@ use toolbay_policy::Policy;
 use toolbay_policy::capability::protected_paths::{ProtectedPaths, Protection};
 use toolbay_policy::consent::ConsentStore;
 use toolbay_sandbox::admission::ConcurrencyLimiter;
-use toolbay_sandbox::compile::cache::CacheLimits;
+use toolbay_sandbox::compile::cache::{Cache, CacheLimits};
 use toolbay_sandbox::compile::compiler::Compiler;
-use toolbay_sandbox::engine::Metering;
+use toolbay_sandbox::engine::{AsyncSupport, EngineKind, Metering};
 use toolbay_sandbox::host_memory;
 use toolbay_sandbox::idle_instances::IdleInstances;
 use toolbay_state::private::DEFAULT_STATE_WAIT;
@@ -52,7 +52,7 @@ use super::{Host, call_policy};
 /// delay the others for longer.
 pub const SOURCE_WAIT: Duration = Duration::from_secs(10);
 
-/// Where compiled code is cached.
+/// Where compiled code and OpenAPI documents are cached.
 #[derive(Debug)]
 enum CacheLocation {
     /// In the folder that the user's programs share.
@@ -79,6 +79,18 @@ impl CacheLocation {
                 None
             }),
         }
+    }
+
+    /// Opens the compile cache in the folder. The host works without one. A problem of the shared folder is logged once,
+    /// because a program may build many hosts.
+    fn open(&self, dir: &Path, engine: EngineKind, limits: CacheLimits) -> Option<Cache> {
+        static WARNED: Once = Once::new();
+        let warn = |problem: &str| tracing::warn!("the compile cache is not used: {problem}");
+        let opened = Cache::open(dir, engine, limits).inspect_err(|problem| match self {
+            Self::Shared => WARNED.call_once(|| warn(problem)),
+            Self::Dir(_) | Self::Off => warn(problem),
+        });
+        opened.ok()
     }
 }
 
@@ -176,16 +188,17 @@ impl HostBuilder {
         Self { source_wait: wait, ..self }
     }
 
-    /// Caches compiled code in this folder, which is created if it does not exist. The default is the folder that all
-    /// programs of the user with Toolbay share: `TOOLBAY_CACHE`, or `toolbay` in the user's cache directory
-    /// (`$XDG_CACHE_HOME`, else `~/.cache`).
+    /// Caches compiled code in this folder, and copies of fetched OpenAPI documents in `openapi` below it. Both are created if
+    /// they do not exist. The default is the folder that all programs of the user with Toolbay share: `TOOLBAY_CACHE`, or
+    /// `toolbay` in the user's cache directory (`$XDG_CACHE_HOME`, else `~/.cache`). Other hosts of the user do not protect a
+    /// folder that only this program knows: choose one outside of what their policies let plugins write.
     #[must_use]
     pub fn cache_dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.cache = CacheLocation::Dir(dir.into());
         self
     }
 
-    /// Caches nothing on disk. Every start compiles.
+    /// Caches nothing on disk, neither compiled code nor OpenAPI documents. Every start compiles, and fetches each document.
     #[must_use]
     pub fn no_cache(mut self) -> Self {
         self.cache = CacheLocation::Off;
@@ -228,8 +241,9 @@ impl HostBuilder {
 
     /// Compiles components in separate processes. The host starts `program` with [`crate::COMPILE_WORKER`] as its only
     /// argument, and the program must then call [`crate::run_worker`]. Pass only the absolute path of your own
-    /// executable, or of the command `toolbay` of the same version, because the host runs the code that it sends. A worker of
-    /// another version is refused. A worker that exceeds its time or memory is killed.
+    /// executable, or of the command `toolbay` of the same version, because the host runs the code that it sends. The command
+    /// of the npm package is a Node script: pass the program itself, `node_modules/@toolbay/linux-…/bin/toolbay`. A worker of
+    /// another version, or with another release of wasmtime, is refused. A worker that exceeds its time or memory is killed.
     /// Without a worker, a compilation that times out is abandoned, but its thread continues. Needs a tokio runtime
     /// with I/O enabled.
     #[must_use]
@@ -412,13 +426,15 @@ impl HostBuilder {
     ///
     /// # Errors
     /// wasmtime cannot create an engine, the TLS roots are invalid, or the secrets are too large for the redactor. An
-    /// untrusted cache folder, or a missing one, is not an error: the host logs a warning and runs without a cache.
+    /// untrusted cache folder, or a missing one, is not an error: the host logs a warning and runs without a cache. For the
+    /// shared folder, a process logs one warning.
     pub fn build(self) -> Result<Host, HostError> {
         let cache = self.cache.dir();
         let folders = self.protected_folders(cache.as_deref());
         let openapi = OpenApiServices::new(cache.as_ref().map(|dir| dir.join("openapi")));
         let metering = if self.policy.counts_fuel() { Metering::Fuel } else { Metering::Time };
-        let cache = cache.as_deref().map(|dir| (dir, self.cache_limits));
+        let kind = EngineKind { metering, async_support: AsyncSupport::Off };
+        let cache = cache.and_then(|dir| self.cache.open(&dir, kind, self.cache_limits));
         let limits = host_memory::with_default_budgets(self.policy.host());
         let engines = GuestEngines::new(&limits, metering, cache, link_all)?;
         let policy = Arc::new(self.policy);

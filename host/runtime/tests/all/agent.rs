@@ -148,15 +148,16 @@ async fn an_agent_sees_its_profile_and_a_cancelled_turn_asks_no_model() {
     host.register(send_note::tool().unwrap()).unwrap();
     let filter = Arc::new(Filter::for_profile(host.policy().profile("agent").cloned()));
     let said = json!({"choices": [{"message": {"role": "assistant", "content": "Hello."}}]});
-    let (server, requests) = scripted(vec![said]).await;
+    // The second answer is for a request that must not come.
+    let (server, requests) = scripted(vec![said.clone(), said]).await;
     let model = Model { vendor: Vendor::OpenaiChat, server, name: "scripted".to_owned() };
     let turn = TurnContext::default();
     assert_eq!(answer(&host, &model, &filter, &turn, "Hello?").await.unwrap(), "Hello.");
     let sent = requests.lock().unwrap()[0].1.to_string();
     assert!(sent.contains("read_output") && !sent.contains("send_note"), "{sent}");
-    // The script is at its end, so the server would not answer.
     turn.cancel.cancel();
     let error = answer(&host, &model, &filter, &turn, "Hello?").await.unwrap_err().to_string();
     assert_eq!(error, "the turn was cancelled");
+    assert_eq!(requests.lock().unwrap().len(), 1, "a cancelled turn asks no model");
     host.close().await;
 }

@@ -26,6 +26,7 @@ use toolbay_state::private::{self, make_dir};
 use toolbay_state::regular::open_regular;
 use wasmtime::component::Component;
 
+use crate::compile::mount::Mount;
 use crate::engine::{Engine, EngineKind, code_version};
 use crate::native;
 
@@ -98,6 +99,7 @@ impl Cache {
     /// The folder cannot be trusted or used. The host then works without a cache.
     pub fn open(dir: &Path, engine: EngineKind, limits: CacheLimits) -> Result<Self, String> {
         make_dir(dir)?;
+        check_executable(dir, Mount::of(dir))?;
         let this =
             Self { dir: dir.to_path_buf(), key: engine_key(engine), limits, warned: Arc::new(Once::new()) };
         this.sweep();
@@ -257,13 +259,28 @@ impl Cache {
     }
 }
 
-/// Identifies the engine in file names. Programs with other versions, other metering or another processor have other
-/// names, so that they do not replace each other's entries in turn. Two machines that share a home and differ in features of
-/// the processor settle on the code that both can run. The asynchronous kind is left out: the component determines it.
+/// Identifies the engine in file names. Programs with other versions, other metering or another architecture have other
+/// names, so that they do not replace each other's entries in turn. Of two machines that share a home, the one whose
+/// processor has fewer features compiles again, and both run its code. If each has features that the other lacks, they do
+/// replace each other's entries, and the operator gives each a folder. The asynchronous kind is left out: the component
+/// determines it.
 fn engine_key(engine: EngineKind) -> String {
     let (arch, os) = (std::env::consts::ARCH, std::env::consts::OS);
     let engine = format!("{FORMAT} {} {arch} {os} {:?}", code_version(), engine.metering);
     Digest::of(engine.as_bytes()).hex().chars().take(KEY_DIGITS).collect()
+}
+
+/// Checks that code can be mapped from the folder. Otherwise each start would find the metadata, and compile in the first
+/// call.
+fn check_executable(dir: &Path, mount: Mount) -> Result<(), String> {
+    match mount {
+        Mount::Executable => Ok(()),
+        Mount::NoExec => Err(format!(
+            "`{}` is on a file system that is mounted with `noexec`, and compiled plugins are mapped from the cache; name \
+             another folder with `TOOLBAY_CACHE`",
+            dir.display()
+        )),
+    }
 }
 
 /// Whether the cache creates files with such a name: two hex numbers and a known extension.

@@ -158,3 +158,20 @@ fn an_entry_is_named_after_the_metering_and_not_the_asynchronous_kind() {
     assert_eq!(key, engine_key(kind(Metering::Fuel, AsyncSupport::On)));
     assert_ne!(key, engine_key(kind(Metering::Time, AsyncSupport::Off)));
 }
+
+#[test]
+fn a_folder_from_which_no_code_can_be_mapped_is_no_cache() {
+    let folder = Path::new("/scratch");
+    check_executable(folder, Mount::Executable).unwrap();
+    let error = check_executable(folder, Mount::NoExec).unwrap_err();
+    assert!(["`/scratch`", "`noexec`", "`TOOLBAY_CACHE`"].iter().all(|part| error.contains(part)), "{error}");
+    // Containers often mount this one so.
+    let shared_memory = Path::new("/dev/shm");
+    if Mount::of(shared_memory) == Mount::NoExec
+        && let Ok(dir) = tempfile::tempdir_in(shared_memory)
+    {
+        let kind = EngineKind { metering: Metering::Fuel, async_support: AsyncSupport::Off };
+        let error = Cache::open(&dir.path().join("cache"), kind, CacheLimits::default()).unwrap_err();
+        assert!(error.contains("`noexec`"), "{error}");
+    }
+}

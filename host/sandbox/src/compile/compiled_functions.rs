@@ -158,10 +158,10 @@ mod tests {
         let base = dir.path().join("base.wasm");
         std::fs::write(&base, component("aaaa", "i32.const 1")).unwrap();
         let cache = dir.path().join("cache");
-        let limits = (cache.as_path(), CacheLimits::default());
-        let engines =
-            Engines::<()>::new(&HostLimits::default(), Metering::Fuel, Some(limits), |_, _| Ok(())).unwrap();
         let kind = EngineKind { metering: Metering::Fuel, async_support: AsyncSupport::Off };
+        let opened = Cache::open(&cache, kind, CacheLimits::default()).unwrap();
+        let engines =
+            Engines::<()>::new(&HostLimits::default(), Metering::Fuel, Some(opened), |_, _| Ok(())).unwrap();
         let linked = engines.get_or_create(kind).unwrap();
         let plain = Engine::for_compiling(kind).unwrap();
         let with_base = |component: &[u8]| {

@@ -20,7 +20,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
-use rustix::fs::StatVfsMountFlags;
 use rustix::io::Errno;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use toolbay_policy::limits::HostLimits;
@@ -30,6 +29,7 @@ use wasmtime::component::Component;
 use crate::compile::CompileError;
 use crate::compile::cache::Cache;
 use crate::compile::compiled_functions::CompiledFunctions;
+use crate::compile::mount::Mount;
 use crate::compile::{self, complexity, worker};
 use crate::engine::Engine;
 use crate::native;
@@ -243,24 +243,6 @@ fn sweep_code(temporary: &Path, age: Duration) {
             && let Err(error) = std::fs::remove_dir_all(entry.path())
         {
             tracing::debug!(%error, "a folder with stale code was not removed");
-        }
-    }
-}
-
-/// What the file system of a folder allows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mount {
-    /// Code can be mapped from it.
-    Executable,
-    /// The folder is mounted with `noexec`.
-    NoExec,
-}
-
-impl Mount {
-    fn of(folder: &Path) -> Self {
-        match rustix::fs::statvfs(folder) {
-            Ok(system) if system.f_flag.contains(StatVfsMountFlags::NOEXEC) => Self::NoExec,
-            Ok(_) | Err(_) => Self::Executable,
         }
     }
 }

@@ -25,7 +25,7 @@ use toolbay_state::digest::Digest;
 use crate::compile;
 use crate::compile::CompileError;
 use crate::compile::MAX_COMPONENT_BYTES;
-use crate::engine::{AsyncSupport, Engine, EngineKind, Metering, code_version};
+use crate::engine::{AsyncSupport, Engine, EngineKind, Metering, code_version, wasmtime_of_same_toolbay};
 use crate::process_sandbox::{self as sandbox, Confinement};
 
 /// The argument that makes a program a compile worker; see `run_worker`.
@@ -65,7 +65,7 @@ struct CompileRequest {
 /// The response of a worker.
 #[derive(Debug, Serialize, Deserialize)]
 struct WorkerResponse {
-    /// The version of the code that the worker makes; see `code_version`.
+    /// The version of the code that the worker makes; see `code_version`. Older workers send none.
     #[serde(default)]
     version: String,
     /// The sandbox that the worker ran in.
@@ -172,14 +172,29 @@ async fn exchange(
         let memory = MAX_MEMORY >> 30;
         worker_error(&format!("ended without an answer ({status}; it may use {memory} GiB): {reply}"))
     })?;
-    let version = code_version();
-    if response.version != version {
-        let (program, other) = (program.display(), one_line(&response.version, MAX_VERSION));
-        return Err(worker_error(&format!(
-            "`{program}` has version {other}, and this program {version}: name a program of the same version"
-        )));
+    if response.version != code_version() {
+        return Err(version_error(program, &response.version));
     }
     Ok((response, code))
+}
+
+/// The error for a worker of another version, with what the embedder can do about it.
+fn version_error(program: &Path, version: &str) -> CompileError {
+    let (program, own) = (program.display(), code_version());
+    let other = match version {
+        "" => "an older version".to_owned(),
+        version => format!("version {}", one_line(version, MAX_VERSION)),
+    };
+    // Each of these packages requires at least its own release of those after it.
+    let update = wasmtime_of_same_toolbay(version).map_or_else(String::new, |release| {
+        format!(
+            ", or give this program the worker's wasmtime: `cargo update -p wasmtime --precise {release}`, after the same \
+             for `wasmtime-wasi-http`, `wasmtime-wasi` and `wasmtime-wasi-io`"
+        )
+    });
+    worker_error(&format!(
+        "`{program}` has {other}, and this program version {own}: name a worker of the same version{update}"
+    ))
 }
 
 async fn read(stdout: impl AsyncRead + Unpin) -> std::io::Result<(WorkerResponse, Vec<u8>)> {
