@@ -9,6 +9,7 @@ pub mod bindings;
 mod capability;
 mod event_quota;
 mod grantee;
+pub mod service_grants;
 mod silent_refusal;
 pub mod state;
 
@@ -47,6 +48,7 @@ use crate::state::GuestState;
 pub use capability::Capabilities;
 use files::FileGrants;
 pub use grantee::Grantee;
+use service_grants::ServiceGrants;
 
 /// The host services behind the interfaces, built from one policy. A policy reload builds new services; running calls
 /// keep the ones they started with.
@@ -130,7 +132,7 @@ pub struct ResolvedGrants {
     /// Environment variables, wall clock and randomness.
     pub environment: environment::Environment,
     /// The OpenAPI service of the tool; `None` for the tool of a plugin.
-    pub service: Option<Arc<http::service::ServiceGrants>>,
+    pub service: Option<Arc<ServiceGrants>>,
     /// Whether the tool belongs to a plain component, which does not import the contract: no interface can report a
     /// refusal.
     pub is_plain: bool,
