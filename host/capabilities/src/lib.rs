@@ -3,7 +3,8 @@
 //! guest entry and nothing else.
 //!
 //! Every interface is always linked, because components built from JavaScript or Python import all of them. A call
-//! without a grant returns `denied` with the reason.
+//! without a grant returns `denied` with the reason. A build without the feature `net` lacks `wasi:http`, and denies every
+//! request.
 
 pub mod bindings;
 mod capability;
@@ -18,6 +19,10 @@ mod config;
 mod context;
 pub mod environment;
 pub mod files;
+#[cfg(feature = "net")]
+pub mod http;
+#[cfg(not(feature = "net"))]
+#[path = "no_http.rs"]
 pub mod http;
 pub mod invoke;
 pub mod kv;
