@@ -15,6 +15,7 @@ mod demo;
 mod dist;
 mod documents;
 mod downloads;
+mod features;
 mod folder;
 mod foreign;
 mod languages;

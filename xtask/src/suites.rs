@@ -13,8 +13,8 @@ use crate::cargo::cargo;
 use crate::foreign::{python, shell};
 use crate::steps::Step;
 use crate::{
-    arrive, book, browser, clients, conformance, counts, dist, downloads, languages, metrics, packages,
-    registries, rustdoc, tests, tidy, tools, tutorials, vendors,
+    arrive, book, browser, clients, conformance, counts, dist, downloads, features, languages, metrics,
+    packages, registries, rustdoc, tests, tidy, tools, tutorials, vendors,
 };
 
 /// What runs the built program and plugins.
@@ -30,6 +30,7 @@ pub(crate) const TEST: &[Step] = &[
     step("dependencies", &[], 5, tools::dependencies),
     step("links", &[], 5, tools::links),
     step("tests", BUILT, 40, tests::run),
+    step("features", BUILT, 10, features::check_none),
     step("languages", BUILT, 20, languages::run),
     step("tutorials", BUILT, 20, tutorials::run),
     step("documentation", BUILT, 20, rustdoc::test),
@@ -47,6 +48,7 @@ pub(crate) const TEST: &[Step] = &[
 /// What must pass before a release, beside [`TEST`].
 pub(crate) const RELEASE_TEST: &[Step] = &[
     step("key-ring", &[], 60, key_ring),
+    step("features-alone", &[], 60, features::check_each),
     step("book", &[], 20, book::run),
     step("packages-alone", &[], 120, |workspace| packages::run(workspace, packages::Check::Build)),
     step("dist", &[], 180, |workspace| dist::check(workspace, dist::Profile::Release)),

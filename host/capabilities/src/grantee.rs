@@ -78,7 +78,7 @@ impl Grantee {
     }
 
     /// Keeps advice for the operator and returns the text for the guest. Without a call, the operator reads the text.
-    pub(super) fn advise(&self, text: &str, advice: Hint) -> String {
+    pub fn advise(&self, text: &str, advice: Hint) -> String {
         let Some(ctx) = &self.ctx else { return self.without_call(text.to_owned(), advice) };
         ctx.add_hint(advice.with_about(text));
         text.to_owned()

@@ -3,12 +3,14 @@
 //! guest entry and nothing else.
 //!
 //! Every interface is always linked, because components built from JavaScript or Python import all of them. A call
-//! without a grant returns `denied` with the reason.
+//! without a grant returns `denied` with the reason. A build without the feature `net` lacks `wasi:http`, and denies every
+//! request.
 
 pub mod bindings;
 mod capability;
 mod event_quota;
 mod grantee;
+pub mod service_grants;
 mod silent_refusal;
 pub mod state;
 
@@ -17,6 +19,10 @@ mod config;
 mod context;
 pub mod environment;
 pub mod files;
+#[cfg(feature = "net")]
+pub mod http;
+#[cfg(not(feature = "net"))]
+#[path = "no_http.rs"]
 pub mod http;
 pub mod invoke;
 pub mod kv;
@@ -47,6 +53,7 @@ use crate::state::GuestState;
 pub use capability::Capabilities;
 use files::FileGrants;
 pub use grantee::Grantee;
+use service_grants::ServiceGrants;
 
 /// The host services behind the interfaces, built from one policy. A policy reload builds new services; running calls
 /// keep the ones they started with.
@@ -130,7 +137,7 @@ pub struct ResolvedGrants {
     /// Environment variables, wall clock and randomness.
     pub environment: environment::Environment,
     /// The OpenAPI service of the tool; `None` for the tool of a plugin.
-    pub service: Option<Arc<http::service::ServiceGrants>>,
+    pub service: Option<Arc<ServiceGrants>>,
     /// Whether the tool belongs to a plain component, which does not import the contract: no interface can report a
     /// refusal.
     pub is_plain: bool,

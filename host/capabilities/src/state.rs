@@ -17,9 +17,8 @@ use toolbay_sandbox::resource_limiter::GuestResourceLimiter;
 use toolbay_sandbox::stdio::OutputSink;
 use wasmtime_wasi::p2::pipe::MemoryInputPipe;
 use wasmtime_wasi::{ResourceTable, WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
-use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
-use crate::{Capabilities, files, http};
+use crate::{Capabilities, files};
 
 /// Maximum number of random bytes per request.
 const MAX_RANDOM: u64 = 64 << 10;
@@ -33,8 +32,9 @@ pub type GuestEngine = LinkedEngine<GuestState>;
 pub struct GuestState {
     /// Boxed: most calls have no context, and the state is moved several times.
     wasi: Option<Box<WasiContext>>,
-    http: WasiHttpCtx,
-    table: ResourceTable,
+    #[cfg(feature = "net")]
+    pub(crate) http: wasmtime_wasi_http::WasiHttpCtx,
+    pub(crate) table: ResourceTable,
     stdio_bytes: u64,
     /// The limiter of the store.
     pub limiter: GuestResourceLimiter,
@@ -74,7 +74,8 @@ impl GuestState {
         table.set_max_capacity(limits.handles);
         Self {
             wasi: None,
-            http: http::wasi::context(),
+            #[cfg(feature = "net")]
+            http: crate::http::wasi::context(),
             table,
             stdio_bytes: limits.stdio_bytes,
             limiter: GuestResourceLimiter::new(limits),
@@ -215,11 +216,5 @@ impl WasiView for GuestState {
             None => Box::new(self.wasi_builder().build()),
         };
         WasiCtxView { ctx: &mut self.wasi.insert(wasi).ctx, table: &mut self.table }
-    }
-}
-
-impl WasiHttpView for GuestState {
-    fn http(&mut self) -> WasiHttpCtxView<'_> {
-        WasiHttpCtxView { hooks: &mut self.capabilities, table: &mut self.table, ctx: &mut self.http }
     }
 }

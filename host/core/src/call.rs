@@ -6,6 +6,7 @@ pub mod idempotency;
 pub mod invoke;
 pub mod reduce;
 pub mod server_connector;
+pub mod service_request;
 pub mod shared;
 pub mod trace;
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
+use toolbay_core::call::service_request::Credential;
 use toolbay_core::tool::definition_text::Redact;
 use toolbay_core::tool::schema::{self, Schema, SchemaReader};
 use toolbay_core::tool::{ToolDef, ToolSource, ToolTraits};
@@ -25,7 +26,7 @@ use crate::request::RequestPlan;
 use crate::routes;
 use crate::scalar::scalar_text;
 use crate::schema::{SchemaConverter, SchemaTotals, plain_text};
-use crate::security::{self, Credential};
+use crate::security;
 use crate::server::{self, ChosenServer};
 use crate::style::{EscapeMode, ParameterStyle};
 
@@ -158,7 +159,8 @@ impl OperationImporter<'_> {
         };
         for more in &self.options.credentials {
             // The operator's values replace parameters of the document.
-            credentials.retain(|one| one.placement.reserved_field() != more.placement.reserved_field());
+            let field = security::reserved_field(&more.placement);
+            credentials.retain(|one| security::reserved_field(&one.placement) != field);
             credentials.push(more.clone());
         }
         let of_operator = self
@@ -166,8 +168,11 @@ impl OperationImporter<'_> {
             .headers
             .iter()
             .map(|(name, _)| ReservedField(ParameterLocation::Header, name.clone()));
-        let fixed: Vec<ReservedField> =
-            credentials.iter().map(|one| one.placement.reserved_field()).chain(of_operator).collect();
+        let fixed: Vec<ReservedField> = credentials
+            .iter()
+            .map(|one| security::reserved_field(&one.placement))
+            .chain(of_operator)
+            .collect();
         let (plan, schema) = self.plan_within_limits(&fixed, gathered)?;
         gathered.bytes += schema.value().to_string().len();
         gathered.check_bytes()?;

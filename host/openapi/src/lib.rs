@@ -51,9 +51,8 @@ mod tool;
 
 pub use document::OpenApiDocument;
 pub use document_text::{DocumentError, decode_utf_16};
-pub use exchange::{ExchangeError, HttpExchange, ServiceRequest, ServiceResponse};
+pub use exchange::{ExchangeError, HttpExchange};
 pub use importer::{ImportOptions, ImportedOperation};
 pub use operation::{Import, ImportProblem, UnmatchedOptions, import, unmatched_options};
 pub use routes::Routes;
-pub use security::{Credential, Placement};
 pub use tool::tool_entry;

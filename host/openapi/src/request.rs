@@ -5,14 +5,13 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use serde_json::value::RawValue;
+use toolbay_core::call::service_request::{Credential, ServiceRequest};
 use toolbay_core::tool::content::{ErrorCode, ToolError};
 use toolbay_policy::capability::net::is_ambiguous;
 
 use crate::body::{BodyEncoder, ParameterContent, encode_form};
-use crate::exchange::ServiceRequest;
 use crate::parameter::{Parameter, ParameterLocation, ReservedField};
 use crate::path_template::{FixedQuery, PathPiece};
-use crate::security::Credential;
 use crate::style;
 
 /// The plan for an operation's requests.

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use serde_json::value::RawValue;
+use toolbay_core::call::service_request::ServiceResponse;
 use toolbay_core::tool::content::{
     Blob, BlockBody, ContentBlock, EmbeddedResource, ErrorCode, ResourceBody, ToolError, ToolOutput,
 };
@@ -10,7 +11,6 @@ use toolbay_policy::capability::attachment;
 use toolbay_policy::excerpt::one_line;
 
 use crate::charset::{DecodedText, EncodedText, is_json};
-use crate::exchange::ServiceResponse;
 use crate::html_text::html_text;
 use crate::response_headers;
 use crate::routes::Routes;

@@ -4,10 +4,10 @@
 //! Nothing here is followed. A location is text of the service, so only its path and query are repeated, and a tool is
 //! named only if the location is exactly a request of it.
 
+use toolbay_core::call::service_request::ServiceResponse;
 use toolbay_policy::excerpt::one_line;
 use url::Url;
 
-use crate::exchange::ServiceResponse;
 use crate::routes::Routes;
 
 /// The longest location that is repeated, in characters.

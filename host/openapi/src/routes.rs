@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
+use toolbay_core::call::service_request::ServiceRoutes;
 use url::Url;
 
 use crate::body::ParameterContent;
@@ -51,21 +52,22 @@ struct RouteParameter {
     required: bool,
 }
 
-impl Routes {
-    pub(crate) fn from_plans<'a>(plans: impl Iterator<Item = (&'a str, &'a RequestPlan)>) -> Self {
-        Self(plans.filter_map(|(tool, plan)| Route::from_plan(tool, plan)).collect())
-    }
-
-    /// Whether a request belongs to an included operation: it compares the method, the origin and the path, with any
-    /// value at each parameter. A trailing slash makes no difference.
-    #[must_use]
-    pub fn matches(&self, method: &str, url: &Url) -> bool {
+impl ServiceRoutes for Routes {
+    /// Compares the method, the origin and the path, with any value at each parameter. A trailing slash makes no
+    /// difference.
+    fn includes(&self, method: &str, url: &Url) -> bool {
         let segments = segments(url.path());
         // A path that some server splits differently does not match.
         if segments.iter().any(|segment| is_ambiguous_segment(segment)) {
             return false;
         }
         self.0.iter().any(|route| route.matches(method, url, &segments))
+    }
+}
+
+impl Routes {
+    pub(crate) fn from_plans<'a>(plans: impl Iterator<Item = (&'a str, &'a RequestPlan)>) -> Self {
+        Self(plans.filter_map(|(tool, plan)| Route::from_plan(tool, plan)).collect())
     }
 
     /// The only call whose request is `GET` of a URL: the tool and its arguments.
@@ -270,7 +272,7 @@ mod tests {
             ("GET", "https://a.example:8443/v1/pets", false),
             ("GET", "https://a.example/pets", false),
         ] {
-            assert_eq!(routes.matches(method, &Url::parse(url).unwrap()), expected, "{method} {url}");
+            assert_eq!(routes.includes(method, &Url::parse(url).unwrap()), expected, "{method} {url}");
         }
         let (with, without) = net_rules(&plans[1]).unwrap();
         assert_eq!(

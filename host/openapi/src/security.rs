@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
+use toolbay_core::call::service_request::{Credential, Placement};
 use toolbay_policy::excerpt::one_line;
 
 use crate::document::OpenApiDocument;
@@ -12,43 +13,14 @@ use crate::scalar::member_text;
 /// The longest name of a key in a request.
 const MAX_NAME: usize = 128;
 
-/// The location of a secret's value.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Placement {
-    /// A header field, with a prefix of the value.
-    Header {
-        /// The name of the field.
-        name: String,
-        /// `Bearer ` or empty.
-        prefix: String,
-    },
-    /// `Authorization: Basic`, from a value `user:password`.
-    Basic,
-    /// A query parameter.
-    Query(String),
-    /// A cookie.
-    Cookie(String),
-}
-
-impl Placement {
-    /// The location that the secret fills, so that no argument does.
-    pub(crate) fn reserved_field(&self) -> ReservedField {
-        match self {
-            Self::Header { name, .. } => ReservedField(ParameterLocation::Header, name.clone()),
-            Self::Basic => ReservedField(ParameterLocation::Header, "Authorization".to_owned()),
-            Self::Query(name) => ReservedField(ParameterLocation::Query, name.clone()),
-            Self::Cookie(name) => ReservedField(ParameterLocation::Cookie, name.clone()),
-        }
+/// The location that a secret fills, so that no argument does.
+pub(crate) fn reserved_field(placement: &Placement) -> ReservedField {
+    match placement {
+        Placement::Header { name, .. } => ReservedField(ParameterLocation::Header, name.clone()),
+        Placement::Basic => ReservedField(ParameterLocation::Header, "Authorization".to_owned()),
+        Placement::Query(name) => ReservedField(ParameterLocation::Query, name.clone()),
+        Placement::Cookie(name) => ReservedField(ParameterLocation::Cookie, name.clone()),
     }
-}
-
-/// A secret of a request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Credential {
-    /// The name in the policy.
-    pub secret: String,
-    /// The location of its value.
-    pub placement: Placement,
 }
 
 /// The secrets that satisfy an operation: those of the first alternative in the document whose secrets are all
@@ -101,7 +73,7 @@ pub(crate) fn reserved_fields(document: &OpenApiDocument) -> Result<Vec<Reserved
     Ok(all
         .values()
         .filter_map(|scheme| read_placement(document, scheme).ok())
-        .map(|one| one.reserved_field())
+        .map(|one| reserved_field(&one))
         .collect())
 }
 

@@ -41,8 +41,8 @@ pub mod wildcard;
 
 pub use capability::unusable_target;
 pub use policy::{
-    AccessQuery, Advice, ApprovalMode, DocumentLocation, FileContent, GrantDecision, GrantKey, Grants,
-    KnownNames, KnownPlugin, KnownService, KnownTool, LimitRow, MAX_FINDINGS, MAX_OPENAPI_NAME,
+    AccessQuery, Advice, ApprovalMode, DocumentLocation, Feature, FileContent, GrantDecision, GrantKey,
+    Grants, KnownNames, KnownPlugin, KnownService, KnownTool, LimitRow, MAX_FINDINGS, MAX_OPENAPI_NAME,
     MAX_OPENAPI_QUALIFIED, MAX_REUSE, Machine, NamedTool, OpenApiService, OpenApiToolSettings, PathKind,
     Policy, PolicyCheck, PolicyError, PolicyFinding, PolicyReview, Profile, ProgramRefusal, ProgramSection,
     ProposedLine, ReducerBinding, ServiceHeader, Severity,

@@ -4,8 +4,10 @@ use std::path::PathBuf;
 
 use toolbay_core::registry::Collision;
 use toolbay_distribution::lock::LockError;
+use toolbay_policy::PolicyError;
 use toolbay_policy::name::{NameError, PluginId, ToolName};
 use toolbay_sandbox::compile::CompileError;
+use toolbay_sandbox::compile::compiler::NoCompiler;
 use toolbay_sandbox::engine::EngineError;
 
 /// The host itself failed.
@@ -14,6 +16,15 @@ pub enum HostError {
     /// wasmtime could not create an engine.
     #[error("the wasmtime engine could not be created: {0}")]
     Engine(String),
+    /// This program was built without the feature `compiler`, and the embedder named no compile worker.
+    #[error(
+        "this program was built without the feature `compiler` of the crate `toolbay`: name a program that compiles with \
+         `HostBuilder::compile_worker`, such as the installed `toolbay`"
+    )]
+    NoCompiler,
+    /// The policy names something that this program was built without.
+    #[error("the policy does not fit this program: {0}")]
+    Policy(PolicyError),
     /// The embedder's TLS root certificates cannot be parsed.
     #[error("{0}")]
     Tls(String),
@@ -42,6 +53,12 @@ pub enum HostError {
 impl From<EngineError> for HostError {
     fn from(EngineError(problem): EngineError) -> Self {
         Self::Engine(problem)
+    }
+}
+
+impl From<NoCompiler> for HostError {
+    fn from(NoCompiler: NoCompiler) -> Self {
+        Self::NoCompiler
     }
 }
 

@@ -15,7 +15,7 @@ use toolbay_policy::quantity;
 use toolbay_policy::rule::GrantRule as _;
 use toolbay_policy::{GrantKey, LimitRow, Policy, ProposedLine};
 
-use crate::openapi::OpenApiInfo;
+use crate::openapi_info::OpenApiInfo;
 use crate::plugins::loader::{is_plain, tool_limits};
 use crate::plugins::plugin::Plugin;
 

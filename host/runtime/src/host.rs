@@ -1,8 +1,12 @@
 //! The facade for embedders: a host with plugins, and calls to their tools.
 
 mod builder;
+#[cfg(feature = "net")]
+mod http;
+#[cfg(not(feature = "net"))]
+#[path = "host/no_http.rs"]
+mod http;
 pub(crate) mod known_names;
-mod openapi;
 pub(crate) mod probe;
 mod reload;
 pub(crate) mod running;
@@ -16,7 +20,6 @@ use self::probe::CallProbe;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use toolbay_capabilities::http::OperatorNetworks;
 use toolbay_core::audit::call_log::CallLog;
 use toolbay_core::call::{ToolCall, TurnContext};
 use toolbay_core::pipeline::{CallPolicy, CallResult, Pipeline};
@@ -30,13 +33,14 @@ use toolbay_distribution::store::BlobStore;
 use toolbay_policy::capability::Capability;
 use toolbay_policy::capability::protected_paths::Protection;
 use toolbay_policy::name::{PluginId, ToolName};
-use toolbay_policy::{Policy, Profile};
+use toolbay_policy::{DocumentLocation, Policy, Profile};
 use toolbay_sandbox::process_sandbox::Confinement;
-use url::Url;
 
 use crate::error::{HostError, LoadError};
 use crate::explain::{self, Explanation};
+use crate::mcp_servers::ServerFolders;
 use crate::openapi::OpenApiServices;
+use crate::openapi_info::OpenApiInfo;
 use crate::plugins::descriptor::PluginAbout;
 use crate::plugins::directory::{PluginLocation, ScanMode};
 use crate::plugins::installed::{InstalledPlugins, ReplanReason};
@@ -46,7 +50,6 @@ use crate::plugins::report::{LoadProblem, LoadReport, LoadWarning};
 use crate::plugins::resident_code::LoadedCode;
 use crate::plugins::run_blocking;
 use crate::plugins::state::ActivePlugin;
-use crate::server_connector::PolicyServerConnector;
 
 /// A plugin host. Cheap to clone; all clones share one host.
 ///
@@ -77,10 +80,8 @@ pub struct Host {
     pub(crate) consents_file: Option<PathBuf>,
     /// The services with OpenAPI documents.
     pub(crate) openapi: Arc<OpenApiServices>,
-    /// The folder with the last known tool lists of MCP servers.
-    tool_lists: Option<PathBuf>,
-    /// The folder with the credentials of MCP servers.
-    credentials: Option<PathBuf>,
+    /// The folders for MCP servers.
+    pub(crate) server_folders: ServerFolders,
     probe: Arc<CallProbe>,
 }
 
@@ -312,6 +313,24 @@ impl Host {
         Some(held.map(Confinement::as_str).map_err(LoadError::from))
     }
 
+    /// The result of the last read of each section, in the order of their names.
+    #[must_use]
+    pub fn openapi(&self) -> Vec<OpenApiInfo> {
+        self.openapi.infos()
+    }
+
+    /// Protects the plugin folder and the OpenAPI documents from all writers. Call it before they are loaded, so that
+    /// programs started meanwhile cannot change them.
+    pub fn protect_sources(&self, plugins: &Path) {
+        let folders = &self.installed.shared.folders;
+        folders.protect(plugins, Protection::WriteOnly);
+        for section in self.policy().openapi_services() {
+            if let DocumentLocation::File(path) = &section.document {
+                folders.protect(path, Protection::WriteOnly);
+            }
+        }
+    }
+
     /// Registers native tools. [`native_tool`](crate::native_tool) creates them.
     ///
     /// # Errors
@@ -412,24 +431,6 @@ impl Host {
         &self.installed.registry
     }
 
-    /// Connects to the MCP servers of the policy, always under the current policy.
-    #[must_use]
-    pub fn server_connector(&self) -> Arc<dyn toolbay_core::call::server_connector::ServerConnector> {
-        Arc::new(PolicyServerConnector {
-            installed: Arc::clone(&self.installed),
-            tool_lists: self.tool_lists.clone(),
-            credentials: self.credentials.clone(),
-        })
-    }
-
-    /// A bridge to MCP servers that has none yet. [`HostBuilder::start`] connects those of the policy.
-    #[must_use]
-    pub fn mcp_bridge(&self) -> toolbay_mcp::Bridge {
-        let reducer = |name: &str| crate::reducers::native("x", name).ok().map(|entry| entry.reducer);
-        toolbay_mcp::Bridge::new(Arc::clone(self.registry()), self.server_connector())
-            .with_reducers(Arc::new(reducer))
-    }
-
     /// The pipeline, for adapters.
     #[must_use]
     pub fn pipeline(&self) -> &Pipeline {
@@ -440,37 +441,6 @@ impl Host {
     #[must_use]
     pub fn policy(&self) -> Arc<Policy> {
         Arc::clone(&self.installed.services().policy)
-    }
-
-    /// Fetches a URL that the operator wrote, at most `max_bytes`, in one request without redirects. No grant is
-    /// checked, so never pass an address that a model or a plugin wrote. A literal IP address may be any; a host name
-    /// must resolve to a public address or to one in `[serve.oauth] net_private`.
-    ///
-    /// # Errors
-    /// The reason why the request failed.
-    pub async fn fetch(&self, url: &str, max_bytes: u64) -> Result<Vec<u8>, String> {
-        let services = self.installed.services();
-        let private = services.policy.serve().oauth.as_ref().map(|oauth| oauth.net_private.as_slice());
-        let networks = OperatorNetworks { private: private.unwrap_or_default(), table: "serve.oauth" };
-        services.http.get(url, max_bytes, networks).await
-    }
-
-    /// Sends a body to a collector that the operator named, and returns the status of its response. No grant is checked.
-    /// A literal IP address may be any; a host name must resolve to a public address or to one in
-    /// `[telemetry] net_private`. The caller bounds the time.
-    ///
-    /// # Errors
-    /// The reason why there is no response.
-    pub async fn post_telemetry(
-        &self,
-        url: &Url,
-        headers: &[(String, String)],
-        body: Vec<u8>,
-    ) -> Result<u16, String> {
-        let services = self.installed.services();
-        let private = services.policy.telemetry().map(|telemetry| telemetry.net_private.as_slice());
-        let networks = OperatorNetworks { private: private.unwrap_or_default(), table: "telemetry" };
-        services.http.post(url, headers, body, networks).await
     }
 
     /// Statistics about the plugin code in memory. When the code exceeds `code_bytes` in `[host]`, the least recently

@@ -36,16 +36,41 @@
 //! A program names everything as `toolbay::…`: the types of calls here, the ports that a program can implement in
 //! [`audit`], [`consent`], [`kv`], [`output_store`] and [`attachment`], the formats of models in [`vendor`], and the search
 //! for tools in [`discovery`].
+//!
+//! # Features
+//!
+//! | feature | default | adds |
+//! |---|---|---|
+//! | `compiler` | yes | Cranelift, which compiles plugins. Without it, [`HostBuilder::compile_worker`] is required and names a program that has it |
+//! | `net` | yes | the HTTP client with TLS: requests and connections of plugins, `wasi:http` |
+//! | `macros` | yes | `#[tool]`, `#[tools]` and `#[data]` |
+//! | `mcp` | no | the servers of `[mcp.NAME]`, and the MCP server (`toolbay::mcp`) |
+//! | `openapi` | no | the services of `[openapi.NAME]` |
+//! | `registry` | no | the client of registries, and signatures. [`Host::load_lock`] needs no feature |
+//! | `keyring` | no | secrets from the key ring of the system (`from = "keyring:…"`) |
+//!
+//! A feature adds modules, methods and sources of tools, and changes nothing else. A policy that grants or names what this
+//! program was built without is an error with the feature's name ([`HostError::Policy`]).
 
 mod backup;
 mod conversation;
 mod error;
 mod explain;
+mod features;
 mod host;
+#[cfg(feature = "mcp")]
+mod mcp_servers;
+#[cfg(not(feature = "mcp"))]
+#[path = "no_mcp_servers.rs"]
+mod mcp_servers;
 mod native;
+#[cfg(feature = "openapi")]
 mod openapi;
+#[cfg(not(feature = "openapi"))]
+#[path = "no_openapi.rs"]
+mod openapi;
+mod openapi_info;
 mod plugins;
-mod server_connector;
 mod storage;
 
 /// The newest contract between host and plugin: the package of the WIT interfaces.
@@ -80,8 +105,10 @@ pub use host::running::RunningHost;
 pub use host::watch::{WatchHandle, WatchOptions, WatchedFile};
 pub use host::workers::run_worker;
 pub use host::{Host, HostBuilder, PluginInfo, SOURCE_WAIT};
+#[cfg(feature = "mcp")]
+pub use mcp_servers::saved_tools;
 pub use native::{IntoToolResult, Json, Rendered};
-pub use openapi::{DocumentState, OpenApiInfo};
+pub use openapi_info::{DocumentState, OpenApiInfo};
 pub use plugins::descriptor::PluginAbout;
 pub use plugins::loading::{LoadEvent, LoadListener};
 pub use plugins::reducers;
@@ -89,7 +116,6 @@ pub use plugins::report::{ChangeKind, LoadProblem, LoadReport, LoadWarning, Plug
 pub use plugins::resident_code::LoadedCode;
 pub use plugins::switches::FileSwitches;
 pub use serde_json;
-pub use server_connector::saved_tools;
 pub use storage::audit::{AuditReader, FileAudit, Retention};
 pub use storage::consent::FileConsents;
 pub use storage::held_updates::{HeldUpdate, HeldUpdates};
@@ -98,7 +124,9 @@ pub use storage::stop_order::{FileStopOrder, StopOrder};
 pub use storage::timestamp_now;
 pub use tokio_util::sync::CancellationToken;
 pub use toolbay_capabilities::environment::clock::Clock;
+#[cfg(feature = "net")]
 pub use toolbay_capabilities::http::recorded::{RecordedHttp, RecordedRequest, RecordedResponse};
+#[cfg(feature = "registry")]
 pub use toolbay_capabilities::http::registry::{RegistryClientError, RegistryHttp, registry_secret};
 pub use toolbay_capabilities::kv::{EntryInfo, KvUsage, RedbStore, is_store_panic};
 pub use toolbay_capabilities::process::guard::PROGRAM_GUARD;
@@ -135,9 +163,12 @@ pub use toolbay_discovery as discovery;
 pub use toolbay_distribution as distribution;
 pub use toolbay_distribution::lock::{LockError, LockErrorKind};
 pub use toolbay_distribution::store::BlobStore;
+#[cfg(feature = "macros")]
 pub use toolbay_macros::{data, tool, tools};
 #[doc(hidden)]
+#[cfg(feature = "mcp")]
 pub use toolbay_mcp as mcp;
+#[cfg(feature = "mcp")]
 pub use toolbay_mcp::client::{Bridge, ServerState, ServerStatus};
 #[doc(hidden)]
 pub use toolbay_policy as policy;

@@ -7,9 +7,10 @@
 //! new policy within [`SWAP_TIME`]. Tools that take longer, or whose document must be fetched first, are removed until
 //! they are ready.
 
+mod api;
 mod document;
 mod exchange;
-pub(crate) mod known;
+mod known;
 mod plan;
 
 use std::collections::BTreeMap;
@@ -20,7 +21,6 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use futures_util::StreamExt as _;
-use serde::Serialize;
 use tokio::sync::{Mutex, Semaphore};
 use toolbay_capabilities::Services;
 use toolbay_core::registry::{Bundle, PendingSource, SourceState};
@@ -32,6 +32,7 @@ use toolbay_policy::name::{NAME_SEPARATOR, PluginId};
 use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_policy::{DocumentLocation, OpenApiService};
 
+use crate::openapi_info::{DocumentState, OpenApiInfo};
 use crate::plugins::installed::InstalledPlugins;
 use document::DocumentText;
 use plan::ToolPlan;
@@ -53,65 +54,13 @@ const MAX_ATTEMPTS: usize = 4;
 /// Maximum number of warnings about tools that lack a part of their operation.
 const MAX_WARNINGS: usize = 20;
 
-/// Whether the document of a section is loaded.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum DocumentState {
-    /// The document is being fetched and turned into tools.
-    #[default]
-    Loading,
-    /// Its operations are tools.
-    Ready,
-    /// The document could not be loaded.
-    Failed,
-}
-
-impl DocumentState {
-    /// The state in one word.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Loading => "loading",
-            Self::Ready => "ready",
-            Self::Failed => "failed",
-        }
-    }
-}
-
-/// The result of loading one `[openapi.NAME]` section.
-#[derive(Debug, Clone, Default, Serialize)]
-pub struct OpenApiInfo {
-    /// The name of the section.
-    pub name: String,
-    /// The location of the document.
-    pub document: String,
-    /// Whether the document is loaded.
-    pub state: DocumentState,
-    /// SHA-256 of the document, in hex.
-    pub digest: Option<String>,
-    /// The title in the document.
-    pub title: Option<String>,
-    /// The tools by name, each with its operation, such as `GET /pets/{id}`.
-    pub tools: BTreeMap<String, String>,
-    /// Tools that cannot be called, each with the reason.
-    pub unavailable: BTreeMap<String, String>,
-    /// Operations that are not tools, each with the reason.
-    pub problems: Vec<(String, String)>,
-    /// The number of operations that the section excludes.
-    pub left_out: usize,
-    /// Problems that do not stop the section.
-    pub warnings: Vec<String>,
-    /// Why the section has no tools, or still has the previous ones.
-    pub error: Option<String>,
-}
-
 /// The OpenAPI documents of a host and their results.
 #[derive(Debug)]
 pub(crate) struct OpenApiServices {
     documents: Mutex<BTreeMap<PluginId, LoadedDocument>>,
     infos: ArcSwap<BTreeMap<PluginId, OpenApiInfo>>,
     /// The folder for copies of documents.
-    pub(crate) copies: Option<PathBuf>,
+    copies: Option<PathBuf>,
     /// Numbers the loads, so that a load does not replace the result of a later one.
     sequence: AtomicU64,
     plan_permits: Arc<Semaphore>,
@@ -150,9 +99,14 @@ impl OpenApiServices {
         self.infos.load().values().cloned().collect()
     }
 
+    /// Loads the documents of all sections.
+    pub(crate) async fn load_all(&self, into: &InstalledPlugins) {
+        self.load(into, false, |_| true).await;
+    }
+
     /// Loads the documents of the `wanted` sections and registers their tools. Each section is registered as soon as it is
     /// ready, and its source is pending until then. The result is dropped if the section changed meanwhile.
-    pub(crate) async fn load(
+    async fn load(
         &self,
         into: &InstalledPlugins,
         refresh: bool,
@@ -412,7 +366,7 @@ impl OpenApiServices {
 ///
 /// # Errors
 /// The document cannot be loaded.
-pub(crate) async fn read_document(
+async fn read_document(
     section: &Arc<OpenApiService>,
     services: &Arc<Services>,
 ) -> Result<(Arc<str>, Arc<str>), PolicyRefusal> {

@@ -1,23 +1,20 @@
 //! Compiles components: within limits, in a worker process if there is one, and only once if there is a cache.
 
 pub mod cache;
-pub(crate) mod compiled_functions;
 pub mod compiler;
 pub mod complexity;
+#[cfg(feature = "compiler")]
+mod cranelift;
+#[cfg(not(feature = "compiler"))]
+#[path = "compile/no_cranelift.rs"]
+mod cranelift;
 mod mount;
 pub mod worker;
 
-use toolbay_policy::excerpt::one_line;
-use wasmtime::component::Component;
-
-use crate::engine::{self, Engine};
+pub use cranelift::run_compile_worker;
 
 /// Maximum size of a component, in bytes. CPython has 18 MB.
 pub const MAX_COMPONENT_BYTES: u64 = 64 << 20;
-/// Stack size of a compile thread: the default of spawned threads, independent of the embedder's settings.
-const STACK: usize = 8 << 20;
-/// Maximum length of a validator's message, in characters.
-const MAX_REASON: usize = 400;
 
 /// Why a component was not compiled.
 #[derive(Debug, thiserror::Error)]
@@ -54,25 +51,5 @@ pub(crate) fn check_header(bytes: &[u8]) -> Result<(), CompileError> {
             "is truncated, or of a WebAssembly version this host does not know",
         )),
         _ => Err(CompileError::NotAComponent("is not WebAssembly")),
-    }
-}
-
-/// Compiles a component. Takes seconds of CPU time for large components, and more for hostile ones. Only `compiler` and
-/// `worker` call it.
-pub fn compile(engine: &Engine, bytes: &[u8]) -> Result<Component, CompileError> {
-    Component::new(&engine.wasmtime, bytes).map_err(|error| compile_error(bytes, &error))
-}
-
-/// Compiles a component to the form that the cache stores. See [`compile`].
-pub(crate) fn precompile(engine: &Engine, bytes: &[u8]) -> Result<Vec<u8>, CompileError> {
-    engine.wasmtime.precompile_component(bytes).map_err(|error| compile_error(bytes, &error))
-}
-
-fn compile_error(bytes: &[u8], error: &wasmtime::Error) -> CompileError {
-    let features = engine::refused_features(bytes);
-    if features.is_empty() {
-        CompileError::Invalid(one_line(&format!("{error:#}"), MAX_REASON))
-    } else {
-        CompileError::UnsupportedFeature(features.join(", "))
     }
 }

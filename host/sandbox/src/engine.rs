@@ -2,7 +2,7 @@
 //!
 //! Epochs interrupt a spinning guest and make it yield. Fuel counts a guest's work where the policy sets a limit. The
 //! pooling allocator makes a fresh instance per call cheap. Every WebAssembly proposal that guests do not need is off;
-//! the error for a component that uses one names it (see `refused_features`).
+//! the error for a component that uses one names it (`compile/cranelift`).
 
 use std::num::NonZeroUsize;
 use std::sync::{Arc, OnceLock, Weak};
@@ -15,8 +15,7 @@ use toolbay_core::pipeline::memory::MemoryBudget;
 use toolbay_policy::limits::{CallLimits, HostLimits, MAX_MEMORY_BYTES};
 use wasmparser::{Parser, Payload, Validator, WasmFeatures};
 use wasmtime::{
-    CacheStore, Config, Enabled, EngineWeak, InstanceAllocationStrategy, ModuleVersionStrategy,
-    PoolingAllocationConfig,
+    Config, Enabled, EngineWeak, InstanceAllocationStrategy, ModuleVersionStrategy, PoolingAllocationConfig,
 };
 
 use crate::cpu_limiter::CpuLimiter;
@@ -60,7 +59,7 @@ const FEATURES: WasmFeatures = WasmFeatures::MUTABLE_GLOBAL
     .union(WasmFeatures::COMPONENT_MODEL);
 
 /// What components of WASI 0.3 may use in addition: `async` functions, streams and futures.
-const ASYNC_FEATURES: WasmFeatures = FEATURES.union(WasmFeatures::CM_ASYNC);
+pub(crate) const ASYNC_FEATURES: WasmFeatures = FEATURES.union(WasmFeatures::CM_ASYNC);
 
 /// What bounds the computation of guests. Code is compiled for one of the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -200,24 +199,20 @@ impl Engine {
 
     /// An engine that only compiles, with the same code generation: it has no pool and its epoch does not change.
     pub fn for_compiling(kind: EngineKind) -> Result<Self, EngineError> {
-        Ok(Self::without_guests(on_demand_engine(kind)?, kind))
+        Self::for_compiling_with(kind, |_| Ok(()))
     }
 
-    /// Like [`Self::for_compiling`], but reuses the compiled functions in `functions` and stores new ones there.
+    /// Like [`Self::for_compiling`], with settings of the compiler that do not change the code.
     pub(crate) fn for_compiling_with(
         kind: EngineKind,
-        functions: Arc<dyn CacheStore>,
+        configure: impl FnOnce(&mut Config) -> wasmtime::Result<()>,
     ) -> Result<Self, EngineError> {
-        let wasmtime = engine_config(kind)
-            .and_then(|mut config| wasmtime::Engine::new(config.enable_incremental_compilation(functions)?))
-            .map_err(|e| EngineError(e.to_string()))?;
-        Ok(Self::without_guests(wasmtime, kind))
-    }
-
-    fn without_guests(wasmtime: wasmtime::Engine, kind: EngineKind) -> Self {
+        let configured = engine_config(kind).and_then(|mut config| configure(&mut config).map(|()| config));
+        let wasmtime = configured.and_then(|config| wasmtime::Engine::new(&config));
+        let wasmtime = wasmtime.map_err(|e| EngineError(e.to_string()))?;
         // Nothing runs in this engine, so the budget is never used.
         let memory = MemoryBudget::new("guest_memory", MAX_MEMORY_BYTES);
-        Self { wasmtime, kind, memory, ticker: Ticker::stopped() }
+        Ok(Self { wasmtime, kind, memory, ticker: Ticker::stopped() })
     }
 
     /// The limiter of guests that compute.
@@ -354,21 +349,6 @@ fn tick(engines: &Weak<Mutex<Vec<EngineWeak>>>, cpu_limiter: &CpuLimiter) {
     }
 }
 
-/// The proposals that a component uses and this host does not allow, by name. Empty if the component is invalid for
-/// another reason. Called only after a failed compilation.
-pub(crate) fn refused_features(bytes: &[u8]) -> Vec<String> {
-    let valid = |features: WasmFeatures| Validator::new_with_features(features).validate_all(bytes).is_ok();
-    if valid(ASYNC_FEATURES) || !valid(WasmFeatures::all()) {
-        return Vec::new();
-    }
-    WasmFeatures::all()
-        .difference(ASYNC_FEATURES)
-        .iter_names()
-        .filter(|(_, feature)| !valid(WasmFeatures::all().difference(*feature)))
-        .map(|(name, _)| name.to_ascii_lowercase().replace('_', "-"))
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -395,30 +375,6 @@ mod tests {
             assert_eq!(AsyncSupport::for_component(&bytes), needed, "{text}");
         }
         assert_eq!(AsyncSupport::for_component(b"\0asm\x0d\0\x01\0garbage"), AsyncSupport::Off);
-    }
-
-    #[test]
-    fn a_disabled_proposal_is_named() {
-        for (text, name) in [
-            ("(component (core module (memory i64 1)))", "memory64"),
-            ("(component (core module (type (struct))))", "gc"),
-            ("(component (core module (memory 1 1 shared)))", "threads"),
-            ("(component (core module (tag)))", "exceptions"),
-            ("(component (type (map string u8)))", "cm-map"),
-        ] {
-            let bytes = wat::parse_str(text).unwrap();
-            let names = refused_features(&bytes);
-            assert!(names.iter().any(|n| n == name), "{text}: {names:?}");
-            let engine = Engine::for_compiling(kind(Metering::Fuel, AsyncSupport::On)).unwrap();
-            assert!(
-                wasmtime::component::Component::new(&engine.wasmtime, &bytes).is_err(),
-                "{text} compiles"
-            );
-        }
-        assert!(
-            refused_features(&wat::parse_str("(component (core module (memory 1)))").unwrap()).is_empty()
-        );
-        assert!(refused_features(b"\0asm\x0d\0\x01\0garbage").is_empty());
     }
 
     #[test]

@@ -12,7 +12,7 @@ mod landlock;
 mod seccomp;
 
 #[cfg(target_os = "linux")]
-pub(crate) use self::compute_only::restrict_to_compute;
+pub use self::compute_only::restrict_to_compute;
 #[cfg(target_os = "linux")]
 pub use self::seccomp::freeze;
 
@@ -122,10 +122,12 @@ impl ProcessSandbox {
     }
 }
 
+/// Sets the resource limits, and confines nothing: only Linux has a sandbox.
+///
+/// # Errors
+/// The limits cannot be set.
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn restrict_to_compute(
-    bound: impl FnOnce() -> std::io::Result<()>,
-) -> std::io::Result<Confinement> {
+pub fn restrict_to_compute(bound: impl FnOnce() -> std::io::Result<()>) -> std::io::Result<Confinement> {
     bound().map(|()| Confinement::default())
 }
 

@@ -21,6 +21,7 @@ mod operator_target;
 mod outbound_limiter;
 mod proxy;
 pub mod recorded;
+#[cfg(feature = "registry")]
 pub mod registry;
 mod resolve;
 mod secret_injection;

@@ -9,9 +9,8 @@ use std::time::Instant;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use toolbay_openapi::{Credential, Placement, Routes, ServiceRequest, ServiceResponse};
-use toolbay_policy::capability::net::{self, AddressScope, NetRule, NetTarget};
-use toolbay_policy::{GrantKey, OpenApiService};
+use toolbay_core::call::service_request::{Credential, Placement, ServiceRequest, ServiceResponse};
+use toolbay_policy::GrantKey;
 use url::Url;
 
 use super::call_network::{CallNetwork, HostRequest, NetError};
@@ -20,33 +19,6 @@ use super::secret_injection;
 use crate::bindings::host::http_client::{HttpRequest, HttpResponse};
 use crate::secrets::{SecretEntry, SecretPlaceholders};
 use crate::{Grantee, ResolvedGrants};
-
-/// The network grants of a service.
-#[derive(Debug)]
-pub struct ServiceGrants {
-    /// Its section in the policy.
-    pub section: Arc<OpenApiService>,
-    /// Methods and origins of the included operations, within the profile of the call.
-    pub operation_rules: Vec<NetRule>,
-    /// Further allowed targets of redirects.
-    pub redirect_rules: Vec<NetRule>,
-    /// The routes of the included operations.
-    pub routes: Arc<Routes>,
-}
-
-impl ServiceGrants {
-    /// Checks a request. `first` marks the request that the host built.
-    pub(super) fn check(
-        &self,
-        target: &NetTarget,
-        url: &Url,
-        first: bool,
-    ) -> Result<AddressScope, Option<String>> {
-        let is_operation = first || self.routes.matches(target.method(), url);
-        let matched = if is_operation { net::match_rules(&self.operation_rules, target) } else { Err(None) };
-        matched.or_else(|why| net::match_rules(&self.redirect_rules, target).map_err(|other| why.or(other)))
-    }
-}
 
 /// Sends a request and reads the response, up to `max` bytes.
 ///

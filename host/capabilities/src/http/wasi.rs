@@ -18,7 +18,8 @@ use toolbay_policy::capability::net::NetTarget;
 use toolbay_policy::refusal::PolicyRefusal;
 use url::Url;
 use wasmtime_wasi_http::{
-    Error, ForbiddenHeaderFilter, RequestOptions, WasiBody, WasiHttpCtx, WasiHttpHooks,
+    Error, ForbiddenHeaderFilter, RequestOptions, WasiBody, WasiHttpCtx, WasiHttpCtxView, WasiHttpHooks,
+    WasiHttpView,
 };
 
 use super::body::{self, ResponseBody};
@@ -26,6 +27,7 @@ use super::call_network::{CallNetwork, NetError};
 use super::{exchange, headers, secret_injection};
 use crate::Capabilities;
 use crate::secrets::Scrubber;
+use crate::state::GuestState;
 
 /// Chunk size of a guest's request body, which also bounds the buffer for a slow peer.
 const CHUNK: usize = 64 << 10;
@@ -35,6 +37,12 @@ pub(crate) fn context() -> WasiHttpCtx {
     let mut context = WasiHttpCtx::new();
     context.set_field_size_limit(headers::MAX_BYTES);
     context
+}
+
+impl WasiHttpView for GuestState {
+    fn http(&mut self) -> WasiHttpCtxView<'_> {
+        WasiHttpCtxView { hooks: &mut self.capabilities, table: &mut self.table, ctx: &mut self.http }
+    }
 }
 
 impl WasiHttpHooks for Capabilities {

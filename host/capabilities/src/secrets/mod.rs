@@ -4,6 +4,8 @@
 //! that need it are unavailable and report why.
 
 mod contract;
+#[cfg(feature = "net")]
+mod injection;
 mod key_ring;
 mod placeholder;
 mod source;
@@ -11,19 +13,19 @@ mod source;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-pub(crate) use placeholder::{Scrubber, SecretPlaceholders};
+#[cfg(feature = "net")]
+pub(crate) use injection::Scrubber;
+pub(crate) use placeholder::SecretPlaceholders;
 
 use secrecy::{ExposeSecret, SecretString};
 use toolbay_core::output::redact::{self, Redactor};
 use toolbay_policy::capability::CapabilityKind;
-use toolbay_policy::capability::net::NetTarget;
-use toolbay_policy::capability::secret::{self, SecretPosition, SecretRule};
+use toolbay_policy::capability::secret::{self, SecretRule};
 use toolbay_policy::limits::CallLimits;
 use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_policy::rule::GrantRule as _;
 use toolbay_policy::{GrantKey, Grants, Policy};
 use toolbay_sandbox::engine::AsyncSupport;
-use url::Url;
 use wasmtime::component::Linker;
 
 use crate::HasCapabilities;
@@ -187,31 +189,6 @@ impl SecretStore {
             Some((decision.capability.optional, why))
         });
         missing.collect()
-    }
-}
-
-impl SecretEntry {
-    /// Whether the value is a valid cookie value (RFC 6265, section 4.1.1).
-    pub(crate) fn fits_cookie(&self) -> bool {
-        let fits = |b: u8| (0x21..0x7f).contains(&b) && !b"\",;\\".contains(&b);
-        self.value.expose_secret().bytes().all(fits)
-    }
-
-    /// Appends the value to the query of a request that the host built, if the operator allows it there.
-    ///
-    /// # Errors
-    /// When the operator does not allow it.
-    pub(crate) fn append_to_query(
-        &self,
-        target: &NetTarget,
-        parameter: &str,
-        url: &mut Url,
-    ) -> Result<(), PolicyRefusal> {
-        if let Some(why) = self.rule.refusal(&self.name, target, SecretPosition::Query(parameter)) {
-            return Err(why);
-        }
-        url.query_pairs_mut().append_pair(parameter, self.value.expose_secret());
-        Ok(())
     }
 }
 

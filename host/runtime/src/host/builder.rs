@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use toolbay_capabilities::environment::clock::{Clock, EnvironmentOverrides, SeededRandom};
 use toolbay_capabilities::files::{FolderHandles, ReadLog};
-use toolbay_capabilities::http::recorded::RecordedHttp;
 use toolbay_capabilities::process::guard::ProgramGuard;
 use toolbay_capabilities::state::GuestEngines;
 use toolbay_capabilities::{Services, link_all};
@@ -35,6 +34,8 @@ use toolbay_state::private::DEFAULT_STATE_WAIT;
 use toolbay_state::user_dirs::{shared_cache_dir, xdg_cache_dir};
 
 use crate::error::HostError;
+use crate::features::FEATURES;
+use crate::mcp_servers::ServerFolders;
 use crate::openapi::OpenApiServices;
 use crate::plugins::consent_gate::ConsentGate;
 use crate::plugins::descriptor::DescriptorCache;
@@ -42,10 +43,10 @@ use crate::plugins::installed::InstalledPlugins;
 use crate::plugins::loading::LoadListener;
 use crate::plugins::plugin::HostResources;
 use crate::plugins::resident_code::ResidentCode;
-use crate::server_connector;
 use crate::storage::consent::FileConsents;
 use crate::storage::output_store::FileOutputStore;
 
+use super::http::HttpSettings;
 use super::{Host, call_policy};
 
 /// How long a start waits for OpenAPI documents and MCP servers. Some take several seconds, and one that hangs must not
@@ -114,15 +115,14 @@ pub struct HostBuilder {
     cache: CacheLocation,
     cache_limits: CacheLimits,
     state: Option<PathBuf>,
-    credentials: Option<PathBuf>,
+    pub(crate) credentials: Option<PathBuf>,
     state_wait: Duration,
     pub(super) source_wait: Duration,
     pub(super) worker: Option<PathBuf>,
     base: Option<PathBuf>,
     pub(super) guard: Option<PathBuf>,
     protected_paths: ProtectedPaths,
-    tls_roots: Option<Vec<u8>>,
-    recorded_http: Option<Arc<dyn RecordedHttp>>,
+    pub(super) http: HttpSettings,
     environment_overrides: EnvironmentOverrides,
     kv: Option<Arc<dyn KvStore>>,
     consents: Option<Arc<dyn ConsentStore>>,
@@ -159,14 +159,13 @@ impl HostBuilder {
             credentials: None,
             state_wait: DEFAULT_STATE_WAIT,
             source_wait: SOURCE_WAIT,
-            recorded_http: None,
             environment_overrides: EnvironmentOverrides::default(),
             kv: None,
             worker: None,
             base: None,
             guard: None,
             protected_paths,
-            tls_roots: None,
+            http: HttpSettings::default(),
             consents: None,
             output_store: None,
             audit: Arc::new(LogAudit),
@@ -222,15 +221,6 @@ impl HostBuilder {
         self
     }
 
-    /// Keeps the credentials of MCP servers in this folder instead of `credentials` in the state directory. It is created
-    /// for this user only, and plugins can neither read nor write it.
-    #[must_use]
-    pub fn credentials_dir(mut self, dir: impl Into<PathBuf>) -> Self {
-        let dir = dir.into();
-        self.credentials = Some(dir.clone());
-        self.protect_path(dir, Protection::ReadAndWrite)
-    }
-
     /// Waits up to `limit` for another process that writes to the state directory; 30 seconds by default
     /// ([`DEFAULT_STATE_WAIT`]). A call still ends at its own deadline.
     #[must_use]
@@ -244,8 +234,8 @@ impl HostBuilder {
     /// executable, or of the command `toolbay` of the same version, because the host runs the code that it sends. The command
     /// of the npm package is a Node script: pass the program itself, `node_modules/@toolbay/linux-…/bin/toolbay`. A worker of
     /// another version, or with another release of wasmtime, is refused. A worker that exceeds its time or memory is killed.
-    /// Without a worker, a compilation that times out is abandoned, but its thread continues. Needs a tokio runtime
-    /// with I/O enabled.
+    /// Without a worker, a compilation that times out is abandoned, but its thread continues. A program without the
+    /// feature `compiler` must name a worker, which is a program with it. Needs a tokio runtime with I/O enabled.
     #[must_use]
     pub fn compile_worker(mut self, program: impl Into<PathBuf>) -> Self {
         self.worker = Some(program.into());
@@ -255,6 +245,7 @@ impl HostBuilder {
     /// Compiles components with the machine code of this component, for functions that both have. The base is compiled
     /// once, and its functions are cached. Components are then compiled in this process, so name a base only to build
     /// your own plugins: versions of one interpreter with different scripts.
+    #[cfg(feature = "compiler")]
     #[must_use]
     pub fn compile_base(mut self, component: impl Into<PathBuf>) -> Self {
         self.base = Some(component.into());
@@ -284,21 +275,6 @@ impl HostBuilder {
     #[must_use]
     pub fn allow_protected_path(mut self, path: impl Into<PathBuf>) -> Self {
         self.protected_paths.exempt(path.into());
-        self
-    }
-
-    /// Trusts these root certificates for TLS in addition to those of the system. PEM, one or more.
-    #[must_use]
-    pub fn tls_roots_pem(mut self, pem: impl Into<Vec<u8>>) -> Self {
-        self.tls_roots = Some(pem.into());
-        self
-    }
-
-    /// Answers the HTTP requests of plugins and services from a recording, or records the responses of the network. For
-    /// tests. The policy is still checked first. Without a recording, requests go to the network.
-    #[must_use]
-    pub fn recorded_http(mut self, recorded: Arc<dyn RecordedHttp>) -> Self {
-        self.recorded_http = Some(recorded);
         self
     }
 
@@ -415,22 +391,16 @@ impl HostBuilder {
 
     /// Builds the host.
     ///
-    /// ```
-    /// use std::path::Path;
-    /// use toolbay::{Host, HostError, Policy};
-    ///
-    /// let policy = Policy::deny_all(Path::new("/srv/agent"));
-    /// let result = Host::builder(policy).tls_roots_pem("not a certificate").build();
-    /// assert!(matches!(result, Err(HostError::Tls(_))));
-    /// ```
-    ///
     /// # Errors
-    /// wasmtime cannot create an engine, the TLS roots are invalid, or the secrets are too large for the redactor. An
+    /// wasmtime cannot create an engine, the TLS roots are invalid, or the secrets are too large for the redactor. This
+    /// program lacks a part that the policy names, or has no compiler and no [compile worker](Self::compile_worker). An
     /// untrusted cache folder, or a missing one, is not an error: the host logs a warning and runs without a cache. For the
     /// shared folder, a process logs one warning.
     pub fn build(self) -> Result<Host, HostError> {
+        self.policy.check_features(FEATURES).map_err(HostError::Policy)?;
         let cache = self.cache.dir();
         let folders = self.protected_folders(cache.as_deref());
+        let compiler = Compiler::new(self.policy.host(), self.worker, self.base)?;
         let openapi = OpenApiServices::new(cache.as_ref().map(|dir| dir.join("openapi")));
         let metering = if self.policy.counts_fuel() { Metering::Fuel } else { Metering::Time };
         let kind = EngineKind { metering, async_support: AsyncSupport::Off };
@@ -446,12 +416,7 @@ impl HostBuilder {
         if let Some(store) = self.kv {
             services.kv = store;
         }
-        if let Some(pem) = &self.tls_roots {
-            services.http.add_tls_roots(pem).map_err(HostError::Tls)?;
-        }
-        if let Some(recorded) = self.recorded_http {
-            services.http.set_recorded(recorded);
-        }
+        self.http.apply(&services.http)?;
         let quota = OutputQuota::from(policy.host());
         let output_store = self.output_store.unwrap_or_else(|| match &self.state {
             Some(dir) => Arc::new(FileOutputStore::new(dir, quota)),
@@ -479,7 +444,7 @@ impl HostBuilder {
         }
         let shared = HostResources {
             engines,
-            compiler: Compiler::new(policy.host(), self.worker, self.base),
+            compiler,
             listener: self.listener,
             descriptors: DescriptorCache::default(),
             resident_code: ResidentCode::new(policy.host().code_bytes),
@@ -488,8 +453,7 @@ impl HostBuilder {
             folders,
             reads: Arc::new(ReadLog::default()),
         };
-        let tool_lists = self.state.as_deref().map(server_connector::tool_list_folder);
-        let credentials = self.credentials.or_else(|| self.state.as_ref().map(|dir| dir.join("credentials")));
+        let server_folders = ServerFolders::new(self.state.as_deref(), self.credentials);
         let in_state = self.state.filter(|_| self.consents.is_none());
         let in_state = in_state.map(|dir| FileConsents::new(dir).with_wait(self.state_wait));
         let consents_file = in_state.as_ref().map(FileConsents::file);
@@ -503,8 +467,7 @@ impl HostBuilder {
             scanning: Arc::default(),
             consents_file,
             openapi: Arc::new(openapi),
-            tool_lists,
-            credentials,
+            server_folders,
             probe: Arc::default(),
         })
     }

@@ -6,22 +6,20 @@ use std::sync::Arc;
 
 use toolbay_core::registry::ToolEntry;
 use toolbay_core::tool::{ToolDef, ToolSource, tags};
-use toolbay_mcp::client::{SavedTool, SavedTools};
 use toolbay_policy::capability::Capability;
 use toolbay_policy::name::PluginId;
-use toolbay_policy::permission::SourceLabel;
 use toolbay_policy::{
-    KnownNames, KnownPlugin, KnownService, KnownTool, NamedTool, Policy, PolicyFinding, PolicyReview,
+    KnownNames, KnownPlugin, KnownService, KnownTool, Policy, PolicyError, PolicyFinding, PolicyReview,
 };
 
 use crate::error::LoadError;
 use crate::explain::net_rule;
+use crate::features::FEATURES;
 use crate::host::Host;
 use crate::host::this_machine::ThisMachine;
-use crate::openapi::known::{UnreadService, read_services};
+use crate::mcp_servers::add_saved_tools;
 use crate::plugins::plugin::Plugin;
 use crate::plugins::{reducers, settings};
-use crate::server_connector::saved_tools;
 
 /// A check of a policy against all that can be read without a network.
 #[derive(Debug, Clone, Default)]
@@ -53,31 +51,8 @@ impl Host {
         let mut known = self.known_names(policy);
         self.add_load_facts(&mut known);
         let (mut reasons, mut findings) = (BTreeMap::new(), Vec::new());
-        for (name, read) in read_services(policy, self.openapi.copies.clone()).await {
-            match read {
-                Ok(contents) => {
-                    findings.extend(policy.long_name_findings(contents.names.iter().map(|(tool, own)| {
-                        NamedTool {
-                            name: tool,
-                            own_name: own,
-                            source: SourceLabel { kind: "openapi", name: &name },
-                        }
-                    })));
-                    known.services.insert(name, contents.service);
-                    for (name, mut tool) in contents.tools {
-                        tool.tags.extend(possible_tags("openapi", &[]));
-                        add_tool(&mut known, name, tool);
-                    }
-                }
-                Err(UnreadService::Absent(why)) => drop(reasons.insert(format!("openapi:{name}"), why)),
-                Err(UnreadService::Broken(why)) => {
-                    reasons.insert(format!("openapi:{name}"), why.clone());
-                    known.broken_services.insert(name, why);
-                }
-            }
-        }
-        let saved = state_dir.map(|dir| saved_tools(dir, policy)).unwrap_or_default();
-        saved.iter().for_each(|(server, saved)| add_server(&mut known, server, saved));
+        findings.extend(self.openapi.add_known(policy, &mut known, &mut reasons).await);
+        let of_servers = add_saved_tools(state_dir, policy, &mut known);
         for problem in self.problems() {
             let stem = problem.file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             let id = problem.plugin.as_ref().map_or(stem, ToString::to_string);
@@ -87,8 +62,9 @@ impl Host {
         let review = self.review(policy, &known, &machine);
         findings.extend(review.findings);
         findings.extend(policy.unused_sections());
-        let listed = saved.values().flat_map(|saved| &saved.imported);
-        findings.extend(policy.long_name_findings(listed.map(SavedTool::named)));
+        findings.extend(of_servers);
+        findings
+            .extend(policy.check_features(FEATURES).err().iter().flat_map(PolicyError::findings).cloned());
         findings.sort_by_key(|finding| (finding.line, finding.column));
         let not_compared = review.not_compared.into_iter().map(|source| {
             let unlisted = || "they were not listed yet".to_owned();
@@ -179,27 +155,17 @@ impl Host {
 }
 
 /// The tags that the host may derive from grants, which are not known yet.
-fn possible_tags<'a>(kind: &'a str, declared: &'a [Capability]) -> impl Iterator<Item = String> + 'a {
+pub(crate) fn possible_tags<'a>(
+    kind: &'a str,
+    declared: &'a [Capability],
+) -> impl Iterator<Item = String> + 'a {
     tags::possible_tags(kind, declared).map(str::to_owned)
 }
 
-fn add_tool(known: &mut KnownNames, name: String, tool: KnownTool) {
+/// Adds a tool with its tags.
+pub(crate) fn add_tool(known: &mut KnownNames, name: String, tool: KnownTool) {
     known.tags.extend(tool.tags.iter().cloned());
     known.tools.insert(name, tool);
-}
-
-/// Adds the tools that an MCP server listed last.
-fn add_server(known: &mut KnownNames, server: &str, saved: &SavedTools) {
-    known.servers.insert(server.to_owned(), saved.own_names.clone());
-    for tool in &saved.imported {
-        let known_tool = KnownTool {
-            kind: "mcp",
-            source: server.to_owned(),
-            tags: possible_tags("mcp", &[]).collect(),
-            arguments: tool.input_schema.clone(),
-        };
-        add_tool(known, tool.named().name.to_owned(), known_tool);
-    }
 }
 
 /// A tool of the catalog. The derived tags depend on its grants, so it has every tag that its declared capabilities

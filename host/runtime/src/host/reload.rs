@@ -9,6 +9,7 @@ use toolbay_policy::Policy;
 use toolbay_sandbox::host_memory;
 
 use crate::error::HostError;
+use crate::features::FEATURES;
 use crate::host::{Host, call_policy};
 use crate::plugins::directory::{FileReader, ScanMode};
 use crate::plugins::installed::{InstalledPlugins, ReplanReason};
@@ -27,12 +28,14 @@ impl Host {
     /// report names them.
     ///
     /// # Errors
-    /// The redactor cannot be built from the secrets. The previous policy stays.
+    /// This program lacks a part that the policy names, or the redactor cannot be built from the secrets. The previous
+    /// policy stays.
     pub async fn reload_policy(&self, policy: Policy) -> Result<LoadReport, HostError> {
         let first = self.swap_policy(policy).await?;
         // A document that hangs delays no plugin.
-        let (_, scanned) =
-            tokio::join!(self.load_openapi(), self.scan(ScanMode::Changed, ReplanReason::ConsentsChanged));
+        let documents = self.openapi.load_all(&self.installed);
+        let ((), scanned) =
+            tokio::join!(documents, self.scan(ScanMode::Changed, ReplanReason::ConsentsChanged));
         Ok(first.merge(scanned.0))
     }
 
@@ -42,6 +45,7 @@ impl Host {
     /// # Errors
     /// As [`Host::reload_policy`].
     pub async fn swap_policy(&self, policy: Policy) -> Result<LoadReport, HostError> {
+        policy.check_features(FEATURES).map_err(HostError::Policy)?;
         let one_pass = self.passes.lock().await;
         let before = self.installed.services();
         let restart = host_memory::with_default_budgets(policy.host())

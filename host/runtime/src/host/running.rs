@@ -2,18 +2,14 @@
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
-use toolbay_core::registry::event::HostEvent;
-use toolbay_mcp::Bridge;
-use toolbay_mcp::client::ServerStatus;
 
 use super::{Host, HostBuilder};
 use crate::error::HostError;
 use crate::host::watch::{WatchHandle, WatchOptions};
-use crate::openapi::OpenApiInfo;
+use crate::mcp_servers::Servers;
+use crate::openapi_info::OpenApiInfo;
 use crate::plugins::report::LoadReport;
 
 /// A [`Host`] with everything that its policy names. Dropping it stops the MCP servers and the watch.
@@ -36,7 +32,7 @@ pub struct RunningHost {
     plugins: PathBuf,
     report: LoadReport,
     watch: Option<WatchHandle>,
-    servers: Servers,
+    pub(crate) servers: Servers,
     /// The first load of the documents. It ends when every document is loaded or has failed.
     _documents: AbortOnDropHandle<()>,
 }
@@ -69,10 +65,10 @@ impl HostBuilder {
         let servers = Servers::start(&host);
         let loading = host.clone();
         // The `RunningHost` owns the task, which ends when every document is loaded or has failed.
-        let mut documents =
-            AbortOnDropHandle::new(tokio::spawn(async move { drop(loading.load_openapi().await) }));
+        let load = async move { loading.openapi.load_all(&loading.installed).await };
+        let mut documents = AbortOnDropHandle::new(tokio::spawn(load));
         let report = host.load_dir(plugins).await?;
-        let sources = async { tokio::join!(&mut documents, servers.bridge.wait_started()) };
+        let sources = async { tokio::join!(&mut documents, servers.wait_started()) };
         // A slow source delays only itself.
         drop(tokio::time::timeout(wait, sources).await);
         let plugins = plugins.to_path_buf();
@@ -93,12 +89,6 @@ impl RunningHost {
         self.host.openapi()
     }
 
-    /// The states of the MCP servers.
-    #[must_use]
-    pub fn servers(&self) -> Vec<ServerStatus> {
-        self.servers.bridge.status()
-    }
-
     /// Follows the plugin directory, the consents and [`WatchOptions::files`] as [`Host::watch`], as long as the host
     /// runs. A second call replaces the first one's options.
     pub async fn watch(&mut self, options: WatchOptions) {
@@ -117,37 +107,5 @@ impl RunningHost {
         drop(self.watch);
         self.servers.close().await;
         self.host.pipeline().audit().finish();
-    }
-}
-
-/// The connections to the MCP servers, which follow the policy.
-#[derive(Debug)]
-struct Servers {
-    bridge: Arc<Bridge>,
-    follow: AbortOnDropHandle<()>,
-}
-
-impl Servers {
-    fn start(host: &Host) -> Self {
-        let bridge = Arc::new(host.mcp_bridge());
-        bridge.apply(&host.policy());
-        let reloaded = Arc::new(Notify::new());
-        let (newest, changed) = (host.clone(), Arc::clone(&reloaded));
-        host.events().listen(move |event| {
-            if matches!(event, HostEvent::PolicyReloaded { .. }) {
-                reloaded.notify_one();
-            }
-        });
-        // Follows the policy until these `Servers` end.
-        let follow = Bridge::follow_policy(Arc::downgrade(&bridge), changed, move || newest.policy());
-        Self { bridge, follow: AbortOnDropHandle::new(tokio::spawn(follow)) }
-    }
-
-    /// Closes the bridge after the task that follows the policy, which could start servers.
-    async fn close(self) {
-        self.follow.abort();
-        // The task was aborted, so its result is an error.
-        drop(self.follow.await);
-        self.bridge.close().await;
     }
 }

@@ -5,13 +5,27 @@ use std::path::Path;
 use std::sync::Arc;
 
 use toolbay_capabilities::files::{FileAccess, FolderHandles, SharedProtectedPaths};
-use toolbay_capabilities::http;
 use toolbay_capabilities::process::ProcessLauncher;
 use toolbay_capabilities::secrets::SecretStore;
-use toolbay_distribution::signature::key::read_public;
-use toolbay_distribution::signature::keyless::TrustRoot;
 use toolbay_policy::capability::path_rule::PathRule;
 use toolbay_policy::{FileContent, Machine, PathKind, Policy, ProgramRefusal, ProgramSection};
+
+/// Reads a file as a run would, and fails with the reason why it cannot be used.
+type FileCheck = fn(&Path) -> Result<(), String>;
+
+/// How files of each content are read. A program without a feature never uses the files that only the feature reads.
+const READERS: &[(FileContent, FileCheck)] = &[
+    #[cfg(feature = "net")]
+    (FileContent::Certificates, toolbay_capabilities::http::check_certificates),
+    #[cfg(feature = "registry")]
+    (FileContent::PublicKey, |file| toolbay_distribution::signature::key::read_public(file).map(drop)),
+    #[cfg(feature = "registry")]
+    (FileContent::TrustRoot, |file| {
+        toolbay_distribution::signature::keyless::TrustRoot::read(file).map(drop)
+    }),
+    #[cfg(feature = "mcp")]
+    (FileContent::IssuerKeys, toolbay_mcp::check_issuer_keys),
+];
 
 /// The files and the environment of this process.
 #[derive(Debug, Default)]
@@ -73,13 +87,8 @@ impl Machine for ThisMachine {
 
     fn file_problem(&self, file: &Path, content: FileContent) -> Option<String> {
         self.run.as_ref()?;
-        let read = match content {
-            FileContent::Certificates => http::check_certificates(file),
-            FileContent::PublicKey => read_public(file).map(drop),
-            FileContent::TrustRoot => TrustRoot::read(file).map(drop),
-            FileContent::IssuerKeys => toolbay_mcp::check_issuer_keys(file),
-        };
-        read.err()
+        let (_, read) = READERS.iter().find(|(known, _)| *known == content)?;
+        read(file).err()
     }
 
     fn secret_problem(&self, name: &str) -> Option<String> {

@@ -250,7 +250,7 @@ impl Watcher {
                 // Restarts a load in progress: a server that does not answer must not delay the others or the next
                 // policy.
                 let host = self.host.clone();
-                let load = async move { drop(host.load_openapi().await) };
+                let load = async move { host.openapi.load_all(&host.installed).await };
                 documents = Some(AbortOnDropHandle::new(tokio::spawn(load)));
             }
             if documents.as_ref().is_some_and(AbortOnDropHandle::is_finished) {

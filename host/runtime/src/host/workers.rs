@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use toolbay_capabilities::process::guard::{PROGRAM_GUARD, run_program_guard};
-use toolbay_sandbox::compile::worker::{COMPILE_WORKER, run_compile_worker};
+use toolbay_sandbox::compile::run_compile_worker;
+use toolbay_sandbox::compile::worker::COMPILE_WORKER;
 
 use super::HostBuilder;
 
@@ -35,8 +36,8 @@ pub fn run_worker() -> Option<std::io::Result<()>> {
 }
 
 impl HostBuilder {
-    /// Uses this program as [`Self::compile_worker`] and [`Self::program_guard`], unless they are set. Does nothing if
-    /// `main` has not called [`run_worker`]: the program would start itself instead of a worker.
+    /// Uses this program as [`Self::compile_worker`], if it has a compiler, and as [`Self::program_guard`], unless they are
+    /// set. Does nothing if `main` has not called [`run_worker`]: the program would start itself instead of a worker.
     #[must_use]
     pub fn with_workers(mut self) -> Self {
         if !HAS_WORKER_ENTRY.load(Ordering::Relaxed) {
@@ -44,7 +45,9 @@ impl HostBuilder {
         }
         match own_executable() {
             Ok(program) => {
-                self.worker.get_or_insert_with(|| program.clone());
+                if cfg!(feature = "compiler") {
+                    self.worker.get_or_insert_with(|| program.clone());
+                }
                 self.guard.get_or_insert(program);
             }
             Err(error) => tracing::warn!(%error, "plugins are compiled in this process"),

@@ -9,9 +9,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use toolbay_capabilities::http::NetError;
-use toolbay_capabilities::http::service::{self, ServiceGrants};
+use toolbay_capabilities::http::service;
+use toolbay_capabilities::service_grants::ServiceGrants;
 use toolbay_capabilities::{Grantee, ResolvedGrants, Services};
-use toolbay_openapi::ServiceRequest;
+use toolbay_core::call::service_request::ServiceRequest;
+use toolbay_openapi::Routes;
 use toolbay_policy::capability::net::NetRule;
 use toolbay_policy::limits::CallLimits;
 use toolbay_policy::name::ToolName;
@@ -205,7 +207,7 @@ fn document_grants(
         section: Arc::clone(section),
         operation_rules: vec![origin.clone()],
         redirect_rules: std::iter::once(origin).chain(section.net.iter().cloned()).collect(),
-        routes: Arc::default(),
+        routes: Arc::new(Routes::default()),
     };
     let tool = ToolName::new("document").map_err(|e| e.to_string())?;
     Ok(ResolvedGrants { service: Some(Arc::new(service)), ..ResolvedGrants::new(services, tool, grants) })

@@ -9,34 +9,75 @@ use std::time::Instant;
 use futures_util::StreamExt as _;
 use toolbay_core::tool::definition_text::no_redaction;
 use toolbay_openapi::{Import, ImportedOperation, OpenApiDocument, import, unmatched_options};
+use toolbay_policy::permission::SourceLabel;
 use toolbay_policy::refusal::PolicyRefusal;
-use toolbay_policy::{DocumentLocation, KnownService, KnownTool, OpenApiService, Policy};
+use toolbay_policy::{
+    DocumentLocation, KnownNames, KnownService, KnownTool, NamedTool, OpenApiService, Policy, PolicyFinding,
+};
 
 use super::document::{DocumentCopy, DocumentText, read_file};
 use super::plan::{absent_tools, import_options, misplaced_secret, rename};
-use super::{MAX_PARALLEL_PLANS, PLAN_TIME};
+use super::{MAX_PARALLEL_PLANS, OpenApiServices, PLAN_TIME};
+use crate::host::known_names::{add_tool, possible_tags};
 
 /// The contents of one service's document.
 #[derive(Debug)]
-pub(crate) struct ServiceContents {
-    pub(crate) service: KnownService,
+struct ServiceContents {
+    service: KnownService,
     /// The tools by qualified name, as the policy names them and as the document does. Tags are those of the document.
-    pub(crate) tools: BTreeMap<String, KnownTool>,
+    tools: BTreeMap<String, KnownTool>,
     /// The names by which callers call the tools, each with the document's.
-    pub(crate) names: Vec<(String, String)>,
+    names: Vec<(String, String)>,
 }
 
 /// Why a service could not be read.
 #[derive(Debug)]
-pub(crate) enum UnreadService {
+enum UnreadService {
     /// Its document is not here.
     Absent(String),
     /// Its document is here, but the service cannot be loaded.
     Broken(String),
 }
 
+impl OpenApiServices {
+    /// Adds the services of a policy, or the reason why one cannot be read, and returns the findings about the names of
+    /// their tools.
+    pub(crate) async fn add_known(
+        &self,
+        policy: &Arc<Policy>,
+        known: &mut KnownNames,
+        reasons: &mut BTreeMap<String, String>,
+    ) -> Vec<PolicyFinding> {
+        let mut findings = Vec::new();
+        for (name, read) in read_services(policy, self.copies.clone()).await {
+            match read {
+                Ok(contents) => {
+                    findings.extend(policy.long_name_findings(contents.names.iter().map(|(tool, own)| {
+                        NamedTool {
+                            name: tool,
+                            own_name: own,
+                            source: SourceLabel { kind: "openapi", name: &name },
+                        }
+                    })));
+                    known.services.insert(name, contents.service);
+                    for (name, mut tool) in contents.tools {
+                        tool.tags.extend(possible_tags("openapi", &[]));
+                        add_tool(known, name, tool);
+                    }
+                }
+                Err(UnreadService::Absent(why)) => drop(reasons.insert(format!("openapi:{name}"), why)),
+                Err(UnreadService::Broken(why)) => {
+                    reasons.insert(format!("openapi:{name}"), why.clone());
+                    known.broken_services.insert(name, why);
+                }
+            }
+        }
+        findings
+    }
+}
+
 /// Reads the documents of all services of a policy, or says why one cannot be read. `copies` is the folder for copies.
-pub(crate) async fn read_services(
+async fn read_services(
     policy: &Arc<Policy>,
     copies: Option<PathBuf>,
 ) -> BTreeMap<String, Result<ServiceContents, UnreadService>> {

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::sync::Semaphore;
-use toolbay_capabilities::http::service::ServiceGrants;
+use toolbay_capabilities::service_grants::ServiceGrants;
 use toolbay_capabilities::{GrantsByProfile, ResolvedGrants, Services};
+use toolbay_core::call::service_request::{Credential, Placement};
 use toolbay_core::registry::{Bundle, CallSettings, ToolAvailability, ToolEntry};
 use toolbay_core::tool::SourceName;
 use toolbay_core::tool::definition_text::{self, Redact};
 use toolbay_core::tool::tags::Effects;
 use toolbay_openapi::{
-    Credential, HttpExchange, Import, ImportOptions, ImportProblem, ImportedOperation, OpenApiDocument,
-    Placement, Routes, import,
+    HttpExchange, Import, ImportOptions, ImportProblem, ImportedOperation, OpenApiDocument, Routes, import,
 };
 use toolbay_policy::capability::net::{NetRule, NetTarget};
 use toolbay_policy::capability::secret::{DEFAULT_HEADER, SecretPosition};
@@ -255,7 +255,7 @@ fn service_grants(
             section: Arc::clone(section),
             operation_rules: own,
             redirect_rules: more,
-            routes: Arc::clone(routes),
+            routes: routes.clone(),
         };
         let service = Some(Arc::new(service));
         Arc::new(ResolvedGrants { service, ..ResolvedGrants::new(services, tool.clone(), grants) })

@@ -18,6 +18,12 @@ const PROVIDED: [(&str, &[&str]); 9] = [
     ("wasi:sockets", &["0.2", "0.3"]),
 ];
 
+/// The WASI packages that the linker has only with a feature, which this program was built without.
+const LEFT_OUT: &[(&str, &str)] = &[
+    #[cfg(not(feature = "net"))]
+    ("wasi:http", "net"),
+];
+
 /// Describes the missing one of a component's `imports`. `reason` is the linker's message, which names it:
 /// wasmtime has no type for it.
 pub(super) fn describe<'a>(mut imports: impl Iterator<Item = &'a str>, reason: &str) -> String {
@@ -28,6 +34,11 @@ pub(super) fn describe<'a>(mut imports: impl Iterator<Item = &'a str>, reason: &
     let package = path.split_once('/').map_or(path, |(package, _)| package);
     let provided = PROVIDED.iter().find(|(known, _)| *known == package).map_or(&[][..], |(_, all)| *all);
     let shown = one_line(name, MAX_NAME);
+    if let Some((_, feature)) = LEFT_OUT.iter().find(|(known, _)| *known == package) {
+        return format!(
+            "imports `{shown}`, but this program was built without the feature `{feature}` of the crate `toolbay`"
+        );
+    }
     if provided.is_empty() {
         return format!(
             "imports `{shown}`, which this host does not provide: rebuild it without this import, or compose it with a \

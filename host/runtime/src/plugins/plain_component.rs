@@ -9,6 +9,10 @@
 //! Types are untrusted input like texts. [`schema`], [`values`] and [`text`] bound them.
 
 mod declare;
+#[cfg(feature = "net")]
+mod http_handler;
+#[cfg(not(feature = "net"))]
+#[path = "plain_component/no_http_handler.rs"]
 mod http_handler;
 mod names;
 mod schema;

@@ -7,5 +7,8 @@
     reason = "a failed fixture is a failed test"
 )]
 
+#[cfg(feature = "macros")]
 mod agent;
+mod features;
+#[cfg(feature = "macros")]
 mod native_tools;

@@ -238,7 +238,7 @@ impl Cache {
     ///
     /// # Errors
     /// The disk is full or the folder is gone.
-    pub(crate) fn put_functions(&self, component: &Digest, functions: &[u8]) -> Result<(), String> {
+    pub fn put_functions(&self, component: &Digest, functions: &[u8]) -> Result<(), String> {
         let file = self.file(component, "functions");
         let digest = Digest::of(functions);
         private::replace_unsynced(&file, &[functions, digest.as_bytes()]).map_err(|e| e.to_string())?;

@@ -2,7 +2,6 @@ use std::fs::File;
 use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;
-use crate::compile;
 use crate::engine::{AsyncSupport, Metering};
 
 /// A cache with files of the given names, sizes and ages in days.
@@ -104,7 +103,8 @@ fn only_code_of_this_version_and_kind_from_files_of_this_user_is_mapped() {
     let kind = |metering| EngineKind { metering, async_support: AsyncSupport::Off };
     let (fuel, time) = (kind(Metering::Fuel), kind(Metering::Time));
     let component = wat::parse_str("(component (core module (func (export \"f\"))))").unwrap();
-    let compile = |kind| compile::precompile(&Engine::for_compiling(kind).unwrap(), &component).unwrap();
+    let compile =
+        |kind| Engine::for_compiling(kind).unwrap().wasmtime.precompile_component(&component).unwrap();
     let (engine, ours, digest) =
         (Engine::for_compiling(fuel).unwrap(), compile(fuel), Digest::of(&component));
     let dir = tempfile::tempdir().unwrap();

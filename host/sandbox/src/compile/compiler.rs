@@ -10,7 +10,7 @@
 //! Without a worker, a thread compiles. After its time-out the thread continues, because nothing can stop it, and keeps
 //! its permit. Once such threads hold all permits, nothing more is compiled. With a base
 //! (`HostBuilder::compile_base`), one thread reads or compiles the functions of the base, and another compiles
-//! the component with them.
+//! the component with them. A program without the feature `compiler` has no such thread, and needs a worker.
 
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -21,14 +21,14 @@ use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use toolbay_policy::limits::HostLimits;
 use toolbay_policy::quantity;
 use wasmtime::component::Component;
 
 use crate::compile::CompileError;
 use crate::compile::cache::Cache;
-use crate::compile::compiled_functions::CompiledFunctions;
+use crate::compile::cranelift::InProcess;
 use crate::compile::mount::Mount;
 use crate::compile::{self, complexity, worker};
 use crate::engine::Engine;
@@ -43,10 +43,8 @@ const STALE_CODE: Duration = Duration::from_secs(3600);
 /// Compiles the components of one host.
 #[derive(Debug)]
 pub struct Compiler {
-    timeout: Duration,
-    worker: Option<PathBuf>,
-    /// The component whose functions others reuse.
-    base: Option<PathBuf>,
+    pub(super) timeout: Duration,
+    place: CompilePlace,
     /// Whether a missing sandbox was logged.
     warned: Once,
     permits: Arc<Semaphore>,
@@ -54,12 +52,26 @@ pub struct Compiler {
     completed: Arc<AtomicU64>,
 }
 
+/// Where components are compiled.
+#[derive(Debug)]
+enum CompilePlace {
+    /// In processes of this program.
+    Worker(PathBuf),
+    /// In threads of this process.
+    InProcess(InProcess),
+}
+
+/// This program has no compiler, and no worker was named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("this program was built without the feature `compiler`: name a program with it as compile worker")]
+pub struct NoCompiler;
+
 /// A compiled component.
 pub struct CompiledComponent {
     /// The component, ready to be linked.
     pub component: Component,
     /// The code that the worker sent. Without a worker, the component is serialized on demand.
-    code: Option<Vec<u8>>,
+    pub(super) code: Option<Vec<u8>>,
 }
 
 impl CompiledComponent {
@@ -73,7 +85,7 @@ impl CompiledComponent {
 }
 
 /// The permit of one compilation. Counts the end of the compilation on drop.
-struct CompilePermit {
+pub(super) struct CompilePermit {
     _permit: OwnedSemaphorePermit,
     completed: Arc<AtomicU64>,
 }
@@ -87,17 +99,27 @@ impl Drop for CompilePermit {
 impl Compiler {
     /// Creates a compiler. With `worker`, each component is compiled in a process of this program; with `base`, in a
     /// thread, with the functions of this component.
-    pub fn new(limits: &HostLimits, worker: Option<PathBuf>, base: Option<PathBuf>) -> Self {
+    ///
+    /// # Errors
+    /// Components would be compiled in this process, and this program was built without the feature `compiler`.
+    pub fn new(
+        limits: &HostLimits,
+        worker: Option<PathBuf>,
+        base: Option<PathBuf>,
+    ) -> Result<Self, NoCompiler> {
+        let place = match (worker, base) {
+            (Some(program), None) => CompilePlace::Worker(program),
+            (_, base) => CompilePlace::InProcess(InProcess::new(base)?),
+        };
         // Half of the cores: a compilation uses several threads, and calls must continue.
         let at_once = std::thread::available_parallelism().map_or(1, |cores| usize::from(cores).div_ceil(2));
-        Self {
+        Ok(Self {
             timeout: limits.compile_timeout,
-            worker,
-            base,
+            place,
             warned: Once::new(),
             permits: Arc::new(Semaphore::new(at_once)),
             completed: Arc::default(),
-        }
+        })
     }
 
     /// Compiles a component that passed [`check`]. The cache keeps the functions of the base.
@@ -110,36 +132,25 @@ impl Compiler {
         cache: Option<&Cache>,
         bytes: Vec<u8>,
     ) -> Result<CompiledComponent, CompileError> {
-        let permit = self.acquire_permit().await?;
-        match (&self.base, &self.worker) {
-            (Some(base), _) => {
-                let (kind, cache, base) = (engine.kind, cache.cloned(), base.clone());
-                let read = move || CompiledFunctions::from_base(kind, cache.as_ref(), &base);
-                let functions = self.compile_in_thread(permit, read).await?;
-                let permit = self.acquire_permit().await?;
-                let work = move || functions.precompile(kind, &bytes);
-                map_component(engine, self.compile_in_thread(permit, work).await?).await
-            }
-            (None, Some(program)) => {
-                let code = self.compile_in_process(engine, program, bytes, permit).await?;
+        match &self.place {
+            CompilePlace::Worker(program) => {
+                let code = self.compile_in_worker(engine, program, bytes).await?;
                 map_component(engine, code).await
             }
-            (None, None) => {
-                let this = engine.clone();
-                let work = move || compile::compile(&this, &bytes);
-                let component = self.compile_in_thread(permit, work).await?;
-                Ok(CompiledComponent { component, code: None })
-            }
+            CompilePlace::InProcess(compiler) => compiler.compile(self, engine, cache, bytes).await,
         }
     }
 
     /// The sandbox of a worker. Starts one to find out. `None` without a worker.
     pub async fn confinement(&self) -> Option<Result<Confinement, CompileError>> {
-        Some(worker::confinement(self.worker.as_deref()?).await)
+        match &self.place {
+            CompilePlace::Worker(program) => Some(worker::confinement(program).await),
+            CompilePlace::InProcess(_) => None,
+        }
     }
 
     /// Waits for a permit, as long as other compilations still end.
-    async fn acquire_permit(&self) -> Result<CompilePermit, CompileError> {
+    pub(super) async fn acquire_permit(&self) -> Result<CompilePermit, CompileError> {
         let mut acquire = pin!(Arc::clone(&self.permits).acquire_owned());
         let mut seen = self.completed.load(Ordering::Relaxed);
         loop {
@@ -162,45 +173,20 @@ impl Compiler {
         }
     }
 
-    async fn compile_in_thread<T: Send + 'static>(
-        &self,
-        permit: CompilePermit,
-        compile: impl FnOnce() -> Result<T, CompileError> + Send + 'static,
-    ) -> Result<T, CompileError> {
-        let (sender, receiver) = oneshot::channel();
-        let run = move || {
-            let compiled = compile();
-            drop(permit);
-            // The receiver may be gone.
-            sender.send(compiled).ok();
-        };
-        // The thread ends with the compilation, even if the caller has given up.
-        std::thread::Builder::new()
-            .name("toolbay-compile".to_owned())
-            .stack_size(compile::STACK)
-            .spawn(run)
-            .map_err(|e| CompileError::Host(format!("the compile thread could not be started: {e}")))?;
-        match tokio::time::timeout(self.timeout, receiver).await {
-            Ok(Ok(compiled)) => compiled,
-            Ok(Err(_)) => Err(CompileError::Failed("the compiler failed; see the log".to_owned())),
-            Err(_) => Err(self.timeout_error()),
-        }
-    }
-
-    async fn compile_in_process(
+    async fn compile_in_worker(
         &self,
         engine: &Engine,
         program: &Path,
         bytes: Vec<u8>,
-        permit: CompilePermit,
     ) -> Result<Vec<u8>, CompileError> {
+        let permit = self.acquire_permit().await?;
         let work = worker::compile_in_worker(program, (bytes, engine.kind), self.timeout, &self.warned);
         let code = tokio::time::timeout(self.timeout, work).await.map_err(|_| self.timeout_error())??;
         drop(permit);
         Ok(code)
     }
 
-    fn timeout_error(&self) -> CompileError {
+    pub(super) fn timeout_error(&self) -> CompileError {
         let limit = quantity::show_duration(self.timeout);
         CompileError::Failed(format!(
             "it took longer than the limit `compile_timeout` of {limit}; to raise it, write in the policy: [host] \
@@ -219,7 +205,7 @@ pub fn check(bytes: &[u8]) -> Result<(), CompileError> {
 }
 
 /// Maps the compiled code of a component.
-async fn map_component(engine: &Engine, code: Vec<u8>) -> Result<CompiledComponent, CompileError> {
+pub(super) async fn map_component(engine: &Engine, code: Vec<u8>) -> Result<CompiledComponent, CompileError> {
     let engine = engine.clone();
     let map = move || {
         let component = map_code(&engine, &code)

@@ -8,24 +8,20 @@
 //! The worker gets no environment except its number of threads. Before it reads the component, it limits its memory,
 //! CPU time and files, disables core dumps and lowers its priority. Where the kernel supports it, a sandbox ([`sandbox`])
 //! denies files, sockets and other processes. The worker ends when its stdin is closed, because its caller is gone
-//! then.
+//! then. This file is the host's side; the worker's side is beside the compiler (`cranelift/worker_process`).
 
-use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::Once;
 use std::time::Duration;
 
-use rustix::process::{Resource, Rlimit, getrlimit, nice, setrlimit};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt};
 use toolbay_policy::excerpt::one_line;
 use toolbay_state::digest::Digest;
 
-use crate::compile;
 use crate::compile::CompileError;
-use crate::compile::MAX_COMPONENT_BYTES;
-use crate::engine::{AsyncSupport, Engine, EngineKind, Metering, code_version, wasmtime_of_same_toolbay};
+use crate::engine::{AsyncSupport, EngineKind, Metering, code_version, wasmtime_of_same_toolbay};
 use crate::process_sandbox::{self as sandbox, Confinement};
 
 /// The argument that makes a program a compile worker; see `run_worker`.
@@ -39,43 +35,38 @@ const MAX_THREADS: usize = 8;
 /// Maximum size of the code from a worker, in bytes: eight times the largest component.
 const MAX_CODE: u64 = 512 << 20;
 /// Maximum length of a protocol line, and of a worker's stderr, in bytes.
-const MAX_LINE: u64 = 4 << 10;
-/// Maximum number of open files of a worker: its pipes. The limit holds even where the kernel has no sandbox.
-const MAX_FILES: u64 = 3;
+pub(super) const MAX_LINE: u64 = 4 << 10;
 /// Maximum length of a worker's version in a message, in characters.
 const MAX_VERSION: usize = 80;
 /// Time limit for a worker to report its sandbox.
 const MAX_START: Duration = Duration::from_secs(30);
-/// The nice value of a worker, which gets a third of the CPU share of other processes. With less, a large component
-/// would take minutes on a busy machine.
-const NICENESS: i32 = 5;
 
 /// The request to a worker.
 #[derive(Debug, Serialize, Deserialize)]
-struct CompileRequest {
+pub(super) struct CompileRequest {
     /// The size of the component in bytes.
-    bytes: u64,
+    pub(super) bytes: u64,
     /// The engine to compile for.
-    engine: EngineKind,
+    pub(super) engine: EngineKind,
     /// The worker's own limits: address space in bytes and CPU time in seconds.
-    memory: u64,
-    seconds: u64,
+    pub(super) memory: u64,
+    pub(super) seconds: u64,
 }
 
 /// The response of a worker.
 #[derive(Debug, Serialize, Deserialize)]
-struct WorkerResponse {
+pub(super) struct WorkerResponse {
     /// The version of the code that the worker makes; see `code_version`. Older workers send none.
     #[serde(default)]
-    version: String,
+    pub(super) version: String,
     /// The sandbox that the worker ran in.
-    sandbox: Confinement,
-    answer: CompileReply,
+    pub(super) sandbox: Confinement,
+    pub(super) answer: CompileReply,
 }
 
 /// The result of a compilation.
 #[derive(Debug, Serialize, Deserialize)]
-enum CompileReply {
+pub(super) enum CompileReply {
     /// The code follows.
     Code { bytes: u64, sha256: Digest },
     /// The component is invalid, with the reason.
@@ -205,70 +196,4 @@ async fn read(stdout: impl AsyncRead + Unpin) -> std::io::Result<(WorkerResponse
     let mut code = Vec::new();
     stdout.take(MAX_CODE).read_to_end(&mut code).await?;
     Ok((reply, code))
-}
-
-/// Runs a compile worker on stdin and stdout.
-///
-/// # Errors
-/// A pipe is closed, a limit cannot be set, or the kernel's sandbox fails.
-pub fn run_compile_worker() -> std::io::Result<()> {
-    let mut stdin = BufReader::new(std::io::stdin());
-    let mut line = Vec::new();
-    (&mut stdin).take(MAX_LINE).read_until(b'\n', &mut line)?;
-    let request: CompileRequest = serde_json::from_slice(&line)?;
-    let sandbox = sandbox::restrict_to_compute(|| set_resource_limits(&request))?;
-    let mut component = Vec::new();
-    (&mut stdin).take(request.bytes.min(MAX_COMPONENT_BYTES)).read_to_end(&mut component)?;
-    std::thread::Builder::new().name("toolbay-parent".to_owned()).spawn(move || abort_on_eof(stdin))?;
-    let (answer, code) = compile_on_own_stack(&component, request.engine)?;
-    let mut stdout = std::io::stdout().lock();
-    serde_json::to_writer(&mut stdout, &WorkerResponse { version: code_version(), sandbox, answer })?;
-    stdout.write_all(b"\n")?;
-    stdout.write_all(&code)?;
-    stdout.flush()
-}
-
-fn set_resource_limits(request: &CompileRequest) -> std::io::Result<()> {
-    for (resource, max) in [
-        (Resource::As, request.memory),
-        (Resource::Cpu, request.seconds),
-        (Resource::Fsize, 0),
-        (Resource::Core, 0),
-        (Resource::Nofile, MAX_FILES),
-    ] {
-        // A process may only lower its limits.
-        let max = getrlimit(resource).maximum.map_or(max, |hard| hard.min(max));
-        setrlimit(resource, Rlimit { current: Some(max), maximum: Some(max) })?;
-    }
-    nice(NICENESS)?;
-    Ok(())
-}
-
-/// Aborts this process when the other end of stdin is closed.
-fn abort_on_eof(mut stdin: impl Read) {
-    std::io::copy(&mut stdin, &mut std::io::sink()).ok();
-    std::process::abort();
-}
-
-/// Compiles on a thread with a stack of its own: that of the main thread has the size that the parent of the host chose.
-fn compile_on_own_stack(component: &[u8], engine: EngineKind) -> std::io::Result<(CompileReply, Vec<u8>)> {
-    std::thread::scope(|scope| {
-        let thread =
-            std::thread::Builder::new().name("toolbay-compile".to_owned()).stack_size(compile::STACK);
-        let thread = thread.spawn_scoped(scope, || compile(component, engine))?;
-        Ok(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-    })
-}
-
-fn compile(component: &[u8], engine: EngineKind) -> (CompileReply, Vec<u8>) {
-    let answer = match Engine::for_compiling(engine) {
-        Ok(engine) => compile::precompile(&engine, component),
-        Err(error) => Err(CompileError::Host(error.to_string())),
-    };
-    match answer {
-        Ok(code) => (CompileReply::Code { bytes: code.len() as u64, sha256: Digest::of(&code) }, code),
-        Err(CompileError::UnsupportedFeature(which)) => (CompileReply::Feature(which), Vec::new()),
-        Err(CompileError::Invalid(why)) => (CompileReply::Invalid(why), Vec::new()),
-        Err(other) => (CompileReply::Failed(other.to_string()), Vec::new()),
-    }
 }

@@ -62,7 +62,7 @@ const PRCTL_NAMES: [u64; 2] = [15, 0x5356_4d41];
 ///
 /// # Errors
 /// Fails if `bound` fails, or as [`super::ProcessSandbox::restrict_thread`] does.
-pub(crate) fn restrict_to_compute(bound: impl FnOnce() -> Result<()>) -> Result<Confinement> {
+pub fn restrict_to_compute(bound: impl FnOnce() -> Result<()>) -> Result<Confinement> {
     let landlock = landlock::deny_all()?;
     bound()?;
     Ok(Confinement { landlock, seccomp: apply_filter()? })

@@ -21,16 +21,14 @@ use toolbay_policy::name::PluginId;
 use toolbay_state::private;
 use zeroize::Zeroizing;
 
+use super::ServerFolders;
 use crate::plugins::installed::InstalledPlugins;
 
 /// Connects under the host's policy. Each start and each request uses the current services, so a policy reload applies
 /// to the next one.
-pub(crate) struct PolicyServerConnector {
-    pub(crate) installed: Arc<InstalledPlugins>,
-    /// The folder with the last known tool lists.
-    pub(crate) tool_lists: Option<PathBuf>,
-    /// The folder with the credentials of servers.
-    pub(crate) credentials: Option<PathBuf>,
+pub(super) struct PolicyServerConnector {
+    pub(super) installed: Arc<InstalledPlugins>,
+    pub(super) folders: ServerFolders,
 }
 
 /// The file of a server in a folder. A server name contains no path separator.
@@ -39,7 +37,7 @@ fn server_file(folder: &Path, name: &PluginId) -> PathBuf {
 }
 
 /// The folder of the last known tool lists.
-pub(crate) fn tool_list_folder(state_dir: &Path) -> PathBuf {
+pub(super) fn tool_list_folder(state_dir: &Path) -> PathBuf {
     state_dir.join("mcp")
 }
 
@@ -136,7 +134,7 @@ impl ServerConnector for PolicyServerConnector {
         max: usize,
     ) -> BoxFuture<'a, Result<Option<Vec<u8>>, String>> {
         Box::pin(async move {
-            let Some(folder) = &self.credentials else { return Ok(None) };
+            let Some(folder) = &self.folders.credentials else { return Ok(None) };
             let file = server_file(folder, name);
             let read = tokio::task::spawn_blocking(move || private::read(&file, max as u64)).await;
             read.map_err(|error| error.to_string())?
@@ -149,7 +147,7 @@ impl ServerConnector for PolicyServerConnector {
         bytes: Option<Vec<u8>>,
     ) -> BoxFuture<'a, Result<bool, String>> {
         Box::pin(async move {
-            let Some(folder) = &self.credentials else { return Ok(false) };
+            let Some(folder) = &self.folders.credentials else { return Ok(false) };
             let file = server_file(folder, name);
             let bytes = bytes.map(Zeroizing::new);
             let write = move || write_credentials(&file, bytes.as_deref().map(Vec::as_slice));
@@ -159,7 +157,7 @@ impl ServerConnector for PolicyServerConnector {
 
     fn lock_credentials<'a>(&'a self, name: &'a PluginId) -> BoxFuture<'a, Result<CredentialsLock, String>> {
         Box::pin(async move {
-            let Some(folder) = &self.credentials else { return Ok(CredentialsLock::none()) };
+            let Some(folder) = &self.folders.credentials else { return Ok(CredentialsLock::none()) };
             let file = server_file(folder, name);
             let lock = tokio::task::spawn_blocking(move || lock_credentials(&file)).await;
             lock.map_err(|error| error.to_string())?
@@ -176,7 +174,7 @@ impl ServerConnector for PolicyServerConnector {
 
     fn load_tool_list<'a>(&'a self, name: &'a PluginId, max: usize) -> BoxFuture<'a, Option<Vec<u8>>> {
         Box::pin(async move {
-            let file = server_file(self.tool_lists.as_ref()?, name);
+            let file = server_file(self.folders.tool_lists.as_ref()?, name);
             let read = tokio::task::spawn_blocking(move || private::read(&file, max as u64)).await;
             read.ok()?.unwrap_or_else(|problem| {
                 tracing::warn!(server = %name, "the saved tool list is not used: {problem}");
@@ -187,7 +185,7 @@ impl ServerConnector for PolicyServerConnector {
 
     fn save_tool_list<'a>(&'a self, name: &'a PluginId, bytes: Vec<u8>) -> BoxFuture<'a, ()> {
         Box::pin(async move {
-            let Some(folder) = &self.tool_lists else { return };
+            let Some(folder) = &self.folders.tool_lists else { return };
             let file = server_file(folder, name);
             let written = tokio::task::spawn_blocking(move || write_private(&file, &bytes)).await;
             if let Ok(Err(problem)) = written {

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use secrecy::SecretString;
 use toolbay_policy::capability::net::{AddressScope, HostPattern, NetRule, Scheme};

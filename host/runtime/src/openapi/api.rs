@@ -1,14 +1,12 @@
 //! The embedder's API for the OpenAPI services of the policy: [`Host::load_openapi`] and its results.
 
-use std::path::Path;
 use std::sync::Arc;
 
-use toolbay_policy::capability::protected_paths::Protection;
+use toolbay_policy::OpenApiService;
 use toolbay_policy::refusal::PolicyRefusal;
-use toolbay_policy::{DocumentLocation, OpenApiService};
 
 use crate::host::Host;
-use crate::openapi::{self, OpenApiInfo};
+use crate::openapi_info::OpenApiInfo;
 
 impl Host {
     /// Reads the documents of the policy's services ([`Policy::openapi`](toolbay_policy::Policy::openapi)) and
@@ -23,27 +21,9 @@ impl Host {
         self.openapi.load(&self.installed, false, wanted).await
     }
 
-    /// Protects the plugin folder and the OpenAPI documents from all writers. Call it before they are loaded, so that
-    /// programs started meanwhile cannot change them.
-    pub fn protect_sources(&self, plugins: &Path) {
-        let folders = &self.installed.shared.folders;
-        folders.protect(plugins, Protection::WriteOnly);
-        for section in self.policy().openapi_services() {
-            if let DocumentLocation::File(path) = &section.document {
-                folders.protect(path, Protection::WriteOnly);
-            }
-        }
-    }
-
     /// Like [`Host::load_openapi`], but requests every document again, however fresh its copy is.
     pub async fn refresh_openapi(&self) -> Vec<OpenApiInfo> {
         self.openapi.load(&self.installed, true, |_| true).await
-    }
-
-    /// The result of the last read of each section, in the order of their names.
-    #[must_use]
-    pub fn openapi(&self) -> Vec<OpenApiInfo> {
-        self.openapi.infos()
     }
 
     /// Reads the document of a section, which need not be in the policy. Returns its text and its SHA-256 in hex.
@@ -54,6 +34,6 @@ impl Host {
         &self,
         section: &Arc<OpenApiService>,
     ) -> Result<(Arc<str>, Arc<str>), PolicyRefusal> {
-        openapi::read_document(section, &self.installed.services()).await
+        super::read_document(section, &self.installed.services()).await
     }
 }

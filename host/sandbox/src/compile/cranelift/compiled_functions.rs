@@ -17,7 +17,7 @@ use toolbay_state::regular::read_regular;
 use wasmtime::CacheStore;
 
 use crate::compile::cache::Cache;
-use crate::compile::{self, CompileError, MAX_COMPONENT_BYTES};
+use crate::compile::{CompileError, MAX_COMPONENT_BYTES};
 use crate::engine::{Engine, EngineKind};
 
 /// The length of a key, a SHA-256, and of the size that follows it, in bytes.
@@ -129,8 +129,9 @@ fn precompile(
     functions: Arc<dyn CacheStore>,
     component: &[u8],
 ) -> Result<Vec<u8>, CompileError> {
-    let engine = Engine::for_compiling_with(kind, functions);
-    compile::precompile(&engine.map_err(|error| CompileError::Host(error.to_string()))?, component)
+    let engine =
+        Engine::for_compiling_with(kind, |config| config.enable_incremental_compilation(functions).map(drop));
+    super::precompile(&engine.map_err(|error| CompileError::Host(error.to_string()))?, component)
 }
 
 #[cfg(test)]
@@ -178,7 +179,10 @@ mod tests {
         for (data, code) in [("aaaa", "i32.const 1"), ("bbbb", "i32.const 1"), ("bbbb", "i32.const 2")] {
             let other = component(data, code);
             let compiled = with_base(&other);
-            assert!(compiled == compile::precompile(&plain, &other).unwrap(), "{data} {code}");
+            assert!(
+                compiled == crate::compile::cranelift::precompile(&plain, &other).unwrap(),
+                "{data} {code}"
+            );
             let (bytes, _) = functions();
             assert!(recorded.is_empty() || recorded == bytes, "{data} {code} adds functions");
             recorded = bytes;
@@ -189,7 +193,10 @@ mod tests {
         damaged[KEY + SIZE] ^= 1;
         std::fs::write(&file, &damaged).unwrap();
         let compiled = with_base(&component("bbbb", "i32.const 1"));
-        assert!(compiled == compile::precompile(&plain, &component("bbbb", "i32.const 1")).unwrap());
+        assert!(
+            compiled
+                == crate::compile::cranelift::precompile(&plain, &component("bbbb", "i32.const 1")).unwrap()
+        );
         assert_ne!(functions().0, damaged, "damaged functions are compiled again");
     }
 
