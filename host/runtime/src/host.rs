@@ -400,6 +400,18 @@ impl Host {
         self.pipeline.call_all(view, calls, turn).await
     }
 
+    /// Runs calls in parallel. Passes on each result as its call ends, with the index of the call. Dropping the future
+    /// cancels every call.
+    pub async fn call_each(
+        &self,
+        view: &View,
+        calls: Vec<ToolCall>,
+        turn: TurnContext,
+        take: impl FnMut(usize, CallResult) + Send,
+    ) {
+        self.pipeline.call_each(view, calls, turn, take).await;
+    }
+
     /// The most recent calls, with filters and statistics. This log is in memory; the audit is permanent.
     #[must_use]
     pub fn calls(&self) -> &CallLog {

@@ -26,8 +26,13 @@ impl Host {
     /// Protects the plugin folder and the OpenAPI documents from all writers. Call it before they are loaded, so that
     /// programs started meanwhile cannot change them.
     pub fn protect_sources(&self, plugins: &Path) {
+        self.installed.shared.folders.protect(plugins, Protection::WriteOnly);
+        self.protect_documents();
+    }
+
+    /// Protects the OpenAPI documents from all writers.
+    pub(crate) fn protect_documents(&self) {
         let folders = &self.installed.shared.folders;
-        folders.protect(plugins, Protection::WriteOnly);
         for section in self.policy().openapi_services() {
             if let DocumentLocation::File(path) = &section.document {
                 folders.protect(path, Protection::WriteOnly);
