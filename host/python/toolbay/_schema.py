@@ -1,0 +1,1 @@
+../../../sdk/python/toolbay/_schema.py
