@@ -23,6 +23,7 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
         command
             .env("TOOLBAY_BIN", cargo::host(workspace))
             .env("TOOLBAY_TEST_PLUGINS", plugins::folder(workspace));
+        command.env("TOOLBAY_TEST_PAGE", workspace.join("docs/reference/python-library.md"));
         command.env("TOOLBAY_TEST_CACHE", target.join("python-cache")).current_dir(&target);
         command
     };

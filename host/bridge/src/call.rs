@@ -79,19 +79,23 @@ impl Batch {
     pub(crate) async fn run(self) {
         let Self { caller, host, view, calls, turn, streams } = self;
         let (mailbox, id) = (&caller.mailbox, caller.batch);
-        let mut results = Vec::new();
+        let (mut results, mut memory) = (Vec::new(), Vec::new());
         if streams {
             let send = |index, result| {
-                let result = Box::new(ResultDocument::new(result));
-                mailbox.push(&Event::Result { id, index, result });
+                let (result, memory) = ResultDocument::new(result);
+                let event = Event::Result { id, index, result: Box::new(result) };
+                mailbox.push_with(&event, memory.into_iter().collect());
             };
             host.call_each(&view, calls, turn, send).await;
         } else {
-            let all = host.call_all(&view, calls, turn).await;
-            results = all.into_iter().map(ResultDocument::new).collect();
+            for result in host.call_all(&view, calls, turn).await {
+                let (result, held) = ResultDocument::new(result);
+                results.push(result);
+                memory.extend(held);
+            }
         }
         mailbox.end_batch(id);
-        mailbox.push(&Event::Results { id, results });
+        mailbox.push_with(&Event::Results { id, results }, memory);
     }
 }
 

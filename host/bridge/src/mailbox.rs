@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
+use toolbay::core::pipeline::memory::MemoryReservation;
 use toolbay::{ApprovalReply, CallContext, CancellationToken, Failure, ToolOutput};
 
 use crate::error::{BridgeError, ErrorKind};
@@ -47,6 +48,8 @@ struct EventQueue {
 struct QueuedEvent {
     text: String,
     is_progress: bool,
+    /// The part of the host's `result_memory` that the results hold until the loop has them.
+    _memory: Vec<MemoryReservation>,
 }
 
 #[derive(Default)]
@@ -79,6 +82,11 @@ impl Mailbox {
 
     /// Queues an event. A closed mailbox drops it.
     pub(crate) fn push(&self, event: &Event<'_>) {
+        self.push_with(event, Vec::new());
+    }
+
+    /// Queues an event with the memory of its results.
+    pub(crate) fn push_with(&self, event: &Event<'_>, memory: Vec<MemoryReservation>) {
         let is_progress = matches!(event, Event::Progress { .. });
         let Ok(text) = serde_json::to_string(event) else { return };
         let mut queue = self.queue.lock();
@@ -90,7 +98,7 @@ impl Mailbox {
             queue.make_room();
             queue.progress += 1;
         }
-        queue.events.push_back(QueuedEvent { text, is_progress });
+        queue.events.push_back(QueuedEvent { text, is_progress, _memory: memory });
         drop(queue);
         if was_empty {
             // A full socket has bytes, so the loop wakes up.

@@ -27,8 +27,16 @@ impl Bridge {
             Query::ParseCalls { vendor } => vendor_format::parse_calls(&vendor, payload)?,
             Query::ResultMessages { vendor } => vendor_format::result_messages(&vendor, payload)?,
             Query::Register { host, tools } => register(&*self.host(host)?, tools)?,
-            Query::Unregister { host, tool } => self.host(host)?.host.unregister(&tool).into(),
-            Query::Unload { host, plugin } => self.host(host)?.host.unload(&plugin_id(&plugin)?).into(),
+            Query::Unregister { host, tool } => {
+                let open = self.host(host)?;
+                let _runtime = open.runtime.handle().enter();
+                open.host.unregister(&tool).into()
+            }
+            Query::Unload { host, plugin } => {
+                let (open, plugin) = (self.host(host)?, plugin_id(&plugin)?);
+                let _runtime = open.runtime.handle().enter();
+                open.host.unload(&plugin).into()
+            }
             Query::Problems { host } => problems(&*self.host(host)?),
             Query::Calls { host, query } => calls(&*self.host(host)?, query),
         })

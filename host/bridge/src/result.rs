@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use toolbay::core::output::untrusted::UntrustedMark;
+use toolbay::core::pipeline::memory::MemoryReservation;
 use toolbay::core::pipeline::{PolicyHints, Shaping};
 use toolbay::core::tool::content::{ContentBlock, ErrorDetails};
 use toolbay::policy::hint::Hint;
@@ -64,15 +65,15 @@ enum FailureKind {
 }
 
 impl ResultDocument {
-    /// The document of a result.
-    pub(crate) fn new(result: CallResult) -> Self {
+    /// The document of a result, and the memory that the result holds.
+    pub(crate) fn new(result: CallResult) -> (Self, Option<MemoryReservation>) {
         let cost_usd = result.cost_usd();
         let (output, failure) = match result.result {
             Ok(output) => (Some(output.into()), None),
             Err(failure) => (None, Some(failure.into())),
         };
         let Shaping { cut_from_chars, saved, mark, mismatch } = result.shaping;
-        Self {
+        let document = Self {
             call_id: result.call_id.to_string(),
             tool: result.tool,
             through: result.through,
@@ -90,7 +91,8 @@ impl ResultDocument {
             usage: result.usage,
             hints: result.hints.lines,
             hints_for_model: result.hints.for_model,
-        }
+        };
+        (document, result.memory)
     }
 
     /// The result that vendor formats are written from.

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 import unittest.mock
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 from support import HostTest, call
@@ -198,12 +197,13 @@ class Tools(HostTest):
             """D."""
             yield 1
 
-        for make, expected in [
+        cases: list[tuple[Callable[[], object], str]] = [
             (lambda: tool(untyped), "has no type hint"), (lambda: tool(undescribed), "needs a docstring"),
             (lambda: tool(many), "has no name"), (lambda: tool(steps), "must not `yield`"),
             (lambda: tool(readonly=True)(untyped), "unknown option `readonly`"),  # type: ignore[call-overload]
             (lambda: tool(name="a b")(undescribed), "must be 1 to 48"),
-        ]:
+        ]
+        for make, expected in cases:
             with self.assertRaisesRegex(TypeError, expected):
                 make()
         async with self.host() as host:
@@ -250,8 +250,11 @@ class Machine(HostTest):
         error = raised.exception
         self.assertEqual((error.kind, error.file, error.line), ("policy", str(file), 3))
         self.assertIn("fs_red", error.key or "")
-        for make in (lambda: Policy.read(self.folder / "none.toml"), lambda: Policy.parse("version = 2", base=self.folder),
-                     lambda: Policy.parse({"version": 1, "x": 1}, base=self.folder)):
+        makers: list[Callable[[], Policy]] = [
+            lambda: Policy.read(self.folder / "none.toml"), lambda: Policy.parse("version = 2", base=self.folder),
+            lambda: Policy.parse({"version": 1, "x": 1}, base=self.folder),
+        ]
+        for make in makers:
             with self.assertRaises(HostError) as raised:
                 make()
             self.assertEqual(raised.exception.kind, "policy")
