@@ -249,6 +249,7 @@ pub(crate) fn reply(mailbox: &Mailbox, id: u64, reply: Reply) -> Result<(), Brid
             Err(ToolError { subject, cost_usd, ..ToolError::new(error_code(&code), message) }.into())
         }
         Reply::Busy { message } => Err(Fault::new(FaultKind::Busy, message).into()),
+        Reply::Cancelled { message } => Err(cancelled(&message)),
     };
     if let Some(Question::Call { answer, .. }) = mailbox.take_question(id) {
         // The call can have ended in the meantime.

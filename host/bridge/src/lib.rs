@@ -8,7 +8,7 @@
 //! | [`Bridge::drain`] | the events of a mailbox: answers, progress, calls of native tools, requests for approval |
 //! | [`Bridge::reply`] | a reply to a call of a native tool or to a request for approval |
 //! | [`Bridge::cancel`] | cancels the calls of a request |
-//! | [`Bridge::release`] | forgets a view or a session |
+//! | [`Bridge::release`] | forgets a view, a session, or a host that nobody closed |
 //! | [`Bridge::close_mailbox`] | the event loop has ended: its calls are cancelled, its questions withdrawn |
 //! | [`Bridge::shut_down`] | closes all hosts and waits for them, when the process ends |
 //!
@@ -174,7 +174,7 @@ impl Bridge {
         })
     }
 
-    /// Forgets a view or a session. Calls that use it go on.
+    /// Forgets a view or a session; calls that use it go on. Closes a host without waiting for it.
     ///
     /// # Errors
     /// The process is a fork.
@@ -182,6 +182,10 @@ impl Bridge {
         self.enter(|| {
             let (view, session) = (self.views.lock().remove(&id), self.sessions.lock().remove(&id));
             drop((view, session));
+            let host = self.hosts.lock().remove(&id);
+            if let Some(host) = host {
+                close(host, async {});
+            }
             Ok(())
         })
     }
@@ -290,19 +294,21 @@ impl Bridge {
     fn close(&self, mailbox: Arc<Mailbox>, id: u64, host: u64) -> Answer<()> {
         let closed = self.hosts.lock().remove(&host);
         let host = closed.ok_or_else(|| BridgeError::closed("host"))?;
-        let runtime = Arc::clone(&host.runtime);
-        let end = Arc::clone(&runtime);
-        // The task ends with `CLOSE_WAIT` at the latest, and ends the runtime that it runs in.
-        drop(runtime.handle().spawn(async move {
-            answer(mailbox, id, async move {
-                host.close().await;
-                Ok(Value::Null)
-            })
-            .await;
-            end.shut_down();
-        }));
+        close(host, async move { mailbox.push(&Event::Done { id, value: Value::Null }) });
         Ok(())
     }
+}
+
+/// Closes a host, then says so. The task ends with [`host::CLOSE_WAIT`] at the latest, and ends the runtime that it runs in.
+fn close(host: Arc<OpenHost>, done: impl Future<Output = ()> + Send + 'static) {
+    let runtime = Arc::clone(&host.runtime);
+    let end = Arc::clone(&runtime);
+    drop(runtime.handle().spawn(async move {
+        // A panic of a plugin's last call must not keep the threads.
+        drop(AssertUnwindSafe(host.close()).catch_unwind().await);
+        done.await;
+        end.shut_down();
+    }));
 }
 
 /// Runs a request of a host. Its answer is an event.
@@ -333,4 +339,32 @@ async fn answer(mailbox: Arc<Mailbox>, id: u64, work: impl Future<Output = Answe
 
 fn plugin_id(text: &str) -> Answer<PluginId> {
     PluginId::new(text).map_err(|error| BridgeError::argument(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fork_is_refused_at_once() {
+        let bridge = Bridge::default();
+        bridge.process.store(std::process::id() + 1, Ordering::Release);
+        // A lock that the parent held at the fork.
+        let _held = bridge.mailboxes.lock();
+        for error in [
+            bridge.open_mailbox().map(drop).unwrap_err(),
+            bridge.drain(1).map(drop).unwrap_err(),
+            bridge.close_mailbox(1).unwrap_err(),
+            bridge.shut_down().unwrap_err(),
+        ] {
+            assert_eq!(error.kind, ErrorKind::Fork);
+        }
+    }
+
+    #[test]
+    fn a_panic_is_an_error() {
+        let error = Bridge::default().enter(|| -> Answer<()> { panic!("lost") }).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Internal);
+        assert!(error.message.contains("lost"), "{error}");
+    }
 }

@@ -250,6 +250,8 @@ pub(crate) enum Reply {
     Error { code: String, message: String, subject: Option<String>, cost_usd: Option<f64> },
     /// A native tool found no place to run.
     Busy { message: String },
+    /// The task of a native tool was cancelled.
+    Cancelled { message: String },
     /// A person answered.
     Approval { answer: ApprovalAnswer, comment: Option<String> },
 }

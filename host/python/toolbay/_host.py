@@ -79,6 +79,11 @@ class Host:
     def __exit__(self, *_: object) -> None:
         self._run(self.close())
 
+    def __del__(self, release: Callable[[int], None] = _bridge.release) -> None:
+        number = getattr(self, "_number", None)
+        if number is not None:
+            release(number)
+
     async def _open(self) -> None:
         if self._number is not None:
             raise ValueError("the host is open already")

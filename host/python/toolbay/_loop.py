@@ -293,6 +293,11 @@ class _Question:
         raise NotImplementedError
 
     def busy(self) -> None:
+        """No thread is free."""
+        raise NotImplementedError
+
+    def abandon(self) -> None:
+        """The task was cancelled."""
         raise NotImplementedError
 
     def cancelled(self) -> None:
@@ -312,9 +317,13 @@ class _Question:
         """Calls a coroutine function, in the loop."""
         try:
             self.succeed(await self.call())
+        except (asyncio.CancelledError, GeneratorExit):
+            # Mostly the call was cancelled, or the loop ends.
+            self.abandon()
+            raise
         except BaseException as error:
             self.fail(error)
-            if isinstance(error, (asyncio.CancelledError, KeyboardInterrupt, SystemExit)):
+            if isinstance(error, (KeyboardInterrupt, SystemExit)):
                 raise
 
 
@@ -345,6 +354,9 @@ class _NativeCall(_Question):
     def busy(self) -> None:
         message = f"all {_threads.MOST} threads for tools are busy"
         _bridge.reply(self.mailbox.number, self.number, "busy", message=message)
+
+    def abandon(self) -> None:
+        _bridge.reply(self.mailbox.number, self.number, "cancelled", message="the task of the tool was cancelled")
 
     def cancelled(self) -> None:
         self.context.cancelled = True
@@ -377,6 +389,9 @@ class _Approval(_Question):
 
     def busy(self) -> None:
         self._reply("unanswered", "nobody was asked: all threads of the program are busy")
+
+    def abandon(self) -> None:
+        self._reply("unanswered", "the task of the approver was cancelled")
 
     def cancelled(self) -> None:
         self.is_over = True

@@ -67,6 +67,7 @@ fn every_reply_of_a_native_tool_is_a_result() {
         ),
         (json!({"reply": "error", "code": "another", "message": "no"}), "refused", "execution_failed"),
         (json!({"reply": "busy", "message": "32 threads are busy"}), "fault", "busy"),
+        (json!({"reply": "cancelled", "message": "the task was cancelled"}), "fault", "cancelled"),
     ] {
         let _id = program.call(host, "t", &["{}"], json!({}));
         let call = program.expect("call");
