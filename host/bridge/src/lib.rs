@@ -7,7 +7,7 @@
 //! | [`Bridge::query`] | a request that is answered at once: a view, a session, a vendor's format |
 //! | [`Bridge::drain`] | the events of a mailbox: answers, progress, calls of native tools, requests for approval |
 //! | [`Bridge::reply`] | a reply to a call of a native tool or to a request for approval |
-//! | [`Bridge::cancel`] | cancels the calls of a request |
+//! | [`Bridge::cancel`] | cancels the calls of a request, or the opening of a host |
 //! | [`Bridge::release`] | forgets a view, a session, or a host that nobody closed |
 //! | [`Bridge::close_mailbox`] | the event loop has ended: its calls are cancelled, its questions withdrawn |
 //! | [`Bridge::shut_down`] | closes all hosts and waits for them, when the process ends |
@@ -45,7 +45,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 use serde_json::Value;
-use toolbay::{PluginId, Session, View};
+use toolbay::{CancellationToken, PluginId, Session, View};
 
 pub use crate::error::{BridgeError, ErrorKind};
 pub use crate::mailbox::MAX_PROGRESS;
@@ -163,7 +163,7 @@ impl Bridge {
         })
     }
 
-    /// Cancels the calls of a request, if they still run.
+    /// Cancels the calls of a request, or the opening of a host.
     ///
     /// # Errors
     /// The mailbox is closed.
@@ -263,10 +263,18 @@ impl Bridge {
         self.process.store(std::process::id(), Ordering::Release);
         let (bridge, runtime) = (Arc::clone(self), Arc::new(HostRuntime::new()?));
         let handle = runtime.handle().clone();
+        let cancel = CancellationToken::new();
+        mailbox.begin_batch(id, cancel.clone())?;
+        let opening = Arc::clone(&mailbox);
         let work = async move {
-            let host = OpenHost::open(request, runtime).await?;
+            let host = tokio::select! {
+                biased;
+                () = cancel.cancelled() => Err(BridgeError::closed("event loop")),
+                host = OpenHost::open(request, runtime) => host,
+            };
+            opening.end_batch(id);
             let number = number::next();
-            bridge.hosts.lock().insert(number, Arc::new(host));
+            bridge.hosts.lock().insert(number, Arc::new(host?));
             Ok(number.into())
         };
         // The task ends when the host is open or has failed. It is not awaited: its answer is an event.

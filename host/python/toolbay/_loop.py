@@ -100,6 +100,9 @@ class LoopMailbox:
         self._answers[number] = future
         try:
             return await future
+        except asyncio.CancelledError:
+            self._cancel(number)
+            raise
         finally:
             self._answers.pop(number, None)
 
@@ -113,11 +116,14 @@ class LoopMailbox:
         """Ends calls, and cancels those that still run."""
         batch = self._batches.pop(number, None)
         if batch is not None and not (batch.future.done() and not batch.future.cancelled()):
-            try:
-                _native.cancel(self.number, number)
-            except RuntimeError:
-                # The loop or the host is gone, and its calls with it.
-                pass
+            self._cancel(number)
+
+    def _cancel(self, number: int) -> None:
+        try:
+            _native.cancel(self.number, number)
+        except RuntimeError:
+            # The loop is gone, and its calls with it.
+            pass
 
     def drain(self) -> None:
         """Handles all events."""
