@@ -36,6 +36,8 @@ pub(crate) enum Event<'a> {
     Approval { id: u64, batch: u64, request: Box<ApprovalDocument> },
     /// A call or a request for approval is over; a reply would come too late.
     Withdrawn { id: u64 },
+    /// The host warns: `warning` or `error`.
+    Log { level: &'static str, message: &'a str },
 }
 
 impl<'a> Event<'a> {

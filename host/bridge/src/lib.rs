@@ -28,6 +28,7 @@ mod call;
 mod error;
 mod event;
 mod host;
+mod log;
 mod mailbox;
 mod number;
 mod policy;
@@ -265,6 +266,7 @@ impl Bridge {
         let handle = runtime.handle().clone();
         let cancel = CancellationToken::new();
         mailbox.begin_batch(id, cancel.clone())?;
+        log::forward_to(&mailbox);
         let opening = Arc::clone(&mailbox);
         let work = async move {
             let host = tokio::select! {

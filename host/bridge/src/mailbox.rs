@@ -17,8 +17,8 @@ use toolbay::{ApprovalReply, CallContext, CancellationToken, Failure, ToolOutput
 use crate::error::{BridgeError, ErrorKind};
 use crate::event::Event;
 
-/// Most progress events that wait for the loop. When there are more, the oldest is dropped and counted: a person wants the
-/// newest.
+/// Most events that wait for the loop and that nothing waits for: progress and warnings. When there are more, the oldest is
+/// dropped and counted: a person wants the newest.
 pub const MAX_PROGRESS: usize = 1000;
 
 /// What waits for a reply of the loop.
@@ -87,7 +87,7 @@ impl Mailbox {
 
     /// Queues an event with the memory of its results.
     pub(crate) fn push_with(&self, event: &Event<'_>, memory: Vec<MemoryReservation>) {
-        let is_progress = matches!(event, Event::Progress { .. });
+        let is_progress = matches!(event, Event::Progress { .. } | Event::Log { .. });
         let Ok(text) = serde_json::to_string(event) else { return };
         let mut queue = self.queue.lock();
         if queue.closed {

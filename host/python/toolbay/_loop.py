@@ -152,7 +152,7 @@ class LoopMailbox:
                 future.set_exception(error)
 
     def _handle(self, event: dict[str, Any]) -> None:
-        number = event["id"]
+        number: int = event.get("id", 0)
         match event["event"]:
             case "done":
                 self._answer(number, event["value"], None)
@@ -170,6 +170,8 @@ class LoopMailbox:
                 self._call(number, event)
             case "approval":
                 self._approve(number, event)
+            case "log":
+                logger.log(logging.ERROR if event["level"] == "error" else logging.WARNING, "%s", event["message"])
             case "withdrawn":
                 end = self._running.pop(number, None)
                 if end is not None:

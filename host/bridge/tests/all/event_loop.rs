@@ -48,7 +48,8 @@ impl EventLoop {
         while self.events.is_empty() {
             poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], None).unwrap();
             let delivery: Value = serde_json::from_str(&self.bridge.drain(self.mailbox).unwrap()).unwrap();
-            self.events.extend(delivery["events"].as_array().unwrap().iter().cloned());
+            let events = delivery["events"].as_array().unwrap().iter();
+            self.events.extend(events.filter(|event| event["event"] != "log").cloned());
         }
         self.events.pop_front().unwrap()
     }
