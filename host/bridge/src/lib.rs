@@ -160,7 +160,7 @@ impl Bridge {
     pub fn reply(&self, mailbox: u64, id: u64, reply: &str) -> Answer<()> {
         self.enter(|| {
             let reply: Reply = serde_json::from_str(reply)?;
-            call::reply(&*self.mailbox(mailbox)?, id, reply)
+            call::reply(&self.mailbox(mailbox)?, id, reply)
         })
     }
 
@@ -277,7 +277,7 @@ impl Bridge {
             opening.end_batch(id);
             let number = number::next();
             bridge.hosts.lock().insert(number, Arc::new(host?));
-            Ok(number.into())
+            Ok::<Value, BridgeError>(number.into())
         };
         // The task ends when the host is open or has failed. It is not awaited: its answer is an event.
         drop(handle.spawn(answer(mailbox, id, work)));

@@ -68,16 +68,16 @@ impl fmt::Debug for Mailbox {
 
 impl Mailbox {
     pub(crate) fn new() -> Result<Self, BridgeError> {
-        let (reader, writer) = UnixStream::pair().map_err(no_socket)?;
+        let (reader, writer) = UnixStream::pair().map_err(|error| no_socket(&error))?;
         for end in [&reader, &writer] {
-            end.set_nonblocking(true).map_err(no_socket)?;
+            end.set_nonblocking(true).map_err(|error| no_socket(&error))?;
         }
         Ok(Self { queue: Mutex::default(), state: Mutex::default(), reader, writer })
     }
 
     /// The socket that becomes readable when there are events.
     pub(crate) fn socket(&self) -> Result<OwnedFd, BridgeError> {
-        Ok(self.reader.try_clone().map_err(no_socket)?.into())
+        Ok(self.reader.try_clone().map_err(|error| no_socket(&error))?.into())
     }
 
     /// Queues an event. A closed mailbox drops it.
@@ -186,7 +186,7 @@ impl Mailbox {
     }
 }
 
-fn no_socket(error: std::io::Error) -> BridgeError {
+fn no_socket(error: &std::io::Error) -> BridgeError {
     BridgeError::new(ErrorKind::Internal, format!("the event loop has no socket: {error}"))
 }
 
