@@ -23,11 +23,6 @@ mod _native {
 
     use super::*;
 
-    /// The version of the library, which is that of the program `toolbay`.
-    #[pymodule_export]
-    #[expect(non_upper_case_globals, reason = "the name that Python modules have for it")]
-    const __version__: &str = env!("CARGO_PKG_VERSION");
-
     /// Opens a mailbox. Returns its number, and the file descriptor of its socket, which the caller closes.
     #[pyfunction]
     fn open_mailbox() -> PyResult<(u64, i32)> {
