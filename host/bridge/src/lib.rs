@@ -160,7 +160,7 @@ impl Bridge {
     pub fn reply(&self, mailbox: u64, id: u64, reply: &str) -> Answer<()> {
         self.enter(|| {
             let reply: Reply = serde_json::from_str(reply)?;
-            call::reply(&self.mailbox(mailbox)?, id, reply)
+            call::reply(&*self.mailbox(mailbox)?, id, reply)
         })
     }
 

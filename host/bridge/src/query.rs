@@ -19,14 +19,14 @@ impl Bridge {
                 let session = self.session(session)?;
                 json!({"calls": session.calls(), "cost_usd": session.cost_usd(), "id": session.id()})
             }
-            Query::View { host, filter } => self.make_view(&self.host(host)?, *filter)?.into(),
+            Query::View { host, filter } => self.make_view(&*self.host(host)?, *filter)?.into(),
             Query::Tools { view } => tools(&self.view(view)?),
             Query::Definitions { vendor, view, strict } => {
                 vendor_format::definitions(&vendor, &self.view(view)?, strict)?
             }
             Query::ParseCalls { vendor } => vendor_format::parse_calls(&vendor, payload)?,
             Query::ResultMessages { vendor } => vendor_format::result_messages(&vendor, payload)?,
-            Query::Register { host, tools } => register(&self.host(host)?, tools)?,
+            Query::Register { host, tools } => register(&*self.host(host)?, tools)?,
             Query::Unregister { host, tool } => {
                 let open = self.host(host)?;
                 let _runtime = open.runtime.handle().enter();
@@ -37,8 +37,8 @@ impl Bridge {
                 let _runtime = open.runtime.handle().enter();
                 open.host.unload(&plugin).into()
             }
-            Query::Problems { host } => problems(&self.host(host)?),
-            Query::Calls { host, query } => calls(&self.host(host)?, query),
+            Query::Problems { host } => problems(&*self.host(host)?),
+            Query::Calls { host, query } => calls(&*self.host(host)?, query),
         })
     }
 
