@@ -24,6 +24,7 @@ mod packages;
 mod peers;
 mod plugins;
 mod programs;
+mod python;
 mod registries;
 mod rustdoc;
 mod servers;

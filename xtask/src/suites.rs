@@ -10,11 +10,11 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::cargo::cargo;
-use crate::foreign::{python, shell};
+use crate::foreign::{python as system_python, shell};
 use crate::steps::Step;
 use crate::{
     arrive, book, browser, clients, conformance, counts, dist, downloads, features, languages, metrics,
-    packages, registries, rustdoc, tests, tidy, tools, tutorials, vendors,
+    packages, python, registries, rustdoc, tests, tidy, tools, tutorials, vendors,
 };
 
 /// What runs the built program and plugins.
@@ -33,6 +33,7 @@ pub(crate) const TEST: &[Step] = &[
     step("features", BUILT, 10, features::check_none),
     step("languages", BUILT, 20, languages::run),
     step("tutorials", BUILT, 20, tutorials::run),
+    step("python", BUILT, 10, python::run),
     step("documentation", BUILT, 20, rustdoc::test),
     step("counts", BUILT, 10, |workspace| counts::run(workspace, false)),
     step("conformance", BUILT, 10, conformance::run),
@@ -66,7 +67,7 @@ const fn step(
 fn toolchain(workspace: &Path) -> Result<()> {
     shell(Command::new("rustc").arg("--version").current_dir(workspace))?;
     wasm::ensure_target()?;
-    shell(python().arg("--version"))
+    shell(system_python().arg("--version"))
 }
 
 /// Compiles the system's credential store, which is a feature with many dependencies. Tests use a mock in its place.

@@ -10,6 +10,7 @@ pub mod service_request;
 pub mod shared;
 pub mod trace;
 
+use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -115,6 +116,8 @@ pub struct TurnContext {
     /// The request that asks for the calls, if a protocol server received one and calls are traced. Without it,
     /// [`Identity::traceparent`] is the parent of the calls.
     pub request: Option<Arc<RequestTrace>>,
+    /// A value of the embedder's program for its native tools. Nothing else reads it.
+    pub extension: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 /// The identity of the caller as guests see it. The caller leaves a field `None` to withhold it.
@@ -155,6 +158,7 @@ impl Default for TurnContext {
             approver: None,
             session: Arc::default(),
             request: None,
+            extension: None,
         }
     }
 }

@@ -269,6 +269,17 @@ impl Pipeline {
         runner::run_batch(self.batch(view, turn, calls.len()), calls).await
     }
 
+    /// Runs all calls like [`Pipeline::call_all`]. Passes on each result as its call ends, with the index of the call.
+    pub async fn call_each(
+        &self,
+        view: &View,
+        calls: Vec<ToolCall>,
+        turn: TurnContext,
+        take: impl FnMut(usize, CallResult) + Send,
+    ) {
+        runner::run_each(self.batch(view, turn, calls.len()), calls, take).await;
+    }
+
     /// Refuses a call before its first gate, because its connection has reached a limit. The call is recorded like any
     /// other, and counts for no budget.
     pub fn refuse(&self, view: &View, call: ToolCall, turn: TurnContext, fault: Fault) -> CallResult {

@@ -322,8 +322,13 @@ impl Host {
     /// Protects the plugin folder and the OpenAPI documents from all writers. Call it before they are loaded, so that
     /// programs started meanwhile cannot change them.
     pub fn protect_sources(&self, plugins: &Path) {
+        self.installed.shared.folders.protect(plugins, Protection::WriteOnly);
+        self.protect_documents();
+    }
+
+    /// Protects the OpenAPI documents from all writers.
+    pub(crate) fn protect_documents(&self) {
         let folders = &self.installed.shared.folders;
-        folders.protect(plugins, Protection::WriteOnly);
         for section in self.policy().openapi_services() {
             if let DocumentLocation::File(path) = &section.document {
                 folders.protect(path, Protection::WriteOnly);
@@ -417,6 +422,18 @@ impl Host {
     /// ```
     pub async fn call_all(&self, view: &View, calls: Vec<ToolCall>, turn: TurnContext) -> Vec<CallResult> {
         self.pipeline.call_all(view, calls, turn).await
+    }
+
+    /// Runs calls in parallel. Passes on each result as its call ends, with the index of the call. Dropping the future
+    /// cancels every call.
+    pub async fn call_each(
+        &self,
+        view: &View,
+        calls: Vec<ToolCall>,
+        turn: TurnContext,
+        take: impl FnMut(usize, CallResult) + Send,
+    ) {
+        self.pipeline.call_each(view, calls, turn, take).await;
     }
 
     /// The most recent calls, with filters and statistics. This log is in memory; the audit is permanent.

@@ -9,7 +9,7 @@ use std::pin::pin;
 use futures_util::FutureExt;
 
 use self::nested::make_caller;
-use self::schedule::{BatchScheduler, CallGroup, RunCall, consume_call_share};
+use self::schedule::{BATCH_TASKS, BatchScheduler, CallGroup, RunCall, consume_call_share};
 use super::context::batch::BatchContext;
 use super::context::early_result::EarlyResult;
 use super::context::guard::AuditGuard;
@@ -38,6 +38,16 @@ pub(super) async fn run_batch(batch: BatchContext, calls: Vec<ToolCall>) -> Vec<
         results.push(batch.run_call(call).await);
     }
     results
+}
+
+/// Runs the calls of a turn, and passes on each result as its call ends, with the index of the call.
+pub(super) async fn run_each(
+    batch: BatchContext,
+    calls: Vec<ToolCall>,
+    take: impl FnMut(usize, CallResult) + Send,
+) {
+    let groups = CallGroup::group(&batch.view, calls);
+    BatchScheduler::run_each(batch, groups, BATCH_TASKS, take).await;
 }
 
 /// Records a call that is refused before its first gate.

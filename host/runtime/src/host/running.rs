@@ -29,7 +29,7 @@ use crate::plugins::report::LoadReport;
 #[derive(Debug)]
 pub struct RunningHost {
     host: Host,
-    plugins: PathBuf,
+    plugins: Option<PathBuf>,
     report: LoadReport,
     watch: Option<WatchHandle>,
     pub(crate) servers: Servers,
@@ -58,20 +58,38 @@ impl HostBuilder {
     /// As [`HostBuilder::build`], or the directory cannot be read. A problem with one plugin, service or server does
     /// not affect the others: see [`RunningHost::report`], [`RunningHost::services`] and [`RunningHost::servers`].
     pub async fn start(self, plugins: &Path) -> Result<RunningHost, HostError> {
+        self.start_with(Some(plugins)).await
+    }
+
+    /// Does the same as [`HostBuilder::start`], without a directory of plugins.
+    ///
+    /// # Errors
+    /// As [`HostBuilder::build`].
+    pub async fn start_without_plugins(self) -> Result<RunningHost, HostError> {
+        self.start_with(None).await
+    }
+
+    async fn start_with(self, plugins: Option<&Path>) -> Result<RunningHost, HostError> {
         let wait = self.source_wait;
         let host = self.with_workers().build()?;
         // MCP servers must not write files that are still to be loaded.
-        host.protect_sources(plugins);
+        match plugins {
+            Some(plugins) => host.protect_sources(plugins),
+            None => host.protect_documents(),
+        }
         let servers = Servers::start(&host);
         let loading = host.clone();
         // The `RunningHost` owns the task, which ends when every document is loaded or has failed.
         let load = async move { loading.openapi.load_all(&loading.installed).await };
         let mut documents = AbortOnDropHandle::new(tokio::spawn(load));
-        let report = host.load_dir(plugins).await?;
+        let report = match plugins {
+            Some(plugins) => host.load_dir(plugins).await?,
+            None => LoadReport::default(),
+        };
         let sources = async { tokio::join!(&mut documents, servers.wait_started()) };
         // A slow source delays only itself.
         drop(tokio::time::timeout(wait, sources).await);
-        let plugins = plugins.to_path_buf();
+        let plugins = plugins.map(Path::to_path_buf);
         Ok(RunningHost { host, plugins, report, watch: None, servers, _documents: documents })
     }
 }
@@ -89,10 +107,13 @@ impl RunningHost {
         self.host.openapi()
     }
 
-    /// Follows the plugin directory, the consents and [`WatchOptions::files`] as [`Host::watch`], as long as the host
-    /// runs. A second call replaces the first one's options.
+    /// Follows the plugin directory, if there is one, the consents and [`WatchOptions::files`] as [`Host::watch`], as long
+    /// as the host runs. A second call replaces the first one's options.
     pub async fn watch(&mut self, options: WatchOptions) {
-        self.watch = Some(self.host.watch(&self.plugins, options).await);
+        self.watch = Some(match &self.plugins {
+            Some(plugins) => self.host.watch(plugins, options).await,
+            None => self.host.watch_loaded(options),
+        });
     }
 
     /// Reads all watched files again, even if they look unchanged. Does nothing without a watch.

@@ -158,6 +158,11 @@ impl Host {
     pub async fn watch(&self, dir: &Path, options: WatchOptions) -> WatchHandle {
         self.installed.shared.folders.protect(dir, Protection::WriteOnly);
         self.add_location(PluginLocation::Folder(dir.to_path_buf())).await;
+        self.watch_loaded(options)
+    }
+
+    /// Watches all directories that were loaded, the consents and the files of the options.
+    pub(crate) fn watch_loaded(&self, options: WatchOptions) -> WatchHandle {
         let forced = Arc::new(Notify::new());
         // The task scans and sleeps until its handle is dropped.
         let task = tokio::spawn(Watcher::new(self.clone(), options).run(Arc::clone(&forced)));

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use toolbay::{
-    CancellationToken, Filter, Host, HostBuilder, HostError, PluginId, Policy, ToolCall, TurnContext,
+    Filter, Host, HostBuilder, HostError, PluginId, Policy, ToolCall, TurnContext,
 };
 
 /// Names the compile worker of a build that has no compiler.

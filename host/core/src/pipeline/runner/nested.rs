@@ -72,7 +72,7 @@ impl ToolCaller for PipelineCaller {
                 hints.lines.into_iter().for_each(|hint| self.parent.ctx.add_hint(hint));
                 handle(index, NestedResult { result, cut: shaping.cut_from_chars.is_some() });
             };
-            BatchScheduler::run_nested(batch, groups, at_once, handle).await;
+            BatchScheduler::run_each(batch, groups, at_once, handle).await;
         })
     }
 }

@@ -109,9 +109,9 @@ impl<C: RunCall> BatchScheduler<C> {
         results.iter().filter_map(|result| result.lock().take()).collect()
     }
 
-    /// Runs nested calls, at most `at_once` at the same time, and passes on each result as its call ends. At most one
+    /// Runs calls, at most `at_once` at the same time, and passes on each result as its call ends. At most one
     /// result is buffered, since all of them together could be large. Dropping the future cancels every call.
-    pub(super) async fn run_nested(
+    pub(super) async fn run_each(
         context: C,
         groups: Vec<CallGroup>,
         at_once: usize,

@@ -1,0 +1,380 @@
+//! The host for event loops of other languages. The modules for Python and Node are thin layers above it.
+//!
+//! | function | what |
+//! |---|---|
+//! | [`Bridge::open_mailbox`] | a [mailbox](crate#mailboxes) for an event loop; `socket` becomes readable when it has events |
+//! | [`Bridge::submit`] | a request that takes time: open a host, run calls, load a plugin. Its answer is an event |
+//! | [`Bridge::query`] | a request that is answered at once: a view, a session, a vendor's format |
+//! | [`Bridge::drain`] | the events of a mailbox: answers, progress, calls of native tools, requests for approval |
+//! | [`Bridge::reply`] | a reply to a call of a native tool or to a request for approval |
+//! | [`Bridge::cancel`] | cancels the calls of a request, or the opening of a host |
+//! | [`Bridge::release`] | forgets a view, a session, or a host that nobody closed |
+//! | [`Bridge::close_mailbox`] | the event loop has ended: its calls are cancelled, its questions withdrawn |
+//! | [`Bridge::shut_down`] | closes all hosts and waits for them, when the process ends |
+//!
+//! # Mailboxes
+//!
+//! All values cross as JSON text or bytes, and numbers name hosts, views and sessions. No object of the language enters this
+//! crate, and no thread of this crate calls the language. So nothing can race with the end of an interpreter or wait for
+//! its lock. Only [`Bridge::shut_down`] blocks.
+//!
+//! # Processes
+//!
+//! A process has the hosts that it opened. After `fork`, the threads of a host exist only in the parent, and locks can be held
+//! forever. So once a host was opened, the bridge refuses every request of a child, before it takes a lock, and leaks
+//! what it owns.
+
+mod call;
+mod error;
+mod event;
+mod host;
+mod log;
+mod mailbox;
+mod number;
+mod policy;
+mod query;
+mod request;
+mod result;
+mod vendor_format;
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use futures_util::FutureExt as _;
+use parking_lot::Mutex;
+use serde_json::Value;
+use toolbay::{CancellationToken, PluginId, Session, View};
+
+pub use crate::error::{BridgeError, ErrorKind};
+pub use crate::mailbox::MAX_PROGRESS;
+
+use crate::call::Batch;
+use crate::event::Event;
+use crate::host::{HostRuntime, OpenHost};
+use crate::mailbox::Mailbox;
+use crate::request::{CallAllRequest, OpenRequest, Reply, Request};
+
+/// A mailbox as its event loop needs it.
+#[derive(Debug)]
+pub struct OpenMailbox {
+    /// The number that names the mailbox.
+    pub id: u64,
+    /// The socket that becomes readable when there are events. Only [`Bridge::drain`] reads from it.
+    pub socket: OwnedFd,
+}
+
+/// The hosts, views, sessions and mailboxes of a process.
+#[derive(Debug, Default)]
+pub struct Bridge {
+    /// The process that opened the first host; 0 before.
+    process: AtomicU32,
+    hosts: Mutex<HashMap<u64, Arc<OpenHost>>>,
+    mailboxes: Mutex<HashMap<u64, Arc<Mailbox>>>,
+    sessions: Mutex<HashMap<u64, Arc<Session>>>,
+    views: Mutex<HashMap<u64, View>>,
+}
+
+type Answer<T> = Result<T, BridgeError>;
+
+impl Bridge {
+    /// Opens a mailbox for an event loop.
+    ///
+    /// # Errors
+    /// The process has no free file descriptor, or it is a fork.
+    pub fn open_mailbox(&self) -> Answer<OpenMailbox> {
+        self.enter(|| {
+            let (id, mailbox) = (number::next(), Mailbox::new()?);
+            let socket = mailbox.socket()?;
+            self.mailboxes.lock().insert(id, Arc::new(mailbox));
+            Ok(OpenMailbox { id, socket })
+        })
+    }
+
+    /// Begins a request, and returns the number that its events have. `payload` is the component of `load_bytes`.
+    ///
+    /// # Errors
+    /// The request is invalid, or names a host or view that does not exist.
+    pub fn submit(self: &Arc<Self>, mailbox: u64, request: &str, payload: Vec<u8>) -> Answer<u64> {
+        self.enter(|| {
+            let mailbox = self.mailbox(mailbox)?;
+            let id = number::next();
+            match serde_json::from_str(request)? {
+                Request::Open(request) => self.open(mailbox, id, *request)?,
+                Request::CallAll(request) => self.call_all(&mailbox, id, *request)?,
+                Request::LoadFile { host, plugin, file } => {
+                    let (host, plugin) = (self.host(host)?, plugin_id(&plugin)?);
+                    let loaded = host.host.clone();
+                    spawn(&host, mailbox, id, async move {
+                        let warnings = loaded.load_file(plugin, &file).await?;
+                        Ok(query::warnings(&warnings))
+                    });
+                }
+                Request::LoadBytes { host, plugin } => {
+                    let (host, plugin) = (self.host(host)?, plugin_id(&plugin)?);
+                    let loaded = host.host.clone();
+                    spawn(&host, mailbox, id, async move {
+                        let warnings = loaded.load_bytes(plugin, payload).await?;
+                        Ok(query::warnings(&warnings))
+                    });
+                }
+                Request::ReloadPolicy { host, policy } => {
+                    let host = self.host(host)?;
+                    let reloaded = host.host.clone();
+                    spawn(&host, mailbox, id, async move {
+                        let read = tokio::task::spawn_blocking(move || policy::read(&policy)).await;
+                        let read =
+                            read.map_err(|error| BridgeError::new(ErrorKind::Internal, error.to_string()))??;
+                        let report = reloaded.reload_policy(read.policy).await?;
+                        Ok(query::report(&report))
+                    });
+                }
+                Request::Close { host } => self.close(mailbox, id, host)?,
+            }
+            Ok(id)
+        })
+    }
+
+    /// Answers a request. `payload` is the message of `parse_calls`, or the results of `result_messages`.
+    ///
+    /// # Errors
+    /// The request is invalid, or what it asks for is refused.
+    pub fn query(&self, request: &str, payload: &str) -> Answer<String> {
+        self.enter(|| Ok(self.answer(serde_json::from_str(request)?, payload)?.to_string()))
+    }
+
+    /// Takes the events of a mailbox: `{"dropped": 0, "events": […]}`. `dropped` counts progress events that are missing.
+    ///
+    /// # Errors
+    /// The mailbox is closed.
+    pub fn drain(&self, mailbox: u64) -> Answer<String> {
+        self.enter(|| Ok(self.mailbox(mailbox)?.drain()))
+    }
+
+    /// Replies to a call of a native tool or to a request for approval. A reply that comes too late is dropped.
+    ///
+    /// # Errors
+    /// The reply is invalid, or the mailbox is closed.
+    pub fn reply(&self, mailbox: u64, id: u64, reply: &str) -> Answer<()> {
+        self.enter(|| {
+            let reply: Reply = serde_json::from_str(reply)?;
+            call::reply(&*self.mailbox(mailbox)?, id, reply)
+        })
+    }
+
+    /// Cancels the calls of a request, or the opening of a host.
+    ///
+    /// # Errors
+    /// The mailbox is closed.
+    pub fn cancel(&self, mailbox: u64, id: u64) -> Answer<()> {
+        self.enter(|| {
+            self.mailbox(mailbox)?.cancel(id);
+            Ok(())
+        })
+    }
+
+    /// Forgets a view or a session; calls that use it go on. Closes a host without waiting for it.
+    ///
+    /// # Errors
+    /// The process is a fork.
+    pub fn release(&self, id: u64) -> Answer<()> {
+        self.enter(|| {
+            let (view, session) = (self.views.lock().remove(&id), self.sessions.lock().remove(&id));
+            drop((view, session));
+            let host = self.hosts.lock().remove(&id);
+            if let Some(host) = host {
+                close(host, async {});
+            }
+            Ok(())
+        })
+    }
+
+    /// Closes a mailbox, because its event loop has ended. Its calls are cancelled and its questions withdrawn.
+    ///
+    /// # Errors
+    /// The process is a fork.
+    pub fn close_mailbox(&self, mailbox: u64) -> Answer<()> {
+        self.enter(|| {
+            let closed = self.mailboxes.lock().remove(&mailbox);
+            if let Some(mailbox) = closed {
+                mailbox.close();
+            }
+            Ok(())
+        })
+    }
+
+    /// Closes all hosts, and blocks until their calls and servers have ended, for at most five seconds. Call it when the
+    /// process ends, from a thread of the language.
+    ///
+    /// # Errors
+    /// The process is a fork.
+    pub fn shut_down(&self) -> Answer<()> {
+        self.enter(|| {
+            let hosts: Vec<_> = self.hosts.lock().drain().map(|(_, host)| host).collect();
+            let closing: Vec<_> = hosts
+                .iter()
+                .map(|host| {
+                    let closed = Arc::clone(host);
+                    // The task ends with `CLOSE_WAIT` at the latest.
+                    (host, host.runtime.handle().spawn(async move { closed.close().await }))
+                })
+                .collect();
+            for (host, closing) in closing {
+                drop(host.runtime.handle().block_on(closing));
+                host.runtime.shut_down();
+            }
+            Ok(())
+        })
+    }
+
+    /// Runs a request. A fork is refused before any lock is taken, and a panic becomes an error.
+    fn enter<T>(&self, work: impl FnOnce() -> Answer<T>) -> Answer<T> {
+        let process = self.process.load(Ordering::Acquire);
+        if process != 0 && process != std::process::id() {
+            let message = "the host was opened in the parent of this process, and does not work after `fork`: \
+                           open hosts in the child only";
+            return Err(BridgeError::new(ErrorKind::Fork, message));
+        }
+        catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(BridgeError::from_panic(&*panic)))
+    }
+
+    fn mailbox(&self, id: u64) -> Answer<Arc<Mailbox>> {
+        let mailbox = self.mailboxes.lock().get(&id).cloned();
+        mailbox.ok_or_else(|| BridgeError::closed("event loop"))
+    }
+
+    fn host(&self, id: u64) -> Answer<Arc<OpenHost>> {
+        let host = self.hosts.lock().get(&id).cloned();
+        host.ok_or_else(|| BridgeError::closed("host"))
+    }
+
+    fn view(&self, id: u64) -> Answer<View> {
+        let view = self.views.lock().get(&id).cloned();
+        view.ok_or_else(|| BridgeError::argument("the view does not exist"))
+    }
+
+    fn session(&self, id: u64) -> Answer<Arc<Session>> {
+        let session = self.sessions.lock().get(&id).cloned();
+        session.ok_or_else(|| BridgeError::argument("the session does not exist"))
+    }
+
+    fn open(self: &Arc<Self>, mailbox: Arc<Mailbox>, id: u64, request: OpenRequest) -> Answer<()> {
+        self.process.store(std::process::id(), Ordering::Release);
+        let (bridge, runtime) = (Arc::clone(self), Arc::new(HostRuntime::new()?));
+        let handle = runtime.handle().clone();
+        let cancel = CancellationToken::new();
+        mailbox.begin_batch(id, cancel.clone())?;
+        log::forward_to(&mailbox);
+        let opening = Arc::clone(&mailbox);
+        let work = async move {
+            let host = tokio::select! {
+                biased;
+                () = cancel.cancelled() => Err(BridgeError::closed("event loop")),
+                host = OpenHost::open(request, runtime) => host,
+            };
+            opening.end_batch(id);
+            let number = number::next();
+            bridge.hosts.lock().insert(number, Arc::new(host?));
+            Ok::<Value, BridgeError>(number.into())
+        };
+        // The task ends when the host is open or has failed. It is not awaited: its answer is an event.
+        drop(handle.spawn(answer(mailbox, id, work)));
+        Ok(())
+    }
+
+    fn call_all(&self, mailbox: &Arc<Mailbox>, id: u64, request: CallAllRequest) -> Answer<()> {
+        let (host, view) = (self.host(request.host)?, self.view(request.view)?);
+        let session = request.session.map(|session| self.session(session)).transpose()?;
+        let cancel = host.cancel_token();
+        mailbox.begin_batch(id, cancel.clone())?;
+        let batch = Batch::new(mailbox, id, request, host.host.clone(), view, session, host.asks);
+        let run = batch.with_cancel(cancel).run();
+        let mailbox = Arc::clone(mailbox);
+        host.spawn(async move {
+            if let Err(panic) = AssertUnwindSafe(run).catch_unwind().await {
+                mailbox.end_batch(id);
+                mailbox.push(&Event::Failed { id, error: &BridgeError::from_panic(&*panic) });
+            }
+        });
+        Ok(())
+    }
+
+    fn close(&self, mailbox: Arc<Mailbox>, id: u64, host: u64) -> Answer<()> {
+        let closed = self.hosts.lock().remove(&host);
+        let host = closed.ok_or_else(|| BridgeError::closed("host"))?;
+        close(host, async move { mailbox.push(&Event::Done { id, value: Value::Null }) });
+        Ok(())
+    }
+}
+
+/// Closes a host, then says so. The task ends with [`host::CLOSE_WAIT`] at the latest, and ends the runtime that it runs in.
+fn close(host: Arc<OpenHost>, done: impl Future<Output = ()> + Send + 'static) {
+    let runtime = Arc::clone(&host.runtime);
+    let end = Arc::clone(&runtime);
+    drop(runtime.handle().spawn(async move {
+        // A panic of a plugin's last call must not keep the threads.
+        drop(AssertUnwindSafe(host.close()).catch_unwind().await);
+        done.await;
+        end.shut_down();
+    }));
+}
+
+/// Runs a request of a host. Its answer is an event.
+fn spawn(
+    host: &OpenHost,
+    mailbox: Arc<Mailbox>,
+    id: u64,
+    work: impl Future<Output = Answer<Value>> + Send + 'static,
+) {
+    let closing = host.cancel_token();
+    host.spawn(answer(mailbox, id, async move {
+        tokio::select! {
+            biased;
+            () = closing.cancelled() => Err(BridgeError::closed("host")),
+            done = work => done,
+        }
+    }));
+}
+
+/// Runs a request, and sends its answer.
+async fn answer(mailbox: Arc<Mailbox>, id: u64, work: impl Future<Output = Answer<Value>>) {
+    let done = AssertUnwindSafe(work).catch_unwind().await;
+    match done.unwrap_or_else(|panic| Err(BridgeError::from_panic(&*panic))) {
+        Ok(value) => mailbox.push(&Event::Done { id, value }),
+        Err(error) => mailbox.push(&Event::Failed { id, error: &error }),
+    }
+}
+
+fn plugin_id(text: &str) -> Answer<PluginId> {
+    PluginId::new(text).map_err(|error| BridgeError::argument(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fork_is_refused_at_once() {
+        let bridge = Bridge::default();
+        bridge.process.store(std::process::id() + 1, Ordering::Release);
+        // A lock that the parent held at the fork.
+        let _held = bridge.mailboxes.lock();
+        for error in [
+            bridge.open_mailbox().map(drop).unwrap_err(),
+            bridge.drain(1).map(drop).unwrap_err(),
+            bridge.close_mailbox(1).unwrap_err(),
+            bridge.shut_down().unwrap_err(),
+        ] {
+            assert_eq!(error.kind, ErrorKind::Fork);
+        }
+    }
+
+    #[test]
+    fn a_panic_is_an_error() {
+        let error = Bridge::default().enter(|| -> Answer<()> { panic!("lost") }).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Internal);
+        assert!(error.message.contains("lost"), "{error}");
+    }
+}

@@ -1,0 +1,270 @@
+"""What a program or its tools do wrong, and what is missing on its machine."""
+
+from __future__ import annotations
+
+import os
+import threading
+import unittest.mock
+from collections.abc import Callable
+from typing import Any
+
+from support import HostTest, call
+
+from toolbay import HostError, Policy, ProgressEvent, ToolCall, ToolError, tool, vendor
+
+CYCLE: list[Any] = []
+CYCLE.append({"x": CYCLE})
+
+
+def nested(depth: int) -> Any:
+    value: Any = None
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+# A value, its error, and the pointer to it.
+NO_JSON: list[tuple[Any, type[Exception], str]] = [
+    ({"a": [float("nan")]}, ValueError, "/a/0"), ({"a": float("inf")}, ValueError, "/a"), ({"a": b"x"}, TypeError, "/a"),
+    ({"a/b": {1}}, TypeError, "/a~1b"), ({"a": CYCLE}, ValueError, "/a/0/x"), ({"a": "\ud800"}, ValueError, "/a"),
+    ({"a": {1: 2}}, TypeError, "/a/1"), ({"a": object()}, TypeError, "/a"), ({"a": nested(127)}, ValueError, "/a/0"),
+]
+
+
+class Arguments(HostTest):
+    def test_what_json_cannot_express_is_refused_with_its_pointer(self) -> None:
+        for value, error, pointer in NO_JSON:
+            with self.assertRaisesRegex(error, f"at `{pointer}"):
+                ToolCall("1", "t", value)
+        ToolCall("1", "t", {"a": nested(126)})
+        with self.assertRaises(ValueError):
+            vendor.parse_calls("anthropic", [{"input": float("nan")}])
+
+    async def test_no_call_of_the_batch_runs(self) -> None:
+        runs: list[int] = []
+
+        @tool
+        async def run() -> None:
+            """Run."""
+            runs.append(1)
+
+        async with self.host() as host:
+            host.register(run)
+            with self.assertRaises(ValueError):
+                await host.call_all(host.view(), [ToolCall("1", "run"), ToolCall("2", "run", '"\ud800"')])
+            self.assertEqual(runs, [])
+
+    async def test_what_a_model_writes_wrongly_is_a_refusal(self) -> None:
+        @tool
+        async def add(n: int) -> int:
+            """Add one."""
+            return n + 1
+
+        async with self.host() as host:
+            host.register(add)
+            for args in ("{", "[]", '{"n": "x"}', '{"n": 1, "m": 2}', '{"n": 1, "n": 2}', "{}"):
+                failure = (await call(host, "add", args)).failure
+                assert failure is not None
+                self.assertEqual((failure.kind, failure.code), ("refused", "input_invalid"), args)
+            self.assertIsNotNone((await call(host, "no_such_tool")).failure)
+
+    async def test_integers_are_exact_both_ways(self) -> None:
+        @tool
+        async def echo(n: int) -> dict[str, Any]:
+            """Repeat a number."""
+            return {"n": n}
+
+        async with self.host() as host:
+            host.register(echo)
+            for n in (2**53 + 1, -(2**63), 2**64, 10**99 + 7):
+                self.assertEqual((await call(host, "echo", {"n": n})).output.structured, {"n": n})
+                message = {"content": [{"type": "tool_use", "id": "1", "name": "echo", "input": {"n": n}}]}
+                [result] = await host.call_all(host.view(), vendor.parse_calls("anthropic", message))
+                self.assertEqual(result.output.structured, {"n": n})
+
+
+class Tools(HostTest):
+    async def test_a_result_that_is_no_json_names_tool_and_pointer(self) -> None:
+        async with self.host() as host:
+            for number, (value, _, pointer) in enumerate(NO_JSON):
+                def give(value: Any = value) -> Any:
+                    return value
+
+                async def answer() -> Any:
+                    return give()
+
+                answer.__doc__ = "Answer."
+                host.register(tool(name=f"t{number}")(answer))
+                failure = (await call(host, f"t{number}")).failure
+                assert failure is not None
+                self.assertEqual(failure.code, "execution_failed")
+                self.assertIn(f"`t{number}`", failure.message)
+                self.assertIn(f"`{pointer}", failure.message)
+
+    async def test_an_exception_is_a_failure_and_its_traceback_is_logged(self) -> None:
+        @tool
+        async def fail() -> None:
+            """Fail."""
+            try:
+                raise OSError("status 404")
+            except OSError as error:
+                raise RuntimeError("no page") from error
+
+        @tool
+        def fail_in_thread() -> None:
+            """Fail."""
+            raise KeyError("k")
+
+        @tool
+        async def refuse() -> None:
+            """Refuse."""
+            raise ToolError("not-available", "closed \ud800", "later", cost_usd=0.5)
+
+        async with self.host() as host:
+            host.register(fail, fail_in_thread, refuse)
+            for name, message in (("fail", "no page: status 404"), ("fail_in_thread", "KeyError: 'k'")):
+                with self.assertLogs("toolbay", "ERROR") as logged:
+                    failure = (await call(host, name)).failure
+                self.assertEqual(failure and (failure.code, failure.message), ("execution_failed", message))
+                self.assertIn("Traceback", logged.output[0])
+            result = await call(host, "refuse")
+            assert result.failure is not None
+            self.assertEqual((result.failure.code, result.failure.subject, result.cost_usd), ("not_available", "later", 0.5))
+            with self.assertRaises(ValueError):
+                ToolError("no_such_code", "x")
+
+    async def test_a_progress_function_that_fails_costs_its_event_only(self) -> None:
+        @tool
+        async def work(context: Any = None) -> str:
+            """Work."""
+            return "done"
+
+        def show(_: ProgressEvent) -> None:
+            raise ValueError("no terminal")
+
+        async def show_later(_: ProgressEvent) -> None: ...
+
+        from test_calls import order
+
+        async with self.host() as host:
+            host.register(order)
+            with self.assertLogs("toolbay", "ERROR"):
+                self.assertIsNone((await call(host, "order", {"number": "1"}, progress=show)).failure)
+            with self.assertRaises(TypeError):
+                await call(host, "order", {"number": "1"}, progress=show_later)
+
+    async def test_functions_have_at_most_32_threads(self) -> None:
+        gate = threading.Event()
+        self.addCleanup(gate.set)
+
+        @tool
+        def block() -> str:
+            """Block."""
+            gate.wait()
+            return "done"
+
+        @tool
+        async def open_gate() -> None:
+            """Let the others go on."""
+            gate.set()
+
+        async with self.host() as host:
+            host.register(block, open_gate)
+            with unittest.mock.patch("toolbay._loop.BUSY_WAIT", 0):
+                outcomes: list[str] = []
+                async for event in host.stream(host.view(), [ToolCall(str(n), "block") for n in range(33)]):
+                    assert not isinstance(event, ProgressEvent)
+                    outcomes.append(event.failure.code if event.failure else event.output.value)
+                    # Once one is refused, the others may end.
+                    gate.set()
+            self.assertEqual(sorted(outcomes), ["busy"] + 32 * ["done"])
+
+    async def test_a_wrong_definition_says_what_is_wrong(self) -> None:
+        def bare(a) -> str:  # type: ignore[no-untyped-def]
+            """D."""
+            return ""
+
+        untyped: Any = bare
+
+        def undescribed() -> str:
+            return ""
+
+        def many(*args: int) -> str:
+            """D."""
+            return ""
+
+        def steps() -> Any:
+            """D."""
+            yield 1
+
+        cases: list[tuple[Callable[[], object], str]] = [
+            (lambda: tool(untyped), "has no type hint"), (lambda: tool(undescribed), "needs a docstring"),
+            (lambda: tool(many), "has no name"), (lambda: tool(steps), "must not `yield`"),
+            (lambda: tool(readonly=True)(untyped), "unknown option `readonly`"),  # type: ignore[call-overload]
+            (lambda: tool(name="a b")(undescribed), "must be 1 to 48"),
+        ]
+        for make, expected in cases:
+            with self.assertRaisesRegex(TypeError, expected):
+                make()
+        async with self.host() as host:
+            with self.assertRaisesRegex(TypeError, "write @tool above it"):
+                host.register(untyped)
+            from test_calls import double
+
+            host.register(double)
+            with self.assertRaisesRegex(ValueError, "already registered"):
+                host.register(double)
+
+
+class Machine(HostTest):
+    async def test_a_missing_program_is_named(self) -> None:
+        with unittest.mock.patch.dict(os.environ, {"TOOLBAY_BIN": str(self.folder / "none")}):
+            with self.assertRaises(HostError) as raised:
+                await self.host()
+        self.assertEqual(raised.exception.kind, "executable")
+        self.assertIn(str(self.folder / "none"), str(raised.exception))
+        self.assertIn("TOOLBAY_BIN", str(raised.exception))
+
+    async def test_what_cannot_be_opened_is_a_host_error(self) -> None:
+        (self.folder / "file").write_text("")
+        for options, kind in [({"plugins": self.folder / "none"}, "load"), ({"state_dir": self.folder / "file"}, "state")]:
+            with self.assertRaises(HostError) as raised:
+                await self.host(**options)
+            self.assertEqual(raised.exception.kind, kind)
+
+    async def test_a_file_that_does_not_load_is_a_problem(self) -> None:
+        (self.folder / "plugins").mkdir()
+        (self.folder / "plugins" / "broken.wasm").write_text("no component")
+        async with self.host(plugins=self.folder / "plugins") as host:
+            self.assertEqual([problem["plugin"] for problem in host.problems], ["broken"])
+            for load in (host.load_bytes("x", b"no component"), host.load_file("x", self.folder / "none")):
+                with self.assertRaises(HostError) as raised:
+                    await load
+                self.assertEqual(raised.exception.kind, "load")
+
+    def test_a_wrong_policy_names_file_line_and_key(self) -> None:
+        file = self.folder / "toolbay.toml"
+        file.write_text("version = 1\n[plugins.text.grant]\nfs_red = ['a']\n")
+        with self.assertRaises(HostError) as raised:
+            Policy.read(file)
+        error = raised.exception
+        self.assertEqual((error.kind, error.file, error.line), ("policy", str(file), 3))
+        self.assertIn("fs_red", error.key or "")
+        makers: list[Callable[[], Policy]] = [
+            lambda: Policy.read(self.folder / "none.toml"), lambda: Policy.parse("version = 2", base=self.folder),
+            lambda: Policy.parse({"version": 1, "x": 1}, base=self.folder),
+        ]
+        for make in makers:
+            with self.assertRaises(HostError) as raised:
+                make()
+            self.assertEqual(raised.exception.kind, "policy")
+        file.write_text("version = 1\n")
+        Policy.read(file)
+        with self.assertRaises(TypeError):
+            Policy.parse({"version": {1}}, base=self.folder)
+
+    async def test_two_hosts_share_a_state_directory(self) -> None:
+        async with self.host(state_dir=self.folder / "state") as one, self.host(state_dir=self.folder / "state") as two:
+            for host in (one, two):
+                self.assertIsNotNone((await call(host, "no_such_tool")).failure)
+        self.assertEqual(self.audit().count("no_such_tool"), 2)

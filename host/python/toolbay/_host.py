@@ -1,0 +1,344 @@
+"""The host."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from . import _bridge, _executable
+from ._results import CallResult, ProgressEvent, ToolCall
+from ._tools import Definition, definition_of
+from .errors import HostError
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from ._approval import ApprovalReply, ApprovalRequest
+    from ._policy import Policy
+    from ._session import Session
+
+
+
+class View:
+    """The tools that a model sees and may call: a snapshot, made by `Host.view`."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    @property
+    def tools(self) -> list[dict[str, Any]]:
+        """The listed tools: `name`, `title`, `description`, `input_schema`, `output_schema`, `source`."""
+        tools: list[dict[str, Any]] = _bridge.query("tools", view=self._number)
+        return tools
+
+    def __del__(self, release: Callable[[int], None] = _bridge.release) -> None:
+        number = getattr(self, "_number", None)
+        if number is not None:
+            release(number)
+
+
+class Host:
+    """A host of plugins and native tools.
+
+    ``async with Host(policy) as host`` opens and closes it, as does ``with`` in programs without asyncio. ``host = await
+    Host(policy)`` opens one that lives until `close`. Without `cache_dir`, plugins are compiled at each start.
+    """
+
+    def __init__(
+        self, policy: Policy, *, plugins: str | os.PathLike[str] | None = None,
+        state_dir: str | os.PathLike[str] | None = None, cache_dir: str | os.PathLike[str] | None = None,
+        approver: Callable[[ApprovalRequest], ApprovalReply | Awaitable[ApprovalReply]] | None = None,
+        state_wait: float | None = None, source_wait: float | None = None, call_log: int | None = None,
+    ) -> None:
+        self._request = {
+            "op": "open", "policy": policy._source, "plugins": _path(plugins), "state_dir": _path(state_dir),
+            "cache_dir": _path(cache_dir), "approver": approver is not None, "state_wait_ms": _milliseconds(state_wait),
+            "source_wait_ms": _milliseconds(source_wait), "call_log": call_log,
+        }
+        self._approver = approver
+        self._tools: dict[str, tuple[Callable[..., Any], Definition]] = {}
+        self._number: int | None = None
+        self._process = 0
+
+    async def __aenter__(self) -> Host:
+        await self._open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __await__(self) -> Generator[Any, None, Host]:
+        return self.__aenter__().__await__()
+
+    def __enter__(self) -> Host:
+        self._run(self._open())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._run(self.close())
+
+    def __del__(self, release: Callable[[int], None] = _bridge.release) -> None:
+        number = getattr(self, "_number", None)
+        if number is not None:
+            release(number)
+
+    async def _open(self) -> None:
+        if self._number is not None:
+            raise ValueError("the host is open already")
+        mailbox = _mailbox()
+        _close_at_exit()
+        self._process = os.getpid()
+        self._number = await mailbox.request({**self._request, "executable": _executable.find()})
+
+    async def close(self) -> None:
+        """Cancels the calls and ends the servers, and waits for them for at most five seconds. A second call does nothing."""
+        if self._number is None:
+            return
+        number = self._open_number()
+        self._number = None
+        await _mailbox().request({"op": "close", "host": number})
+        self._tools.clear()
+
+    async def call_all(
+        self, view: View, calls: Iterable[ToolCall], *, session: Session | None = None,
+        progress: Callable[[ProgressEvent], object] | None = None, budget_chars: int | None = None, dry_run: bool = False,
+        identity: Mapping[str, Any] | None = None,
+    ) -> list[CallResult]:
+        """Runs calls in parallel. Returns one result for each, in their order; a call that fails raises nothing.
+
+        `identity` has the fields that plugins can ask for, such as `agent_id` and `platform`. A cancelled task cancels its
+        calls.
+        """
+        import asyncio
+
+        from ._loop import Batch
+
+        request = self._calls(view, calls, session, budget_chars, dry_run, identity)
+        request["progress"] = progress is not None
+        mailbox = _mailbox()
+        future: asyncio.Future[list[CallResult]] = asyncio.get_running_loop().create_future()
+        number = mailbox.begin(Batch(self, future, _checked(progress)), request)
+        try:
+            return await future
+        finally:
+            mailbox.end(number)
+
+    def call_all_sync(
+        self, view: View, calls: Iterable[ToolCall], *, session: Session | None = None,
+        progress: Callable[[ProgressEvent], object] | None = None, budget_chars: int | None = None, dry_run: bool = False,
+        identity: Mapping[str, Any] | None = None,
+    ) -> list[CallResult]:
+        """Does the same as `call_all` in programs without asyncio. It runs in an event loop of its thread."""
+        results: list[CallResult] = self._run(self.call_all(
+            view, calls, session=session, progress=progress, budget_chars=budget_chars, dry_run=dry_run, identity=identity,
+        ))
+        return results
+
+    async def stream(
+        self, view: View, calls: Iterable[ToolCall], *, session: Session | None = None, budget_chars: int | None = None,
+        dry_run: bool = False, identity: Mapping[str, Any] | None = None,
+    ) -> AsyncIterator[ProgressEvent | CallResult]:
+        """Runs calls in parallel, and yields their progress and results as they come. Leaving the loop cancels the rest."""
+        import asyncio
+
+        from ._loop import Batch
+
+        request = self._calls(view, calls, session, budget_chars, dry_run, identity)
+        request |= {"progress": True, "stream": True}
+        mailbox = _mailbox()
+        future: asyncio.Future[list[CallResult]] = asyncio.get_running_loop().create_future()
+        events: asyncio.Queue[ProgressEvent | CallResult | None] = asyncio.Queue()
+        number = mailbox.begin(Batch(self, future, None, events), request)
+        try:
+            while (event := await events.get()) is not None:
+                yield event
+            await future
+        finally:
+            mailbox.end(number)
+
+    def view(
+        self, *, profile: str | None = None, allowed_tools: Iterable[str] | None = None,
+        allowed_plugins: Iterable[str] | None = None, allowed_toolsets: Iterable[str] | None = None,
+        allowed_tags: Iterable[str] | None = None, allowed_mcp_servers: Iterable[str] | None = None,
+        allowed_mcp_tools: Mapping[str, Iterable[str]] | None = None, exclude_tools: Iterable[str] = (),
+        exclude_tags: Iterable[str] = (), lazy: bool = False, toolcall_reason: bool | None = None,
+    ) -> View:
+        """A view of the current tools. An absent list allows all, an empty one none. Make a view for each turn."""
+        of_servers = allowed_mcp_tools
+        filter = {
+            "profile": profile, "allowed_tools": _names(allowed_tools), "allowed_plugins": _names(allowed_plugins),
+            "allowed_toolsets": _names(allowed_toolsets), "allowed_tags": _names(allowed_tags),
+            "allowed_mcp_servers": _names(allowed_mcp_servers),
+            "allowed_mcp_tools": None if of_servers is None else {name: _names(of_servers[name]) for name in of_servers},
+            "exclude_tools": _names(exclude_tools), "exclude_tags": _names(exclude_tags), "lazy": lazy,
+            "toolcall_reason": toolcall_reason,
+        }
+        return View(_bridge.query("view", host=self._open_number(), filter=filter))
+
+    def register(self, *tools: Callable[..., Any]) -> None:
+        """Registers functions with ``@tool``: all of them, or none if a name is taken."""
+        definitions = [(function, definition_of(function)) for function in tools]
+        requests = [definition.request for _, definition in definitions]
+        names = _bridge.query("register", host=self._open_number(), tools=requests)
+        self._tools.update(zip(names, definitions))
+
+    def unregister(self, tool: str | Callable[..., Any]) -> bool:
+        """Unregisters a tool. Returns False if it was not registered. Calls in progress end as usual."""
+        name = tool if isinstance(tool, str) else next(
+            (name for name, (function, _) in self._tools.items() if function == tool), "")
+        return bool(_bridge.query("unregister", host=self._open_number(), tool=name))
+
+    async def load_file(self, plugin: str, file: str | os.PathLike[str]) -> list[str]:
+        """Loads a plugin from a file, and replaces the one with this id. Returns warnings."""
+        return await self._load({"op": "load_file", "plugin": plugin, "file": os.path.abspath(file)})
+
+    async def load_bytes(self, plugin: str, component: bytes) -> list[str]:
+        """Loads a plugin from memory, and replaces the one with this id. Returns warnings."""
+        return await self._load({"op": "load_bytes", "plugin": plugin}, bytes(component))
+
+    def unload(self, plugin: str) -> bool:
+        """Unloads a plugin. Returns False if it was not loaded. Calls in progress end as usual."""
+        return bool(_bridge.query("unload", host=self._open_number(), plugin=plugin))
+
+    async def reload_policy(self, policy: Policy) -> dict[str, Any]:
+        """Replaces the policy, as a whole or not at all. Returns its `changes`, its `warnings`, and the keys that apply
+        after a `restart`."""
+        request = {"op": "reload_policy", "host": self._open_number(), "policy": policy._source}
+        report: dict[str, Any] = await _mailbox().request(request)
+        return report
+
+    @property
+    def problems(self) -> list[dict[str, Any]]:
+        """The files that are not loaded: `file`, `plugin`, `message`, and in `kept` whether an older version stays."""
+        problems: list[dict[str, Any]] = _bridge.query("problems", host=self._open_number())
+        return problems
+
+    def calls(self, *, limit: int | None = None, tool: str | None = None, outcome: str | None = None,
+              session_id: str | None = None) -> list[dict[str, Any]]:
+        """The most recent calls, the newest first. This log is in memory; the audit is permanent."""
+        query = {"limit": limit, "tool": tool, "outcome": outcome, "session_id": session_id}
+        calls: list[dict[str, Any]] = _bridge.query("calls", host=self._open_number(), query=query)
+        return calls
+
+    async def _load(self, request: dict[str, Any], component: bytes = b"") -> list[str]:
+        warnings: list[str] = await _mailbox().request({**request, "host": self._open_number()}, component)
+        return warnings
+
+    def _calls(
+        self, view: View, calls: Iterable[ToolCall], session: Session | None, budget_chars: int | None, dry_run: bool,
+        identity: Mapping[str, Any] | None,
+    ) -> dict[str, Any]:
+        return {
+            "op": "call_all", "host": self._open_number(), "view": view._number,
+            "calls": [call._request() for call in calls], "session": None if session is None else session._number,
+            "budget_chars": budget_chars, "dry_run": dry_run, "identity": dict(identity or {}),
+        }
+
+    def _open_number(self) -> int:
+        if self._number is None:
+            raise HostError("closed", "the host is not open: write `async with Host(…) as host`")
+        if self._process != os.getpid():
+            raise HostError("fork", "the host was opened in the parent of this process, and does not work after `fork`: "
+                                    "open hosts in the child only")
+        return self._number
+
+    def _run(self, work: Any) -> Any:
+        """Runs a coroutine in an event loop of this thread."""
+        try:
+            return _runner().run(work)
+        finally:
+            work.close()
+
+
+class _ThreadRunner:
+    """The event loop of a thread without one. It ends with its thread."""
+
+    def __init__(self) -> None:
+        import asyncio
+
+        self.process = os.getpid()
+        self._runner = asyncio.Runner()
+
+    def run(self, work: Any) -> Any:
+        return self._runner.run(work)
+
+    def close(self) -> None:
+        if self.process == os.getpid():
+            self._runner.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+_thread = threading.local()
+
+
+def _runner() -> _ThreadRunner:
+    import asyncio
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        pass
+    else:
+        raise TypeError("an event loop runs in this thread: write `await host.call_all(…)` and `async with`")
+    runner: _ThreadRunner | None = getattr(_thread, "runner", None)
+    if runner is None or runner.process != os.getpid():
+        runner = _thread.runner = _ThreadRunner()
+    return runner
+
+
+def _mailbox() -> Any:
+    from ._loop import mailbox_of_running_loop
+
+    return mailbox_of_running_loop()
+
+
+_closes_at_exit = 0
+
+
+def _close_at_exit() -> None:
+    """Has the hosts closed when Python ends, so that each call is recorded."""
+    global _closes_at_exit
+    if _closes_at_exit != os.getpid():
+        import atexit
+
+        _closes_at_exit = os.getpid()
+        atexit.register(_shut_down)
+
+
+def _shut_down() -> None:
+    from . import _native
+
+    try:
+        _native.shut_down()
+    except RuntimeError:
+        # In a fork, the hosts belong to the parent.
+        pass
+    runner: _ThreadRunner | None = getattr(_thread, "runner", None)
+    if runner is not None:
+        runner.close()
+
+
+def _checked(progress: Callable[[ProgressEvent], object] | None) -> Callable[[ProgressEvent], object] | None:
+    import inspect
+
+    if inspect.iscoroutinefunction(progress):
+        raise TypeError("`progress` is a plain function: it is called for each event and must not wait")
+    return progress
+
+
+def _path(path: str | os.PathLike[str] | None) -> str | None:
+    return None if path is None else os.path.abspath(path)
+
+
+def _milliseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1000)
+
+
+def _names(names: Iterable[str] | None) -> list[str] | None:
+    if isinstance(names, str):
+        raise TypeError(f"a list of names, not the text {names!r}")
+    return None if names is None else sorted(names)

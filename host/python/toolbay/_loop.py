@@ -1,0 +1,408 @@
+"""The mailbox of an event loop: answers for its coroutines, and its native tools, approvers and progress functions."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import logging
+import os
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from . import _bridge, _json, _native, _threads
+from ._results import CallResult, ProgressEvent
+from ._tools import CallContext, Definition, reply_with_error, reply_with_result
+from .errors import ToolError, describe
+
+if TYPE_CHECKING:
+    from ._host import Host
+
+logger = logging.getLogger("toolbay")
+
+BUSY_WAIT = 1.0
+"""Seconds that a call of a plain function waits for a thread."""
+
+
+class Batch:
+    """Calls in progress."""
+
+    def __init__(self, host: Host, future: asyncio.Future[Any], progress: Callable[[ProgressEvent], object] | None,
+                 events: asyncio.Queue[Any] | None = None) -> None:
+        self.host = host
+        self.future = future
+        self.progress = progress
+        #: For a stream: its events, and None at its end.
+        self.events = events
+        self.context = contextvars.copy_context()
+
+
+def mailbox_of_running_loop() -> LoopMailbox:
+    """The mailbox of the loop that runs here."""
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        raise TypeError("a `Host` works in an asyncio event loop, and none runs here; `with Host(…)` and "
+                        "`call_all_sync` work without one") from None
+    mailbox = _mailboxes.get(loop)
+    if mailbox is None or mailbox.process != os.getpid():
+        mailbox = _mailboxes[loop] = LoopMailbox(loop)
+    return mailbox
+
+
+_mailboxes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopMailbox] = weakref.WeakKeyDictionary()
+
+
+class _Reader:
+    """What the loop calls when there are events. Only the loop holds it, so it ends when the loop is closed."""
+
+    def __init__(self, mailbox: LoopMailbox) -> None:
+        self._mailbox = mailbox
+
+    def __call__(self) -> None:
+        self._mailbox.drain()
+
+
+def _close(number: int, socket: int, process: int) -> None:
+    """Cancels the calls of a loop that has ended."""
+    if process != os.getpid():
+        return
+    try:
+        _native.close_mailbox(number)
+    except RuntimeError:
+        # A fork has no calls.
+        pass
+    os.close(socket)
+
+
+class LoopMailbox:
+    """The events of one loop. Everything but the plain functions runs in the loop's thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.number, socket = _bridge.open_mailbox()
+        self.process = os.getpid()
+        self._loop = weakref.ref(loop)
+        self._answers: dict[int, asyncio.Future[Any]] = {}
+        self._batches: dict[int, Batch] = {}
+        #: What ends a question that is withdrawn.
+        self._running: dict[int, Callable[[], object]] = {}
+        reader = _Reader(self)
+        finalizer = weakref.finalize(reader, _close, self.number, socket, self.process)
+        # At the end of the process all hosts are closed.
+        finalizer.atexit = False
+        loop.add_reader(socket, reader)
+
+    async def request(self, request: dict[str, Any], payload: bytes = b"") -> Any:
+        """Submits a request, and returns its answer."""
+        future = asyncio.get_running_loop().create_future()
+        number = _bridge.submit(self.number, request, payload)
+        self._answers[number] = future
+        try:
+            return await future
+        except asyncio.CancelledError:
+            self._cancel(number)
+            raise
+        finally:
+            self._answers.pop(number, None)
+
+    def begin(self, batch: Batch, request: dict[str, Any]) -> int:
+        """Begins calls. `end` must follow."""
+        number = _bridge.submit(self.number, request)
+        self._batches[number] = batch
+        return number
+
+    def end(self, number: int) -> None:
+        """Ends calls, and cancels those that still run."""
+        batch = self._batches.pop(number, None)
+        if batch is not None and not (batch.future.done() and not batch.future.cancelled()):
+            self._cancel(number)
+
+    def _cancel(self, number: int) -> None:
+        try:
+            _native.cancel(self.number, number)
+        except RuntimeError:
+            # The loop is gone, and its calls with it.
+            pass
+
+    def drain(self) -> None:
+        """Handles all events."""
+        try:
+            delivery = _json.parse(_native.drain(self.number))
+        except RuntimeError as error:
+            self._fail_all(_bridge.error_of(_json.parse(str(error))))
+            return
+        if delivery["dropped"]:
+            logger.warning("%s progress events were dropped: the event loop is too slow", delivery["dropped"])
+        exits: BaseException | None = None
+        for event in delivery["events"]:
+            try:
+                self._handle(event)
+            except Exception:
+                logger.exception("an event of the host was not handled")
+            except BaseException as error:
+                exits = error
+        if exits is not None:
+            raise exits
+
+    def _fail_all(self, error: Exception) -> None:
+        """In the child of a fork, nothing will ever come."""
+        for future in [*self._answers.values(), *(batch.future for batch in self._batches.values())]:
+            if not future.done():
+                future.set_exception(error)
+
+    def _handle(self, event: dict[str, Any]) -> None:
+        number: int = event.get("id", 0)
+        match event["event"]:
+            case "done":
+                self._answer(number, event["value"], None)
+            case "failed":
+                self._answer(number, None, _bridge.error_of(event["error"]))
+            case "results":
+                self._end_batch(number, event["results"])
+            case "result":
+                batch = self._batches.get(number)
+                if batch is not None and batch.events is not None:
+                    batch.events.put_nowait(CallResult(event["result"]))
+            case "progress":
+                self._progress(number, event)
+            case "call":
+                self._call(number, event)
+            case "approval":
+                self._approve(number, event)
+            case "log":
+                logger.log(logging.ERROR if event["level"] == "error" else logging.WARNING, "%s", event["message"])
+            case "withdrawn":
+                end = self._running.pop(number, None)
+                if end is not None:
+                    end()
+
+    def _answer(self, number: int, value: Any, error: Exception | None) -> None:
+        batch = self._batches.get(number)
+        future = self._answers.get(number) or (batch.future if batch else None)
+        if future is None or future.done():
+            return
+        if error is None:
+            future.set_result(value)
+        else:
+            future.set_exception(error)
+            if batch is not None and batch.events is not None:
+                batch.events.put_nowait(None)
+
+    def _end_batch(self, number: int, results: list[dict[str, Any]]) -> None:
+        batch = self._batches.get(number)
+        if batch is None or batch.future.done():
+            return
+        batch.future.set_result([CallResult(result) for result in results])
+        if batch.events is not None:
+            batch.events.put_nowait(None)
+
+    def _progress(self, number: int, event: dict[str, Any]) -> None:
+        batch = self._batches.get(number)
+        if batch is None:
+            return
+        progress = ProgressEvent(event["call_id"], event["tool"], event["message"], event["percent"], event["audience"])
+        if batch.events is not None:
+            batch.events.put_nowait(progress)
+        elif batch.progress is not None:
+            batch.context.run(batch.progress, progress)
+
+    def _call(self, number: int, event: dict[str, Any]) -> None:
+        batch = self._batches.get(event["batch"])
+        if batch is None:
+            # Its calls are being cancelled.
+            return
+        found = batch.host._tools.get(event["tool"])
+        if found is None:
+            message = f"the tool `{event['tool']}` was unregistered"
+            reply_with_error(self.number, number, ToolError("not_available", message))
+            return
+        function, definition = found
+        context = CallContext(self.number, number, event["context"])
+        call = _NativeCall(self, number, function, definition, context, event["args"])
+        self._start(number, call, batch, definition.is_async)
+
+    def _approve(self, number: int, event: dict[str, Any]) -> None:
+        batch = self._batches.get(event["batch"])
+        approver = batch.host._approver if batch is not None else None
+        if batch is None or approver is None:
+            return
+        approval = _Approval(self, number, approver, event["request"])
+        self._start(number, approval, batch, inspect.iscoroutinefunction(approver))
+
+    def _start(self, number: int, question: _Question, batch: Batch, is_async: bool) -> None:
+        """Answers a question: a coroutine in the loop, a plain function in a thread, both in the context of the caller."""
+        loop = self._loop()
+        if loop is None:
+            return
+        context = batch.context.copy()
+        if is_async:
+            task = loop.create_task(question.run_async(), context=context)
+
+            def cancel() -> None:
+                question.cancelled()
+                task.cancel()
+
+            self._running[number] = cancel
+            task.add_done_callback(lambda _: self._running.pop(number, None))
+            return
+        work: Callable[[], None] = lambda: context.run(question.run)  # noqa: E731
+        threads = _threads.pool()
+        if threads.submit(work):
+            self._running[number] = question.cancelled
+            return
+
+        def give_up() -> None:
+            if threads.withdraw(work):
+                self._running.pop(number, None)
+                question.busy()
+
+        timer = loop.call_later(BUSY_WAIT, give_up)
+
+        def withdraw() -> None:
+            timer.cancel()
+            question.cancelled()
+            threads.withdraw(work)
+
+        self._running[number] = withdraw
+
+    def finished(self, number: int, error: BaseException | None) -> None:
+        """Ends a question that a thread has answered. `KeyboardInterrupt` and `SystemExit` are raised in the loop."""
+        loop = self._loop()
+        if loop is None or loop.is_closed():
+            return
+
+        def end() -> None:
+            self._running.pop(number, None)
+            if error is not None:
+                raise error
+
+        try:
+            loop.call_soon_threadsafe(end)
+        except RuntimeError:
+            # The loop was closed in the meantime.
+            pass
+
+
+class _Question:
+    """What a function of the program answers."""
+
+    def __init__(self, mailbox: LoopMailbox, number: int) -> None:
+        self.mailbox = mailbox
+        self.number = number
+
+    def call(self) -> Any:
+        raise NotImplementedError
+
+    def succeed(self, value: Any) -> None:
+        raise NotImplementedError
+
+    def fail(self, error: BaseException) -> None:
+        raise NotImplementedError
+
+    def busy(self) -> None:
+        """No thread is free."""
+        raise NotImplementedError
+
+    def abandon(self) -> None:
+        """The task was cancelled."""
+        raise NotImplementedError
+
+    def cancelled(self) -> None:
+        """The answer would come too late."""
+
+    def run(self) -> None:
+        """Calls a plain function, in a thread."""
+        exits = None
+        try:
+            self.succeed(self.call())
+        except BaseException as error:
+            self.fail(error)
+            exits = error if isinstance(error, (KeyboardInterrupt, SystemExit)) else None
+        self.mailbox.finished(self.number, exits)
+
+    async def run_async(self) -> None:
+        """Calls a coroutine function, in the loop."""
+        try:
+            self.succeed(await self.call())
+        except (asyncio.CancelledError, GeneratorExit):
+            # Mostly the call was cancelled, or the loop ends.
+            self.abandon()
+            raise
+        except BaseException as error:
+            self.fail(error)
+            if isinstance(error, (KeyboardInterrupt, SystemExit)):
+                raise
+
+
+class _NativeCall(_Question):
+    """A call of a native tool."""
+
+    def __init__(self, mailbox: LoopMailbox, number: int, function: Callable[..., Any], definition: Definition,
+                 context: CallContext, args: str) -> None:
+        super().__init__(mailbox, number)
+        self.function = function
+        self.definition = definition
+        self.context = context
+        self.args = args
+
+    def call(self) -> Any:
+        return self.function(**self.definition.arguments(self.args, self.context))
+
+    def succeed(self, value: Any) -> None:
+        reply_with_result(self.mailbox.number, self.number, self.definition.name, value)
+
+    def fail(self, error: BaseException) -> None:
+        if not isinstance(error, ToolError):
+            if not self.context.cancelled:
+                logger.error("the tool `%s` failed", self.definition.name, exc_info=error)
+            error = ToolError("execution_failed", describe(error))
+        reply_with_error(self.mailbox.number, self.number, error)
+
+    def busy(self) -> None:
+        message = f"all {_threads.MOST} threads for tools are busy"
+        _bridge.reply(self.mailbox.number, self.number, "busy", message=message)
+
+    def abandon(self) -> None:
+        _bridge.reply(self.mailbox.number, self.number, "cancelled", message="the task of the tool was cancelled")
+
+    def cancelled(self) -> None:
+        self.context.cancelled = True
+
+
+class _Approval(_Question):
+    """A request for approval."""
+
+    def __init__(self, mailbox: LoopMailbox, number: int, approver: Callable[[Any], Any], document: dict[str, Any]) -> None:
+        super().__init__(mailbox, number)
+        self.approver = approver
+        self.document = document
+        self.is_over = False
+
+    def call(self) -> Any:
+        from ._approval import ApprovalRequest
+
+        return self.approver(ApprovalRequest._of(self.document))
+
+    def succeed(self, value: Any) -> None:
+        from ._approval import answer_of
+
+        answer, comment = answer_of(value)
+        self._reply(answer, comment)
+
+    def fail(self, error: BaseException) -> None:
+        if not self.is_over:
+            logger.error("the approver failed; the call of `%s` is refused", self.document["tool"], exc_info=error)
+        self._reply("no", None)
+
+    def busy(self) -> None:
+        self._reply("unanswered", "nobody was asked: all threads of the program are busy")
+
+    def abandon(self) -> None:
+        self._reply("unanswered", "the task of the approver was cancelled")
+
+    def cancelled(self) -> None:
+        self.is_over = True
+
+    def _reply(self, answer: str, comment: str | None) -> None:
+        _bridge.reply(self.mailbox.number, self.number, "approval", answer=answer, comment=comment)

@@ -1,0 +1,1 @@
+../../../sdk/python/toolbay_sdk/_schema.py
