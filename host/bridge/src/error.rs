@@ -105,7 +105,8 @@ impl From<HostError> for BridgeError {
     fn from(error: HostError) -> Self {
         let kind = match &error {
             HostError::Directory { .. } | HostError::Lock(_) | HostError::LockGone(_) => ErrorKind::Load,
-            HostError::Secrets(_) => ErrorKind::Policy,
+            HostError::Policy(_) | HostError::Secrets(_) => ErrorKind::Policy,
+            HostError::NoCompiler => ErrorKind::Executable,
             HostError::Engine(_) | HostError::Tls(_) | HostError::Native(_) => ErrorKind::Internal,
         };
         Self::new(kind, error.to_string())

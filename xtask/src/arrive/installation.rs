@@ -234,7 +234,7 @@ impl Check<'_> {
             .with_context(|| format!("no plugins in `{}`", plugins.display()))?;
         let mut server = StdioServer::start(command.arg("serve").arg(&served).args(self.own_state()))?;
         // A call waits for its plugin, and a list only for some seconds.
-        let answer = server.call(TOOL, json!({"text": TEXT}))?;
+        let answer = server.call(TOOL, &json!({"text": TEXT}))?;
         ensure!(answer.contains(ANSWER), "the server answers {answer}");
         let tools = server.tools()?;
         ensure!(tools.iter().any(|tool| tool == TOOL), "the server lists {tools:?}");

@@ -38,7 +38,7 @@ impl StdioServer {
     }
 
     /// The text of the result of a call.
-    pub(super) fn call(&mut self, tool: &str, arguments: Value) -> Result<String> {
+    pub(super) fn call(&mut self, tool: &str, arguments: &Value) -> Result<String> {
         let result = self.request("tools/call", json!({"name": tool, "arguments": arguments}))?;
         let text = result.pointer("/content/0/text").and_then(Value::as_str);
         Ok(text.with_context(|| format!("the result has no text: {result}"))?.to_owned())

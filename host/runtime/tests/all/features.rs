@@ -2,9 +2,7 @@
 
 use std::path::Path;
 
-use toolbay::{
-    Filter, Host, HostBuilder, HostError, PluginId, Policy, ToolCall, TurnContext,
-};
+use toolbay::{Filter, Host, HostBuilder, HostError, PluginId, Policy, ToolCall, TurnContext};
 
 /// Names the compile worker of a build that has no compiler.
 const WORKER: &str = "TOOLBAY_TEST_WORKER";
