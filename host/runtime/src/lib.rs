@@ -95,6 +95,7 @@ pub use storage::stop_order::{FileStopOrder, StopOrder};
 pub use storage::timestamp_now;
 pub use tokio_util::sync::CancellationToken;
 pub use toolbay_capabilities::environment::clock::Clock;
+pub use toolbay_capabilities::files::PathResolution;
 pub use toolbay_capabilities::http::recorded::{RecordedHttp, RecordedRequest, RecordedResponse};
 pub use toolbay_capabilities::http::registry::{RegistryClientError, RegistryHttp, registry_secret};
 pub use toolbay_capabilities::kv::{EntryInfo, KvUsage, RedbStore, is_store_panic};
