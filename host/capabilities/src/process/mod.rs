@@ -15,6 +15,9 @@ mod process_limit;
 mod programs;
 mod request;
 pub mod server;
+#[cfg_attr(target_os = "linux", path = "system/linux.rs")]
+#[cfg_attr(not(target_os = "linux"), path = "system/macos.rs")]
+mod system;
 
 use std::sync::Arc;
 use std::time::Duration;
