@@ -17,6 +17,7 @@ mod downloads;
 mod folder;
 mod foreign;
 mod languages;
+mod macos;
 mod metrics;
 mod packages;
 mod peers;
@@ -32,6 +33,7 @@ mod tidy;
 mod tools;
 mod tutorials;
 mod vendors;
+mod zig;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

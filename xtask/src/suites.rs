@@ -13,8 +13,8 @@ use crate::cargo::cargo;
 use crate::foreign::{python, shell};
 use crate::steps::Step;
 use crate::{
-    book, browser, clients, conformance, counts, dist, downloads, languages, metrics, packages, registries,
-    rustdoc, tests, tidy, tools, tutorials, vendors,
+    book, browser, clients, conformance, counts, dist, downloads, languages, macos, metrics, packages,
+    registries, rustdoc, tests, tidy, tools, tutorials, vendors,
 };
 
 /// What runs the built program and plugins.
@@ -41,6 +41,7 @@ pub(crate) const TEST: &[Step] = &[
     step("metrics", BUILT, 10, metrics::run),
     step("packages", BUILT, 10, |workspace| packages::run(workspace, packages::Check::Files)),
     step("vendors", BUILT, 10, vendors::run),
+    step("macos", BUILT, 20, macos::check),
 ];
 
 /// What must pass before a release, beside [`TEST`].

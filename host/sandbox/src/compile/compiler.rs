@@ -246,6 +246,9 @@ fn sweep_code(temporary: &Path, age: Duration) {
     }
 }
 
+/// `ST_NOEXEC` of Linux. Other systems do not report it.
+const NOEXEC: StatVfsMountFlags = StatVfsMountFlags::from_bits_retain(8);
+
 /// What the file system of a folder allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mount {
@@ -258,7 +261,7 @@ enum Mount {
 impl Mount {
     fn of(folder: &Path) -> Self {
         match rustix::fs::statvfs(folder) {
-            Ok(system) if system.f_flag.contains(StatVfsMountFlags::NOEXEC) => Self::NoExec,
+            Ok(system) if system.f_flag.contains(NOEXEC) => Self::NoExec,
             Ok(_) | Err(_) => Self::Executable,
         }
     }
