@@ -12,10 +12,15 @@ const TARGET: &str = "aarch64-apple-darwin";
 /// The packages that people on macOS use.
 const PACKAGES: &[&str] = &["toolbay-cli"];
 
+/// Installs the C compiler.
+pub(crate) fn install(workspace: &Path) -> Result<Zig> {
+    Zig::install(workspace, &wasm::target_dir(workspace).join("macos-tools"))
+}
+
 /// Compiles the packages, with everything that they use, up to the machine code. A warning is an error.
 pub(crate) fn check(workspace: &Path) -> Result<()> {
     wasm::add_target(TARGET)?;
-    let zig = Zig::install(workspace, &wasm::target_dir(workspace).join("macos-tools"))?;
+    let zig = install(workspace)?;
     let variable = TARGET.replace('-', "_");
     let mut check = linted(workspace)?;
     check.args(["check", "--locked", "--target", TARGET]);
