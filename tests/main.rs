@@ -47,6 +47,8 @@ mod capabilities {
     mod process;
     mod process_end;
     pub(crate) mod process_fixture;
+    // The sandbox is Linux's.
+    #[cfg(target_os = "linux")]
     mod process_sandbox;
     mod process_written;
     mod secrets;

@@ -107,7 +107,8 @@ async fn a_tool_without_its_programs_is_not_available() {
     for (text, part) in [
         ("[programs.x]\npath = \"bin/x\"", "absolute"),
         ("[programs.x]\npath = \"/bin/x\"\nguest_env = [\"A=b\"]", "guest_env"),
-        ("[programs.x]\npath = \"/bin/x\"\nsandbox = \"none\"", "best-effort"),
+        ("[programs.x]\npath = \"/bin/x\"\nsandbox = \"off\"", "best-effort"),
+        ("[programs.x]\npath = \"/bin/x\"\nsandbox = \"none\"\nread = [\"/srv\"]", "no effect"),
         ("[programs.x]\npath = \"/bin/x\"\nshell = true", "shell"),
         ("[programs.x]\npath = \"/bin/x\"\nread = [\"etc\"]", "read"),
         ("[programs.\"a b\"]\npath = \"/bin/x\"", "name of a program"),

@@ -348,8 +348,11 @@ fn without(calls: &[i64], test: impl AsyncFnOnce(TestHost) + Send + 'static) {
                 [programs.loose]
                 path = "/bin/sh"
                 sandbox = "best-effort"
+                [programs.free]
+                path = "/bin/sh"
+                sandbox = "none"
                 [plugins.p.grant]
-                process = ["sh *", "loose *"]
+                process = ["sh *", "loose *", "free *"]
             "#;
             test(with_policy(policy).await).await;
         });
@@ -399,6 +402,34 @@ fn without_seccomp_a_program_runs_only_if_the_operator_allows_it() {
         none_left("95002");
         assert_eq!(within(300, "sleep 95003").await["error"], "timeout");
         none_left("95003");
+    });
+}
+
+/// As on macOS.
+#[test]
+fn without_any_sandbox_a_program_runs_only_if_the_operator_switches_it_off() {
+    let calls = [
+        libc::SYS_landlock_create_ruleset,
+        libc::SYS_landlock_add_rule,
+        libc::SYS_landlock_restrict_self,
+        libc::SYS_seccomp,
+    ];
+    without(&calls, async |host: TestHost| {
+        for program in ["sh", "loose"] {
+            let run = json!({"program": program, "args": ["-c", "echo ran"]});
+            let told = host.call("p__run", run).await;
+            assert_eq!(integration_tests::structured(&told)["error"], "denied", "{told:?}");
+            let hints = integration_tests::hints(&told);
+            assert!(hints.contains(&format!("[programs.{program}]\nsandbox = \"none\"")), "{hints}");
+        }
+        let free =
+            async |line: &str| host.ask("p__run", json!({"program": "free", "args": ["-c", line]})).await;
+        assert_eq!(free("echo ran").await["stdout"], "ran\n");
+        let uses = format!("{:?}", host.audit.take());
+        assert!(uses.contains("free * [no sandbox]") && uses.contains("loose [no sandbox]"), "{uses}");
+        // Its group is still ended.
+        assert_eq!(free("sleep 95004 & echo started").await["stdout"], "started\n");
+        none_left("95004");
     });
 }
 

@@ -303,7 +303,7 @@ async fn the_server_url_of_a_document_grants_no_network_access() {
 async fn a_document_that_is_not_a_regular_file_is_not_opened() {
     let dir = tempfile::tempdir().unwrap();
     let fifo = dir.path().join("fifo");
-    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     for file in [fifo.as_path(), dir.path(), Path::new("/dev/zero"), Path::new("/nonexistent")] {
         let host = TestHost::empty(&section("api", file, "https://api.example.com"));
         let info = host.host.load_openapi().await.remove(0);

@@ -20,7 +20,9 @@ use toolbay::core::call::{ProgressEvent, ProgressSink};
 use toolbay::core::pipeline;
 use toolbay::core::tool::content::{BlockBody, ToolError, ToolOutput};
 use toolbay::core::tool::fault::Fault;
-use toolbay::{CallResult, Filter, Host, HostBuilder, PluginId, Policy, ToolCall, TurnContext};
+use toolbay::{
+    CallResult, Filter, Host, HostBuilder, PathResolution, PluginId, Policy, ToolCall, TurnContext,
+};
 
 /// A host with its own workspace folder and a captured audit.
 #[derive(Debug)]
@@ -61,6 +63,15 @@ pub fn policy(text: &str, workspace: &Path) -> Policy {
 #[must_use]
 pub fn cache_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/test-cache")
+}
+
+/// Who resolves the paths of guests: the tests of files run once more with what macOS does.
+#[must_use]
+pub fn path_resolution() -> PathResolution {
+    match std::env::var_os("TOOLBAY_TEST_PORTABLE_PATHS") {
+        Some(_) => PathResolution::Portable,
+        None => PathResolution::Kernel,
+    }
 }
 
 /// A turn to compile a guest, or all `plugins`. Of the processes that need the same guest at the same time, one compiles it,
@@ -123,6 +134,7 @@ impl TestHost {
         let root = workspace.path().canonicalize().unwrap();
         let audit = Arc::new(MemoryAudit::default());
         let builder = Host::builder(policy(text, &root)).cache_dir(cache_dir());
+        let builder = builder.path_resolution(path_resolution());
         let host = settings(builder.audit(Arc::clone(&audit) as _), &root).build().unwrap();
         Self { host, audit, workspace }
     }

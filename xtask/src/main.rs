@@ -19,6 +19,7 @@ mod features;
 mod folder;
 mod foreign;
 mod languages;
+mod macos;
 mod metrics;
 mod packages;
 mod peers;
@@ -35,6 +36,7 @@ mod tidy;
 mod tools;
 mod tutorials;
 mod vendors;
+mod zig;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

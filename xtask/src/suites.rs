@@ -13,8 +13,8 @@ use crate::cargo::cargo;
 use crate::foreign::{python as system_python, shell};
 use crate::steps::Step;
 use crate::{
-    arrive, book, browser, clients, conformance, counts, dist, downloads, features, languages, metrics,
-    packages, python, registries, rustdoc, tests, tidy, tools, tutorials, vendors,
+    arrive, book, browser, clients, conformance, counts, dist, downloads, features, languages, macos,
+    metrics, packages, python, registries, rustdoc, tests, tidy, tools, tutorials, vendors,
 };
 
 /// What runs the built program and plugins.
@@ -50,6 +50,7 @@ pub(crate) const TEST: &[Step] = &[
 pub(crate) const RELEASE_TEST: &[Step] = &[
     step("key-ring", &[], 60, key_ring),
     step("features-alone", &[], 60, features::check_each),
+    step("macos", &[], 60, macos::check),
     step("book", &[], 20, book::run),
     step("packages-alone", &[], 120, |workspace| packages::run(workspace, packages::Check::Build)),
     step("dist", &[], 180, |workspace| dist::check(workspace, dist::Profile::Release)),

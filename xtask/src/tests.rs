@@ -1,6 +1,7 @@
 //! The tests of all packages: one build with lints, then one run of all binaries side by side.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
@@ -11,6 +12,8 @@ use crate::{plugins, servers, tools};
 /// What the build says of the binaries, below the target folder.
 const BINARIES: &str = "nextest/binaries.json";
 const METADATA: &str = "nextest/metadata.json";
+/// The tests whose guests reach files, and try to reach others.
+const FILES: &str = "test(/^capabilities::(files|wasi_files)/) | test(/^sandbox::hostile::/)";
 
 /// Compiles and lints everything that the steps after it run.
 pub(crate) fn build(workspace: &Path) -> Result<()> {
@@ -31,13 +34,21 @@ pub(crate) fn build(workspace: &Path) -> Result<()> {
     plugins::run(workspace)
 }
 
-/// Runs the tests that [`build`] built.
+/// Runs the tests that [`build`] built, and those of files once more with the resolution of paths that macOS has.
 pub(crate) fn run(workspace: &Path) -> Result<()> {
     servers::install(workspace)?;
+    let portable = run_built(workspace, |nextest| {
+        nextest.env("TOOLBAY_TEST_PORTABLE_PATHS", "1").args(["--filterset", FILES]);
+    });
+    run_built(workspace, |_| {}).and(portable)
+}
+
+fn run_built(workspace: &Path, settings: impl FnOnce(&mut Command)) -> Result<()> {
     let [binaries, metadata] = files(workspace);
     let mut nextest = cargo::cargo(workspace);
     nextest.env("PATH", tools::path(workspace)?);
     nextest.args(["nextest", "run", "--no-fail-fast", "--binaries-metadata"]).arg(binaries);
+    settings(&mut nextest);
     shell(nextest.arg("--cargo-metadata").arg(metadata))
 }
 

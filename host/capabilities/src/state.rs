@@ -2,8 +2,7 @@
 //! guest first calls WASI, which most calls never do.
 //!
 //! The default context is empty: no environment, no arguments, empty stdin, no folders, no network, a frozen clock and
-//! fixed randomness. A tool gets preopened folders only if it was granted files and its component imports WASI's file
-//! system.
+//! fixed randomness. A tool that was granted files finds its folders when it asks WASI for them.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,7 +17,7 @@ use toolbay_sandbox::stdio::OutputSink;
 use wasmtime_wasi::p2::pipe::MemoryInputPipe;
 use wasmtime_wasi::{ResourceTable, WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
 
-use crate::{Capabilities, files};
+use crate::Capabilities;
 
 /// Maximum number of random bytes per request.
 const MAX_RANDOM: u64 = 64 << 10;
@@ -87,29 +86,14 @@ impl GuestState {
         }
     }
 
-    /// Creates the WASI context of a call whose component imports WASI's file system (`folders`), or is a program. Done
-    /// before the call because opening folders can fail, and a WASI call of the guest cannot report that.
-    ///
-    /// # Errors
-    /// A granted folder cannot be opened.
-    pub fn prepare_wasi(&mut self, folders: bool, program: Option<&CommandLine>) -> wasmtime::Result<()> {
-        if !folders && program.is_none() {
-            return Ok(());
-        }
+    /// Creates the WASI context of a program, with its command line.
+    pub fn prepare_program(&mut self, line: &CommandLine) {
         let mut context = self.wasi_builder();
-        if let Some(line) = program {
-            let sink = OutputSink::new(self.max_program_output);
-            context.builder.stdout(sink.clone());
-            set_command_line(&mut context.builder, line, &self.capabilities);
-            self.program_output = Some(sink);
-        }
-        if folders {
-            // `files::wasi` runs every operation on a thread that may block.
-            context.builder.allow_blocking_current_thread(true);
-            files::wasi::preopen_folders(&mut context.builder, &self.capabilities)?;
-        }
+        let sink = OutputSink::new(self.max_program_output);
+        context.builder.stdout(sink.clone());
+        set_command_line(&mut context.builder, line, &self.capabilities);
+        self.program_output = Some(sink);
         self.wasi = Some(Box::new(context.build()));
-        Ok(())
     }
 
     /// Takes over the memory usage of the previous call in the same store. Everything else belongs to the new call.

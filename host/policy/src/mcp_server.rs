@@ -70,8 +70,6 @@ pub struct StdioServerConfig {
     pub args: Vec<String>,
     /// Environment variables that hold secrets: variable name to secret name.
     pub env_secrets: BTreeMap<String, String>,
-    /// Whether it runs in a sandbox. Only an explicit `sandbox = "none"` turns it off.
-    pub sandboxed: bool,
 }
 
 /// A server at a URL.

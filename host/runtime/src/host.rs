@@ -31,10 +31,11 @@ use toolbay_core::tool::{PluginOrigin, ToolSource};
 use toolbay_distribution::lock::LockFile;
 use toolbay_distribution::store::BlobStore;
 use toolbay_policy::capability::Capability;
+use toolbay_policy::capability::program::SandboxMode;
 use toolbay_policy::capability::protected_paths::Protection;
 use toolbay_policy::name::{PluginId, ToolName};
 use toolbay_policy::{DocumentLocation, Policy, Profile};
-use toolbay_sandbox::process_sandbox::Confinement;
+use toolbay_sandbox::process_sandbox::{self, Confinement};
 
 use crate::error::{HostError, LoadError};
 use crate::explain::{self, Explanation};
@@ -311,6 +312,16 @@ impl Host {
     pub async fn compile_worker_sandbox(&self) -> Option<Result<&'static str, LoadError>> {
         let held = self.installed.shared.compiler.confinement().await?;
         Some(held.map(Confinement::as_str).map_err(LoadError::from))
+    }
+
+    /// What this system lacks for the sandbox of programs and of MCP servers on stdio, and the `sandbox` with which a policy lets
+    /// them run all the same. `None` if it lacks nothing. Starts a thread to find out.
+    #[must_use]
+    pub fn missing_program_sandbox() -> Option<String> {
+        let confinement = process_sandbox::available().unwrap_or_default();
+        let (problem, mode) =
+            (confinement.unmet_requirement(SandboxMode::Required)?, confinement.weaker_mode()?);
+        Some(format!("{problem}: programs and servers run only with `sandbox = \"{}\"`", mode.name()))
     }
 
     /// The result of the last read of each section, in the order of their names.

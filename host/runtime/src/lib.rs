@@ -124,6 +124,7 @@ pub use storage::stop_order::{FileStopOrder, StopOrder};
 pub use storage::timestamp_now;
 pub use tokio_util::sync::CancellationToken;
 pub use toolbay_capabilities::environment::clock::Clock;
+pub use toolbay_capabilities::files::PathResolution;
 #[cfg(feature = "net")]
 pub use toolbay_capabilities::http::recorded::{RecordedHttp, RecordedRequest, RecordedResponse};
 #[cfg(feature = "registry")]

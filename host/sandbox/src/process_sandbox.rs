@@ -4,31 +4,29 @@
 //! Landlock and seccomp restrict the calling thread and every process that it starts. Each program is therefore
 //! started by a new thread, which is confined first and ends right after.
 
-#[cfg(target_os = "linux")]
-mod compute_only;
-#[cfg(target_os = "linux")]
-mod landlock;
-#[cfg(target_os = "linux")]
-mod seccomp;
+#[cfg_attr(target_os = "linux", path = "process_sandbox/linux.rs")]
+#[cfg_attr(not(target_os = "linux"), path = "process_sandbox/macos.rs")]
+mod system;
 
-#[cfg(target_os = "linux")]
-pub use self::compute_only::restrict_to_compute;
-#[cfg(target_os = "linux")]
-pub use self::seccomp::freeze;
+pub use self::system::{folder_path, freeze, limit_address_space, open_path_handle, restrict_to_compute};
 
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use rustix::process::Pid;
-use toolbay_policy::capability::program::Program;
+use toolbay_policy::capability::program::{Program, SandboxMode};
 
 /// The resources that one program can reach.
 #[derive(Debug)]
 pub struct ProcessSandbox {
-    file: PathBuf,
-    folders: Vec<SandboxFolder>,
-    network: bool,
-    chmod: bool,
+    /// Its executable.
+    pub file: PathBuf,
+    /// What it reaches besides the system's folders.
+    pub folders: Vec<SandboxFolder>,
+    /// Whether it may use the network.
+    pub network: bool,
+    /// Whether it may change modes, owners and attributes of files.
+    pub chmod: bool,
 }
 
 /// A folder or file that a program reaches in addition to the system's, by its opened handle.
@@ -65,8 +63,13 @@ impl Confinement {
     /// its folders.
     const MIN_LANDLOCK: u32 = 3;
 
-    /// Returns why this does not satisfy `sandbox = "required"`.
-    pub fn unmet_requirement(self) -> Option<String> {
+    /// Returns why this is less than a policy demands: all of the sandbox, or at least a part of it.
+    pub fn unmet_requirement(self, mode: SandboxMode) -> Option<String> {
+        match mode {
+            SandboxMode::None => return None,
+            SandboxMode::BestEffort if self.landlock > 0 || self.seccomp => return None,
+            SandboxMode::BestEffort | SandboxMode::Required => {}
+        }
         if !self.seccomp {
             return Some("the kernel does not support seccomp filters".to_owned());
         }
@@ -79,6 +82,13 @@ impl Confinement {
                 )
             }
         })
+    }
+
+    /// The mode with the most confinement that a program can have here, if that is less than `required`.
+    pub fn weaker_mode(self) -> Option<SandboxMode> {
+        let modes = [SandboxMode::Required, SandboxMode::BestEffort, SandboxMode::None];
+        let best = modes.into_iter().find(|mode| self.unmet_requirement(*mode).is_none())?;
+        (best != SandboxMode::Required).then_some(best)
     }
 
     /// The name for the audit and for messages.
@@ -104,80 +114,28 @@ impl ProcessSandbox {
     ///
     /// # Errors
     /// When a supported mechanism fails. An unsupported one is only missing from the result.
-    #[cfg(target_os = "linux")]
     pub fn restrict_thread(&self, group: Option<Pid>) -> std::io::Result<Confinement> {
-        drop_privileges()?;
-        let landlock = landlock::restrict(self)?;
-        let seccomp = seccomp::restrict(self, group, landlock)?;
-        Ok(Confinement { landlock, seccomp })
-    }
-
-    /// Confines nothing: only Linux has a sandbox.
-    ///
-    /// # Errors
-    /// None.
-    #[cfg(not(target_os = "linux"))]
-    pub fn restrict_thread(&self, _: Option<Pid>) -> std::io::Result<Confinement> {
-        Ok(Confinement::default())
+        system::restrict_thread(self, group)
     }
 }
 
-/// Sets the resource limits, and confines nothing: only Linux has a sandbox.
+/// The confinement that programs get on this system. Starts a thread to find out.
 ///
 /// # Errors
-/// The limits cannot be set.
-#[cfg(not(target_os = "linux"))]
-pub fn restrict_to_compute(bound: impl FnOnce() -> std::io::Result<()>) -> std::io::Result<Confinement> {
-    bound().map(|()| Confinement::default())
+/// The thread does not start, or a supported mechanism fails.
+pub fn available() -> std::io::Result<Confinement> {
+    let sandbox = ProcessSandbox { file: "/".into(), folders: Vec::new(), network: false, chmod: false };
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("toolbay-confined".to_owned());
+        let thread = thread.spawn_scoped(scope, || sandbox.restrict_thread(None))?;
+        thread.join().unwrap_or_else(|_| Err(std::io::Error::other("the confined thread panicked")))
+    })
 }
 
 /// Marks every file descriptor of this process, except the standard streams, as close-on-exec: those it was started
 /// with, and those that a library opened without the flag. The standard library sets the flag itself.
-#[cfg(target_os = "linux")]
 pub fn close_files_on_exec() {
     close_fds::set_fds_cloexec_threadsafe(3, &[]);
-}
-
-/// Does nothing: only Linux needs it.
-#[cfg(not(target_os = "linux"))]
-pub fn close_files_on_exec() {}
-
-/// `false`: only Linux can do it.
-///
-/// # Errors
-/// None.
-#[cfg(not(target_os = "linux"))]
-pub fn freeze() -> std::io::Result<bool> {
-    Ok(false)
-}
-
-/// Opens an `O_PATH` handle, which identifies a file or folder but grants no access.
-pub fn open_path_handle(path: &Path) -> Option<OwnedFd> {
-    use rustix::fs::{Mode, OFlags};
-    rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()
-}
-
-/// The path through which an open folder can be entered, so that it cannot be swapped.
-pub fn proc_fd_path(folder: &OwnedFd) -> String {
-    format!("/proc/self/fd/{}", folder.as_raw_fd())
-}
-
-/// Drops the capabilities of a host that runs as root: mounting, loading modules, raw packets, tracing. Keeps access
-/// to files of other users, which Landlock bounds.
-#[cfg(target_os = "linux")]
-fn drop_privileges() -> std::io::Result<()> {
-    use caps::{CapSet, Capability};
-    let failed = |error: caps::errors::CapsError| std::io::Error::other(error.to_string());
-    let mut kept = caps::read(None, CapSet::Permitted).map_err(failed)?;
-    kept.retain(|one| *one == Capability::CAP_DAC_OVERRIDE);
-    let none = caps::CapsHashSet::new();
-    // Ambient capabilities need inheritable and permitted ones; old kernels do not support them.
-    drop(caps::clear(None, CapSet::Ambient));
-    for (set, value) in [(CapSet::Effective, &kept), (CapSet::Permitted, &kept), (CapSet::Inheritable, &none)]
-    {
-        caps::set(None, set, value).map_err(failed)?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -185,21 +143,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn required_means_landlock_and_seccomp() {
-        for (landlock, seccomp, enough, shown) in [
-            (7, true, true, "landlock+seccomp"),
-            (3, true, true, "landlock+seccomp"),
-            (2, true, false, "landlock+seccomp"),
-            (0, true, false, "seccomp"),
-            (7, false, false, "landlock"),
-            (0, false, false, "no sandbox"),
+    fn required_means_landlock_and_seccomp_and_best_effort_one_of_them() {
+        for (landlock, seccomp, weaker, shown) in [
+            (7, true, None, "landlock+seccomp"),
+            (3, true, None, "landlock+seccomp"),
+            (2, true, Some(SandboxMode::BestEffort), "landlock+seccomp"),
+            (0, true, Some(SandboxMode::BestEffort), "seccomp"),
+            (7, false, Some(SandboxMode::BestEffort), "landlock"),
+            (0, false, Some(SandboxMode::None), "no sandbox"),
         ] {
             let confinement = Confinement { landlock, seccomp };
-            assert_eq!(
-                (confinement.unmet_requirement().is_none(), confinement.as_str()),
-                (enough, shown),
-                "{confinement:?}"
-            );
+            assert_eq!((confinement.weaker_mode(), confinement.as_str()), (weaker, shown), "{confinement:?}");
         }
     }
 }

@@ -9,9 +9,15 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::protocol::Moment;
 
+/// The clock that counts the time in which the machine sleeps.
+#[cfg(target_os = "linux")]
+const CLOCK: ClockId = ClockId::Boottime;
+#[cfg(not(target_os = "linux"))]
+const CLOCK: ClockId = ClockId::Monotonic;
+
 /// The time since the machine started.
 pub(crate) fn now() -> Moment {
-    let time = clock_gettime(ClockId::Boottime);
+    let time = clock_gettime(CLOCK);
     let (seconds, nanos) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));
     Moment::new(seconds.unwrap_or(0), nanos.unwrap_or(0))
 }

@@ -1,7 +1,7 @@
 //! Compiles the program for musl, and the plugins.
 //!
 //! Rust's own linker links, so that no C toolchain of the target is needed. The few C files of dependencies are compiled by
-//! Zig's compiler, which a Python package contains. `cargo auditable` embeds the list of dependencies. `rust-lld` needs a
+//! Zig's compiler ([`crate::zig`]). `cargo auditable` embeds the list of dependencies. `rust-lld` needs a
 //! 64-bit Linux on x86 as the building machine, and so does the program that writes the man pages.
 
 use std::ffi::OsString;
@@ -13,10 +13,9 @@ use anyhow::{Context as _, Result, ensure};
 use wasm::Component;
 
 use super::Release;
-use crate::foreign::{environment, shell};
+use crate::foreign::shell;
+use crate::zig::{Zig, write_script};
 
-/// The Python package that contains Zig.
-const ZIG: &str = "ziglang==0.17.1\n";
 /// The version of `cargo-auditable`.
 const AUDITABLE: &str = "0.7.7";
 
@@ -80,8 +79,9 @@ pub(super) fn programs(release: &Release, profile: Profile) -> Result<Vec<(Archi
         let target = architecture.target();
         wasm::add_target(&target)?;
         let variable = target.replace('-', "_");
-        cargo.args(["--target", &target]).env(format!("CC_{variable}"), tools.compiler(architecture)?);
-        cargo.env(format!("AR_{variable}"), tools.wrapper("ar", "ar \"$@\"")?);
+        let compiler = tools.zig.compiler(&format!("{}-linux-musl", architecture.machine))?;
+        cargo.args(["--target", &target]).env(format!("CC_{variable}"), compiler);
+        cargo.env(format!("AR_{variable}"), tools.zig.archiver()?);
     }
     shell(&mut cargo)?;
     let program = |architecture: Architecture| {
@@ -120,16 +120,15 @@ fn encoded(flags: impl IntoIterator<Item = OsString>) -> OsString {
 
 /// Programs that cargo runs.
 struct Tools {
-    /// The Python with Zig.
-    python: PathBuf,
+    zig: Zig,
     folder: PathBuf,
 }
 
 impl Tools {
     fn install(release: &Release) -> Result<Self> {
         let target = wasm::target_dir(&release.workspace);
-        let python = environment(&target.join("venv-zig"), ZIG)?;
         let folder = target.join("dist-tools");
+        let zig = Zig::install(&release.workspace, &folder)?;
         if !folder.join(format!("auditable-{AUDITABLE}")).exists() {
             let mut install = wasm::cargo(&release.workspace);
             install.args([
@@ -144,7 +143,7 @@ impl Tools {
             shell(install.arg("--root").arg(&folder))?;
             fs::write(folder.join(format!("auditable-{AUDITABLE}")), "")?;
         }
-        Ok(Self { python, folder })
+        Ok(Self { zig, folder })
     }
 
     /// A command that runs `cargo auditable`.
@@ -155,7 +154,7 @@ impl Tools {
         let script =
             format!("#!/bin/sh\nRUSTC_WORKSPACE_WRAPPER=cargo-auditable exec '{}' \"$@\"\n", cargo.display());
         let mut command = wasm::tool(&release.workspace, self.folder.join("bin/cargo-auditable").as_os_str());
-        command.arg("auditable").env("CARGO", self.script("cargo", &script)?);
+        command.arg("auditable").env("CARGO", write_script(&self.folder.join("cargo"), &script)?);
         Ok(command)
     }
 
@@ -164,36 +163,5 @@ impl Tools {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let folders = [self.folder.join("bin")].into_iter().chain(std::env::split_paths(&path));
         Ok(std::env::join_paths(folders)?)
-    }
-
-    /// A C compiler for a kind of machine. Zig has other names for targets than the ones that build scripts add, and checks
-    /// undefined behaviour with a library that is not linked, unless it optimises.
-    fn compiler(&self, architecture: Architecture) -> Result<PathBuf> {
-        let machine = architecture.machine;
-        let line = format!("cc -target {machine}-linux-musl -fno-sanitize=undefined \"$@\"");
-        self.wrapper(&format!("cc-{machine}"), &line)
-    }
-
-    /// A script that runs a program of Zig.
-    fn wrapper(&self, name: &str, line: &str) -> Result<PathBuf> {
-        let cache = self.folder.join("zig");
-        let script = format!(
-            "#!/bin/sh\nfor arg do\n    shift\n    case \"$arg\" in --target=*) ;; *) set -- \"$@\" \"$arg\" ;; esac\ndone\n\
-             ZIG_GLOBAL_CACHE_DIR='{cache}' ZIG_LOCAL_CACHE_DIR='{cache}' exec '{python}' -m ziglang {line}\n",
-            cache = cache.display(),
-            python = self.python.display(),
-        );
-        self.script(name, &script)
-    }
-
-    fn script(&self, name: &str, script: &str) -> Result<PathBuf> {
-        use std::os::unix::fs::PermissionsExt as _;
-        let file = self.folder.join(name);
-        // An unchanged file does not make cargo build again.
-        if fs::read_to_string(&file).ok().as_deref() != Some(script) {
-            fs::write(&file, script)?;
-            fs::set_permissions(&file, fs::Permissions::from_mode(0o755))?;
-        }
-        Ok(file)
     }
 }

@@ -20,7 +20,7 @@ use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_policy::rule::GrantRule;
 use toolbay_policy::{GrantKey, Grants, Policy};
 
-use super::beneath;
+use super::beneath::{Beneath, PathResolution};
 use super::locks::FileLocksByDevice;
 use super::opened_folder::OpenedFolder;
 use super::operations::FileOperation;
@@ -75,6 +75,7 @@ pub struct FolderHandles {
     by_path: Mutex<HashMap<PathBuf, Arc<OpenedFolder>>>,
     locks: Arc<FileLocksByDevice>,
     protected: SharedProtectedPaths,
+    resolution: PathResolution,
 }
 
 impl FolderHandles {
@@ -82,6 +83,12 @@ impl FolderHandles {
     #[must_use]
     pub fn new(protected: ProtectedPaths) -> Self {
         Self { protected: SharedProtectedPaths::new(protected), ..Self::default() }
+    }
+
+    /// The same, with paths resolved in this way.
+    #[must_use]
+    pub fn with_resolution(self, resolution: PathResolution) -> Self {
+        Self { resolution, ..self }
     }
 
     /// Handles for the check of another policy, with these protected paths and the files of its secrets.
@@ -159,7 +166,8 @@ impl FolderHandles {
         let dir = match folder.strip_prefix(workspace) {
             Ok(inside) if !inside.as_os_str().is_empty() => {
                 let workspace = Dir::open_ambient_dir(workspace, ambient_authority())?;
-                let opened = beneath::open(workspace.as_fd(), inside, OFlags::RDONLY | OFlags::DIRECTORY);
+                let below = Beneath::new(workspace.as_fd(), self.resolution);
+                let opened = below.open(inside, OFlags::RDONLY | OFlags::DIRECTORY);
                 let opened = opened.map_err(|error| match error {
                     Errno::LOOP => std::io::Error::other(
                         "is a symbolic link or lies behind one: grant the target of the link",
@@ -177,7 +185,8 @@ impl FolderHandles {
                 return Ok(Arc::clone(root));
             }
         }
-        let root = Arc::new(OpenedFolder::new(folder, dir, Arc::clone(&self.locks), self.protected.clone())?);
+        let (locks, protected) = (Arc::clone(&self.locks), self.protected.clone());
+        let root = Arc::new(OpenedFolder::new(folder, (dir, self.resolution), locks, protected)?);
         open.insert(folder.to_path_buf(), Arc::clone(&root));
         Ok(root)
     }
@@ -417,6 +426,12 @@ impl FileGrants {
     /// The cost of comparing a path with the grants, in pattern parts.
     pub(super) fn comparison_cost(&self, access: FileAccess) -> usize {
         self.path_grants.for_access(access).iter().map(|grant| grant.effective_rule.weight()).sum()
+    }
+
+    /// Who resolves the paths.
+    pub(super) fn resolution(&self) -> PathResolution {
+        let (read, write) = (&self.path_grants.read, &self.path_grants.write);
+        read.iter().chain(write).next().map_or_else(PathResolution::default, |grant| grant.root.resolution)
     }
 
     /// The workspace of the policy.

@@ -18,9 +18,13 @@ mod operations;
 mod protected;
 mod quota;
 mod reads;
+#[cfg_attr(target_os = "linux", path = "system/linux.rs")]
+#[cfg_attr(not(target_os = "linux"), path = "system/macos.rs")]
+mod system;
 pub(crate) mod wasi;
 
-pub(crate) use beneath::open_inside;
+pub(crate) use beneath::Beneath;
+pub use beneath::PathResolution;
 pub use grants::{FileAccess, FileGrants, FolderHandles};
 pub use protected::SharedProtectedPaths;
 pub(crate) use quota::FileUsage;

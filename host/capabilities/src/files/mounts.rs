@@ -6,7 +6,6 @@
 //! it are equal.
 
 use std::ffi::OsString;
-use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
@@ -36,28 +35,6 @@ const KERNEL_TYPES: [&str; 20] = [
     "sysfs",
     "tracefs",
 ];
-
-/// Whether an open file belongs to a file system that is an interface of the kernel, by the numbers of `linux/magic.h`.
-pub(super) fn is_kernel_file(file: BorrowedFd<'_>) -> bool {
-    #[cfg(target_os = "linux")]
-    {
-        rustix::fs::fstatfs(file).is_ok_and(|found| {
-            matches!(
-                found.f_type,
-                // procfs, sysfs, cgroup, cgroup2, debugfs, tracefs, securityfs, configfs
-                0x9fa0 | 0x6265_6572 | 0x0027_e0eb | 0x6367_7270 | 0x6462_6720 | 0x7472_6163 | 0x7363_6673 | 0x6265_6570
-                // bpf, devpts, efivarfs, pstore, selinuxfs, binfmt_misc, mqueue, nsfs, fusectl, autofs, binder
-                | 0xcafe_4a11 | 0x1cd1 | 0xde5e_81e4 | 0x6165_676c | 0xf97c_ff8c | 0x4249_4e4d | 0x1980_0202
-                | 0x6e73_6673 | 0x6573_5543 | 0x0187 | 0x6c6f_6f70
-            )
-        })
-    }
-    #[cfg(not(target_os = "linux"))]
-    {
-        let _ = file;
-        false
-    }
-}
 
 /// The mounts that this process sees, in the order in which they were made.
 #[derive(Debug, Default)]

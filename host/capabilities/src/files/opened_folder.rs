@@ -7,12 +7,13 @@ use std::sync::Arc;
 
 use cap_std::fs::Dir;
 use rustix::fs::{AtFlags, OFlags, Stat};
-use rustix::io::{Errno, ReadWriteFlags};
+use rustix::io::Errno;
 
-use super::beneath;
+use super::beneath::{self, Beneath, PathResolution};
 use super::grants::FileAccess;
 use super::locks::{FileLocks, FileLocksByDevice};
-use super::protected::{self, SharedProtectedPaths};
+use super::protected::SharedProtectedPaths;
+use super::system::{self, CachedReads};
 
 /// An opened folder.
 #[derive(Debug)]
@@ -22,8 +23,9 @@ pub(crate) struct OpenedFolder {
     /// Its path with all links resolved.
     pub(super) real: PathBuf,
     pub(crate) dir: Dir,
-    /// The flags of a non-blocking read from the page cache; `None` if the file system has no such read.
-    pub(super) nonblocking_read: Option<ReadWriteFlags>,
+    /// `None` if the file system has no reads that do not block.
+    pub(super) cached_reads: Option<CachedReads>,
+    pub(crate) resolution: PathResolution,
     locks: Arc<FileLocksByDevice>,
     protected: SharedProtectedPaths,
 }
@@ -32,29 +34,47 @@ impl OpenedFolder {
     /// A folder by its handle. `path` is its name in the policy.
     pub(super) fn new(
         path: &Path,
-        dir: Dir,
+        (dir, resolution): (Dir, PathResolution),
         locks: Arc<FileLocksByDevice>,
         protected: SharedProtectedPaths,
     ) -> std::io::Result<Self> {
-        let (real, nonblocking_read) = (real_path_of(&dir, path)?, nonblocking_read_flags(&dir));
-        Ok(Self { path: path.to_path_buf(), real, dir, nonblocking_read, locks, protected })
+        // The path of the handle itself, not of what its name leads to by now.
+        let real = system::real_path(dir.as_fd()).or_else(|_| path.canonicalize())?;
+        let cached_reads = CachedReads::of(dir.as_fd());
+        Ok(Self { path: path.to_path_buf(), real, dir, cached_reads, resolution, locks, protected })
     }
 
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        self.dir.as_fd()
+    /// What is below the folder.
+    pub(super) fn beneath(&self) -> Beneath<'_> {
+        Beneath::new(self.dir.as_fd(), self.resolution)
     }
 
     /// Opens a path below the folder; `ELOOP` when a component is a link. The content of another mount is opened only
-    /// if it is not protected under another name (`EACCES`).
+    /// if it is not protected under another name (`EACCES`). A name in another spelling is not found.
     pub(super) fn open(&self, path: &Path, flags: OFlags, access: FileAccess) -> Result<OwnedFd, Errno> {
-        match beneath::open_on_mount(self.fd(), path, flags) {
+        self.open_for(path, path, flags, access)
+    }
+
+    /// [`Self::open`] on the way to `target`, which may be exempt while its folder is not.
+    fn open_for(
+        &self,
+        target: &Path,
+        path: &Path,
+        flags: OFlags,
+        access: FileAccess,
+    ) -> Result<OwnedFd, Errno> {
+        let below = self.beneath();
+        match below.open_on_mount(path, flags) {
             // Few paths cross a mount, and reading the table of mounts takes as long as many opens.
             Err(Errno::XDEV) => {}
             done => return done,
         }
-        let opened = beneath::open(self.fd(), path, flags)?;
+        let opened = below.open(path, flags)?;
+        if !below.is_spelled_as_listed(path, opened.as_fd())? {
+            return Err(Errno::NOENT);
+        }
         let writing = access == FileAccess::Write;
-        match self.protected.covers_opened(opened.as_fd(), &self.path.join(path), writing)? {
+        match self.protected.covers_opened(opened.as_fd(), &self.path.join(target), writing)? {
             true => Err(Errno::ACCESS),
             false => Ok(opened),
         }
@@ -63,10 +83,18 @@ impl OpenedFolder {
     /// The status of a path; a final link is not followed.
     pub(super) fn stat(&self, path: &Path, access: FileAccess) -> Result<Stat, Errno> {
         if path == Path::new(".") {
-            return rustix::fs::fstat(self.fd());
+            return rustix::fs::fstat(&self.dir);
         }
         let (folder, name) = self.open_parent(path, access)?;
-        rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)
+        // What has this name in another spelling only is not there.
+        self.stat_entry(folder.as_fd(), name)?.ok_or(Errno::NOENT)
+    }
+
+    /// The status of an entry of a folder, without following a link; `None` if the file system finds it, but the folder
+    /// lists it in another spelling.
+    pub(super) fn stat_entry(&self, folder: BorrowedFd<'_>, name: &OsStr) -> Result<Option<Stat>, Errno> {
+        let stat = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok(self.beneath().is_listed(folder, name)?.then_some(stat))
     }
 
     /// Opens the parent folder of a path that is not the folder itself.
@@ -76,7 +104,7 @@ impl OpenedFolder {
         access: FileAccess,
     ) -> Result<(OwnedFd, &'a OsStr), Errno> {
         let (parent, name) = beneath::split_parent(path)?;
-        Ok((self.open(parent, beneath::PARENT_FLAGS, access)?, name))
+        Ok((self.open_for(path, parent, self.beneath().parent_flags(), access)?, name))
     }
 
     /// Whether a path inside the folder exists.
@@ -96,33 +124,5 @@ impl OpenedFolder {
         let device = rustix::fs::fstat(folder)?.st_dev;
         let mut all = self.locks.lock();
         Ok(Arc::clone(all.entry(device).or_default()))
-    }
-}
-
-/// The path of an opened folder with all links resolved.
-fn real_path_of(dir: &Dir, folder: &Path) -> std::io::Result<PathBuf> {
-    if cfg!(target_os = "linux") {
-        // The path of the handle itself, not of what its name leads to by now.
-        return protected::real_path(dir.as_fd()).or_else(|_| folder.canonicalize());
-    }
-    folder.canonicalize()
-}
-
-/// File systems on which opening never waits for a server or another process, and which can read without blocking or
-/// hold everything in memory.
-fn nonblocking_read_flags(dir: &Dir) -> Option<ReadWriteFlags> {
-    #[cfg(target_os = "linux")]
-    {
-        // From `linux/magic.h`: ext2 to ext4, XFS, Btrfs, F2FS; then tmpfs.
-        match rustix::fs::fstatfs(dir).ok()?.f_type {
-            0xef53 | 0x5846_5342 | 0x9123_683e | 0xf2f5_2010 => Some(ReadWriteFlags::NOWAIT),
-            0x0102_1994 => Some(ReadWriteFlags::empty()),
-            _ => None,
-        }
-    }
-    #[cfg(not(target_os = "linux"))]
-    {
-        let _ = dir;
-        None
     }
 }

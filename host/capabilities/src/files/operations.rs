@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use tokio_util::sync::CancellationToken;
 use toolbay_policy::capability::path_rule;
 
-use super::beneath::{self, LinkTarget};
+use super::beneath::LinkTarget;
 use super::grants::{self, FileAccess, PathGrants, PathScope};
 use super::opened_folder::OpenedFolder;
 use super::quota::FileUsage;
@@ -23,7 +23,6 @@ use crate::bindings::host::files::{DirEntry, FileData, FileError, FileKind, File
 /// Maximum number of bytes of one read; larger files are read in parts.
 const MAX_READ: u64 = 8 << 20;
 /// Maximum number of bytes read on an async thread: about 100 µs.
-#[cfg(target_os = "linux")]
 const MAX_CACHED_READ: u64 = 1 << 20;
 /// Maximum number of entries of a listing.
 const MAX_ENTRIES: usize = 10_000;
@@ -107,7 +106,7 @@ impl FileOperation {
                 Err(OperationError::System(Errno::LOOP)) if tries.next().is_some() => {}
                 done => break done,
             }
-            at = match beneath::resolve(self.root.fd(), &at, last) {
+            at = match self.root.beneath().resolve(&at, last) {
                 Ok(LinkTarget::Inside(target, _))
                     if self.path_grants.cover(&self.policy_path(&target), self.access, self.scope) =>
                 {
@@ -204,29 +203,19 @@ impl FileOperation {
 
     /// Reads from the page cache, by a path without links: takes microseconds and never blocks. `None`: use
     /// [`FileOperation::read`].
-    #[cfg(target_os = "linux")]
     pub(crate) fn try_read_cached(&self, offset: u64, max_bytes: Option<u64>) -> Option<FileData> {
-        let how = self.root.nonblocking_read?;
-        let handle = beneath::open_cached(self.root.fd(), &self.relative, OFlags::PATH | OFlags::NOFOLLOW)?;
-        self.must_be_file(&rustix::fs::fstat(&handle).ok()?).ok()?;
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let file = beneath::open_cached(self.root.fd(), &self.relative, flags)?;
+        let reads = self.root.cached_reads?;
+        let is_wanted = |stat: &Stat| self.must_be_file(stat).is_ok();
+        let file = self.root.beneath().open_cached(&self.relative, is_wanted)?;
         let stat = rustix::fs::fstat(&file).ok()?;
         self.must_be_file(&stat).ok()?;
         let wanted =
             read_length(&stat, offset, max_bytes).ok().filter(|wanted| *wanted as u64 <= MAX_CACHED_READ)?;
         let mut data = vec![0; wanted];
         if wanted > 0 {
-            let mut parts = [std::io::IoSliceMut::new(&mut data)];
-            let read = rustix::io::preadv2(&file, &mut parts, offset, how);
-            read.ok().filter(|read| *read == wanted)?;
+            reads.read(file.as_fd(), &mut data, offset)?;
         }
         Some(self.record_read(&self.relative, &stat, data))
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    pub(crate) fn try_read_cached(&self, _: u64, _: Option<u64>) -> Option<FileData> {
-        None
     }
 
     pub(crate) fn stat(&self) -> Result<FileStat, FileError> {
@@ -294,7 +283,7 @@ impl FileOperation {
     pub(crate) fn make_dir(&self) -> Result<(), FileError> {
         self.with_resolved_path(false, |at| {
             let (folder, name) = self.open_parent(at)?;
-            match rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+            match self.root.stat_entry(folder.as_fd(), name) {
                 Ok(_) => return Err(Errno::EXIST.into()),
                 Err(Errno::NOENT) => self.usage.count_entry().map_err(FileError::Denied)?,
                 Err(error) => return Err(error.into()),
@@ -317,7 +306,7 @@ impl FileOperation {
             let real = self.real_path(at);
             let locks = self.root.locks_for(folder.as_fd())?;
             let _lock = locks.lock(&real);
-            let stat = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            let stat = self.root.stat_entry(folder.as_fd(), name)?.ok_or(Errno::NOENT)?;
             let flags = match kind_of(&stat) {
                 FileType::Directory => AtFlags::REMOVEDIR,
                 _ if self.expects_folder => return self.other_error("is not a folder"),
@@ -342,9 +331,12 @@ impl FileOperation {
             let real = self.real_path(at);
             let locks = self.root.locks_for(folder.as_fd())?;
             let _lock = locks.lock(&real);
-            let old = match rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) {
-                Ok(stat) if kind_of(&stat) == FileType::Symlink => return self.refuse_dangling_link(at),
-                Ok(stat) => Some(stat),
+            let old = match self.root.stat_entry(folder.as_fd(), name) {
+                Ok(None) => return self.denied_error("exists in another spelling"),
+                Ok(Some(stat)) if kind_of(&stat) == FileType::Symlink => {
+                    return self.refuse_dangling_link(at);
+                }
+                Ok(stat) => stat,
                 Err(Errno::NOENT) => None,
                 Err(error) => return Err(error.into()),
             };
@@ -369,8 +361,8 @@ impl FileOperation {
 
     /// Refuses a dangling link: a write would create a file elsewhere than the path says.
     fn refuse_dangling_link<T>(&self, at: &Path) -> OperationResult<T> {
-        if let LinkTarget::Inside(target, true) = beneath::resolve(self.root.fd(), at, true)?
-            && let Err(Errno::NOENT) = beneath::stat_no_follow(self.root.fd(), &target)
+        if let LinkTarget::Inside(target, true) = self.root.beneath().resolve(at, true)?
+            && let Err(Errno::NOENT) = self.root.beneath().stat_no_follow(&target)
         {
             return self.denied_error("is a link to nothing");
         }

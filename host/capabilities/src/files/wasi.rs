@@ -12,26 +12,23 @@ mod streams;
 
 pub(super) use concurrent::link as link_async;
 
-use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use toolbay_sandbox::blocking::{BlockingError, GuestThreads};
 use wasmtime::StoreContextMut;
 use wasmtime::component::{Linker, LinkerInstance, Resource, ResourceTable};
-use wasmtime_wasi::filesystem::{WasiFilesystemCtx, WasiFilesystemCtxView, WasiFilesystemView};
-use wasmtime_wasi::p2::bindings::filesystem::preopens::Host as _;
+use wasmtime_wasi::filesystem::{Dir, WasiFilesystemCtx, WasiFilesystemCtxView, WasiFilesystemView};
 use wasmtime_wasi::p2::bindings::filesystem::types::{
     Advice, Descriptor, DescriptorFlags, DirectoryEntryStream, ErrorCode, HostDescriptor, NewTimestamp,
     OpenFlags, PathFlags,
 };
 use wasmtime_wasi::p2::{DynInputStream, DynOutputStream, FsResult};
-use wasmtime_wasi::{FsPerms, WasiCtxBuilder};
+use wasmtime_wasi::{FsPerms, OpenMode};
 
 use self::open::OpenAtRequest;
 use self::streams::{FileReadStream, FileWriteStream, WritePosition};
-use crate::Capabilities;
-use crate::files::{FileAccess, FileUsage};
+use crate::files::{FileAccess, FileGrants, FileUsage, PathResolution};
 use crate::silent_refusal::{FILE_WRITES, FOLDER_LISTING, SilentRefusal};
 use crate::state::GuestState;
 
@@ -96,36 +93,28 @@ pub(super) fn shadow_filesystem(linker: &mut Linker<GuestState>) -> wasmtime::Re
     Ok(())
 }
 
-/// Preopens the granted folders. wasmtime-wasi takes a path, so it gets a path that cannot be swapped: that of the
-/// handle that the host has held since the plugin was loaded. Only Linux has such paths.
-pub(crate) fn preopen_folders(
-    wasi: &mut WasiCtxBuilder,
-    capabilities: &Capabilities,
-) -> wasmtime::Result<()> {
-    if !cfg!(target_os = "linux") {
-        return Ok(());
-    }
-    let Some(files) = &capabilities.files else { return Ok(()) };
-    for (root, access) in files.preopens() {
-        let handle = format!("/proc/self/fd/{}/.", root.dir.as_fd().as_raw_fd());
-        let perms = match access {
-            FileAccess::Read => FsPerms::ReadOnly,
-            FileAccess::Write => FsPerms::ReadWrite,
-        };
-        wasi.preopened_dir(handle, files.guest_path(root), perms)?;
-    }
-    Ok(())
-}
-
-/// The preopened folders. A guest without any finds no file, and WASI cannot report why.
+/// The granted folders, by copies of the handles that the host has held since the plugin was loaded: nothing that happens to
+/// their names meanwhile matters. A guest without any finds no file, and WASI cannot report why.
 fn preopened_folders(store: &mut GuestStore<'_>) -> wasmtime::Result<Vec<(Fd, String)>> {
-    let folders = store.data_mut().filesystem().get_directories()?;
+    let capabilities = &store.data().capabilities;
+    let mut folders = Vec::new();
+    for (files, (root, access)) in
+        capabilities.files.iter().flat_map(|files| files.preopens().map(move |folder| (files, folder)))
+    {
+        let (perms, mode) = match access {
+            FileAccess::Read => (FsPerms::ReadOnly, OpenMode::READ),
+            FileAccess::Write => (FsPerms::ReadWrite, OpenMode::READ | OpenMode::WRITE),
+        };
+        let handle = root.dir.try_clone()?.into_std_file();
+        folders.push((Dir::new(handle, perms, mode, true), files.guest_path(root)));
+    }
     if folders.is_empty()
-        && let Some(refusal) = SilentRefusal::new(&store.data().capabilities, &FOLDER_LISTING)
+        && let Some(refusal) = SilentRefusal::new(capabilities, &FOLDER_LISTING)
     {
         refusal.record_use();
     }
-    Ok(folders)
+    let table = store.data_mut().filesystem().table;
+    folders.into_iter().map(|(folder, path)| Ok((table.push(Descriptor::Dir(folder))?, path))).collect()
 }
 
 /// Reports that a file could not be opened for writing, perhaps because no grant allows it.
@@ -162,11 +151,10 @@ fn limit_entries(types: &mut TypesInstance<'_>) -> wasmtime::Result<()> {
                 let Descriptor::Dir(folder) = descriptor(&mut store, &fd)? else {
                     return Ok((Err(ErrorCode::NotDirectory),));
                 };
-                let usage = Arc::clone(&context.usage);
+                let (usage, resolution) = (Arc::clone(&context.usage), context.resolution);
                 let request = OpenAtRequest { path_flags: at, path, open_flags: open, flags };
                 let writes = request.writes();
-                let opened =
-                    context.run(move || request.open(&folder, &usage)).await.and_then(|opened| opened);
+                let opened = context.run(move || request.open(&folder, resolution, &usage)).await.flatten();
                 if opened.is_err() && writes {
                     report_refused_write(&store);
                 }
@@ -183,8 +171,9 @@ fn limit_entries(types: &mut TypesInstance<'_>) -> wasmtime::Result<()> {
         |mut store: GuestStore<'_>,
          (fd, at, path, access, modification): (Fd, PathFlags, String, NewTimestamp, NewTimestamp)| {
             Box::new(async move {
+                let resolution = resolution(&store);
                 let work = async move |view: &mut WasiFilesystemCtxView<'_>, fd: Fd| {
-                    open::set_times_at(view, fd, at, path, access, modification).await
+                    open::set_times_at(view, resolution, fd, (at, path), access, modification).await
                 };
                 on_thread(&mut store, &fd, work).await
             })
@@ -313,6 +302,7 @@ fn shadow_two_descriptor_calls(types: &mut TypesInstance<'_>) -> wasmtime::Resul
 struct FileContext {
     threads: GuestThreads,
     usage: Arc<FileUsage>,
+    resolution: PathResolution,
     plugin: toolbay_policy::name::PluginId,
 }
 
@@ -321,7 +311,8 @@ impl FileContext {
     fn from_store(store: &GuestStore<'_>) -> Option<Self> {
         let capabilities = &store.data().capabilities;
         let threads = capabilities.grantee.granted.as_ref()?.services.file_threads.clone();
-        Some(Self { threads, usage: file_usage(store)?, plugin: capabilities.grantee.plugin.clone() })
+        let (usage, plugin) = (file_usage(store)?, capabilities.grantee.plugin.clone());
+        Some(Self { threads, usage, resolution: resolution(store), plugin })
     }
 
     async fn run<T: Send + 'static>(
@@ -373,4 +364,9 @@ fn descriptor(store: &mut GuestStore<'_>, fd: &Fd) -> wasmtime::Result<Descripto
 
 fn file_usage(store: &GuestStore<'_>) -> Option<Arc<FileUsage>> {
     store.data().capabilities.files.as_ref().map(|files| Arc::clone(&files.usage))
+}
+
+/// Who resolves the paths of the guest.
+fn resolution(store: &GuestStore<'_>) -> PathResolution {
+    store.data().capabilities.files.as_ref().map_or_else(PathResolution::default, FileGrants::resolution)
 }

@@ -13,25 +13,25 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use rustix::process::{Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, WaitOptions};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions};
 use tokio::sync::oneshot;
 use toolbay_policy::capability::program::SandboxMode;
-use toolbay_sandbox::process_sandbox::{self as sandbox, Confinement, ProcessSandbox, proc_fd_path};
+use toolbay_sandbox::process_sandbox::{self as sandbox, Confinement, ProcessSandbox};
 
 use super::guard::{GuardedGroup, ProgramGuard};
 use super::pipes::{self, PipeEnds, Pipes};
 use super::process_limit;
+use super::system;
 use crate::bindings::host::process::Completed;
 
 /// A program to start.
 pub(super) struct LaunchPlan {
-    /// `None`: the operator disabled it.
-    pub(super) sandbox: Option<ProcessSandbox>,
+    pub(super) sandbox: ProcessSandbox,
     pub(super) file: PathBuf,
     /// The program's `argv[0]`.
     pub(super) name: OsString,
@@ -51,8 +51,13 @@ pub(super) struct LaunchPlan {
 #[derive(Debug)]
 pub(super) enum StartError {
     Io(io::Error),
-    /// The system lacks the sandbox that the policy requires.
-    Unconfined(String),
+    /// The system lacks the sandbox that the policy requires, and the mode in which it would run the program.
+    Unconfined {
+        problem: String,
+        weaker: SandboxMode,
+    },
+    /// The policy sets a limit, by this key, that the system does not enforce.
+    Unlimited(&'static str),
 }
 
 impl From<io::Error> for StartError {
@@ -280,6 +285,9 @@ type LaunchedProgram = (Pid, Pid, GuardedGroup, Confinement, PipeEnds);
 
 fn launch(plan: &LaunchPlan, group: &ProcessGroup) -> Result<LaunchedProgram, StartError> {
     sandbox::close_files_on_exec();
+    if let Some(key) = system::unenforced_limit(plan) {
+        return Err(StartError::Unlimited(key));
+    }
     let (host_ends, program_ends) = pipes::open_pipes()?;
     let first = start_first_member(plan)?;
     if let Some(first) = first {
@@ -303,8 +311,8 @@ fn launch(plan: &LaunchPlan, group: &ProcessGroup) -> Result<LaunchedProgram, St
         }
     };
     let id = first.unwrap_or(child);
-    set_resource_limits(plan, child);
-    process_limit::set_nproc_limit(child, plan.processes.0);
+    system::set_resource_limits(plan, child);
+    system::set_nproc_limit(child, plan.processes.0);
     let guard = guarded.unwrap_or_else(|| plan.guard.watch(id));
     let mut state = group.0.lock();
     if matches!(*state, GroupState::Ended) {
@@ -347,20 +355,18 @@ fn spawn_confined(
         .args(&plan.args)
         .env_clear()
         .envs(plan.env.iter().map(|(name, value)| (name, value)))
-        .current_dir(Path::new(&proc_fd_path(&plan.cwd)))
+        .current_dir(sandbox::folder_path(&plan.cwd)?)
         .process_group(first.map_or(0, |first| first.as_raw_nonzero().get()))
         .stdin(Stdio::from(stdin.try_clone()?))
         .stdout(Stdio::from(stdout.try_clone()?))
         .stderr(Stdio::from(stderr.try_clone()?));
-    let confinement = match &plan.sandbox {
-        Some(sandbox) => sandbox.restrict_thread(first)?,
-        None => Confinement::default(),
+    let confinement = match plan.sandbox_mode {
+        SandboxMode::Required | SandboxMode::BestEffort => plan.sandbox.restrict_thread(first)?,
+        SandboxMode::None => Confinement::default(),
     };
-    if plan.sandbox.is_some()
-        && plan.sandbox_mode == SandboxMode::Required
-        && let Some(missing) = confinement.unmet_requirement()
-    {
-        return Err(StartError::Unconfined(missing));
+    if let Some(problem) = confinement.unmet_requirement(plan.sandbox_mode) {
+        let weaker = confinement.weaker_mode().unwrap_or(SandboxMode::None);
+        return Err(StartError::Unconfined { problem, weaker });
     }
     Ok((pid_of(&command.spawn()?)?, confinement))
 }
@@ -380,23 +386,3 @@ fn pid_of(child: &std::process::Child) -> io::Result<Pid> {
     let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     id.ok_or_else(|| io::Error::other("the system returned no process id"))
 }
-
-/// Sets the resource limits of the started process. Children that it started within these microseconds escape them.
-#[cfg(target_os = "linux")]
-fn set_resource_limits(plan: &LaunchPlan, child: Pid) {
-    let limit = |value: u64| Rlimit { current: Some(value), maximum: Some(value) };
-    let bounds = [
-        (Resource::Core, Some(0)),
-        (Resource::Fsize, Some(plan.file_bytes)),
-        (Resource::As, plan.memory_bytes),
-    ];
-    for (resource, value) in bounds {
-        if let Some(value) = value {
-            // A process that has ended needs no limit.
-            let _ = rustix::process::prlimit(Some(child), resource, limit(value));
-        }
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn set_resource_limits(_: &LaunchPlan, _: Pid) {}

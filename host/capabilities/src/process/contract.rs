@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use toolbay_policy::GrantKey;
 use toolbay_policy::capability::path_rule;
+use toolbay_policy::capability::program::SandboxMode;
 use toolbay_policy::hint::{LineValue, PolicyLine, Remedy};
 use toolbay_policy::limits::Limit;
 
@@ -74,15 +75,23 @@ impl Capabilities {
                 ProcessError::NotFound(program.to_owned())
             }
             StartError::Io(error) => ProcessError::Other(format!("`{program}` cannot be started: {error}")),
-            StartError::Unconfined(problem) => {
+            StartError::Unconfined { problem, weaker } => {
                 self.grantee.note(GrantKey::Process, &format!("{program} [no sandbox]"), false);
                 let text =
                     format!("`{program}` is not run, because this system cannot sandbox it: {problem}");
-                let sandbox = LineValue::Text("best-effort".to_owned());
+                let sandbox = LineValue::Text(weaker.name().to_owned());
+                let what = if weaker == SandboxMode::None { "any" } else { "a complete" };
                 ProcessError::Denied(self.grantee.refuse_with(&text, || {
                     let line = PolicyLine::new(format!("[programs.{program}]"), "sandbox", sandbox);
-                    let first = Some("It would run without a complete sandbox.".to_owned());
+                    let first = Some(format!("It would run without {what} sandbox."));
                     Remedy::Allow { first, lines: vec![line] }.into()
+                }))
+            }
+            StartError::Unlimited(key) => {
+                self.grantee.note(GrantKey::Process, program, false);
+                let text = format!("`{program}` is not run, because this system does not enforce `{key}`");
+                ProcessError::Denied(self.grantee.refuse_with(&text, || {
+                    format!("Remove `{key}` from [programs.{program}] to run it without this limit.").into()
                 }))
             }
         }

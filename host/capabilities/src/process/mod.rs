@@ -15,6 +15,14 @@ mod process_limit;
 mod programs;
 mod request;
 pub mod server;
+#[cfg_attr(target_os = "linux", path = "system/linux.rs")]
+#[cfg_attr(not(target_os = "linux"), path = "system/macos.rs")]
+mod system;
+// Its tests read what `ps` prints everywhere.
+#[cfg(all(test, target_os = "linux"))]
+#[path = "system/macos.rs"]
+#[allow(dead_code, reason = "only its tests run on Linux")]
+mod macos;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -118,7 +118,7 @@ impl MatchedCommand {
             timeout: asked.into_iter().chain(program.timeout).min(),
             output_bytes: max.min(self.limits.process_bytes),
             plan: LaunchPlan {
-                sandbox: Some(sandbox),
+                sandbox,
                 name: program.path.clone().into_os_string(),
                 file,
                 args: self.command.args.iter().map(OsString::from).collect(),

@@ -53,16 +53,20 @@ pub async fn start_server(
         StartError::Io(error) => {
             ConnectorError::Failed(format!("`{}` cannot be started: {error}", file.display()).into())
         }
-        StartError::Unconfined(problem) => ConnectorError::Denied(PolicyRefusal::new(
+        StartError::Unconfined { problem, weaker } => ConnectorError::Denied(PolicyRefusal::new(
             format!("the server is not started, because this system cannot sandbox it: {problem}"),
             Remedy::Set {
                 purpose: "to start it anyway".to_owned(),
                 line: PolicyLine::new(
                     format!("[mcp.{name}]"),
                     "sandbox",
-                    LineValue::Text("best-effort".to_owned()),
+                    LineValue::Text(weaker.name().to_owned()),
                 ),
             },
+        )),
+        StartError::Unlimited(key) => ConnectorError::Denied(PolicyRefusal::new(
+            format!("the server is not started, because this system does not enforce `{key}`"),
+            format!("Remove `{key}` from [mcp.{name}] to start it without this limit."),
         )),
     })?;
     let confinement = running.confinement();
@@ -124,7 +128,7 @@ impl ProcessLauncher {
             Some((OsString::from(&rule.name), value?))
         });
         Ok(LaunchPlan {
-            sandbox: child.sandboxed.then(|| ProcessSandbox::new(program, &file, folders)),
+            sandbox: ProcessSandbox::new(program, &file, folders),
             name: program.path.clone().into_os_string(),
             file,
             args: child.args.iter().map(OsString::from).collect(),

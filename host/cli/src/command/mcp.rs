@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use toml_edit::Item;
 use toolbay_core::registry::ToolEntry;
 use toolbay_mcp::client::{ServerState, ServerStatus};
+use toolbay_policy::capability::program::SandboxMode;
 use toolbay_policy::excerpt::{first_sentence, one_line};
 use toolbay_policy::mcp_server::{McpServer, ServerTransport};
 
@@ -70,7 +71,7 @@ fn address(server: &McpServer) -> String {
 fn server_json(server: &McpServer) -> Value {
     let (kind, sandboxed) = match &server.transport {
         ServerTransport::Http(_) => ("http", None),
-        ServerTransport::Stdio(child) => ("stdio", Some(child.sandboxed)),
+        ServerTransport::Stdio(child) => ("stdio", Some(child.program.sandbox != SandboxMode::None)),
     };
     json!({
         "name": server.name.as_str(),

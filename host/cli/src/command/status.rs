@@ -203,6 +203,9 @@ impl StatusLines {
                 sandbox.map_or_else(|error| one_line(&error.to_string(), MAX_REASON), str::to_owned);
             self.add("sandbox", sandbox);
         }
+        if let Some(missing) = Host::missing_program_sandbox() {
+            self.add_styled("programs", FAILURE, missing);
+        }
         Ok(())
     }
 }

@@ -10,6 +10,7 @@ use std::path::Path;
 use toolbay_core::call::server_connector::ServerConnector;
 use toolbay_core::neutral_text;
 use toolbay_policy::capability::path_rule::{self, PathRule};
+use toolbay_policy::capability::program::SandboxMode;
 use toolbay_policy::hidden_chars::first_hidden;
 use toolbay_policy::hint::{Hint, LineValue, PolicyLine, Remedy};
 use toolbay_policy::mcp_server::{McpServer, ServerTransport, StdioServerConfig};
@@ -45,7 +46,7 @@ const SYSTEM_FOLDERS: [&str; 10] =
 /// of files in it.
 pub(super) fn hint(server: &McpServer, connector: &dyn ServerConnector, text: &str) -> Option<Hint> {
     let child = match &server.transport {
-        ServerTransport::Stdio(child) if child.sandboxed => child,
+        ServerTransport::Stdio(child) if child.program.sandbox != SandboxMode::None => child,
         ServerTransport::Stdio(_) | ServerTransport::Http(_) => return None,
     };
     let text = text.get(..text.floor_char_boundary(MAX_SEARCHED)).unwrap_or_default();

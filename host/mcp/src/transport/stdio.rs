@@ -36,8 +36,6 @@ use crate::transport::lines::{LineFrame, LineReader};
 const FRAMING: &str = "; over stdio, each message is one line of JSON, without headers";
 /// Unanswered requests besides calls. At the limit, the transport stops reading.
 const MAX_OTHER_REQUESTS: usize = 256;
-/// Size of the stdout pipe, in bytes: the most that Linux allows an unprivileged user.
-const PIPE_BYTES: usize = 1 << 20;
 
 /// Longest time between the last message of a batch and the end of the input.
 const BATCH_END_DELAY: Duration = Duration::from_millis(100);
@@ -64,11 +62,18 @@ pub async fn serve_stdio(server: Server, ends: ShutdownSignals) -> anyhow::Resul
 
 /// Enlarges a pipe for long responses, since both ends would wake each other for every 64 KiB otherwise. Failures are
 /// ignored: stdout may not be a pipe, or the limit may be lower.
+#[cfg(target_os = "linux")]
 fn enlarge_pipe(pipe: impl std::os::fd::AsFd) {
+    /// The most that Linux allows an unprivileged user.
+    const PIPE_BYTES: usize = 1 << 20;
     if let Err(error) = rustix::pipe::fcntl_setpipe_size(pipe, PIPE_BYTES) {
         tracing::debug!(%error, "the pipe of stdout could not be enlarged");
     }
 }
+
+/// Does nothing: only Linux lets a process choose.
+#[cfg(not(target_os = "linux"))]
+fn enlarge_pipe(_: impl std::os::fd::AsFd) {}
 
 /// Serves one client until it closes its end or `cancel` fires.
 ///

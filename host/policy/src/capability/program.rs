@@ -222,8 +222,22 @@ pub struct Program {
 pub enum SandboxMode {
     /// The program does not run.
     Required,
-    /// The program runs with the available confinement.
+    /// The program runs with the available confinement, and not without any.
     BestEffort,
+    /// The program runs without a sandbox, whatever the kernel can do.
+    None,
+}
+
+impl SandboxMode {
+    /// The word of the policy.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Required => "required",
+            Self::BestEffort => "best-effort",
+            Self::None => "none",
+        }
+    }
 }
 
 #[cfg(test)]

@@ -541,6 +541,14 @@ impl ProgramSection {
             let message = "`guest_env` must list names without values: the plugin sets the values";
             return Err(PolicyProblem::at_keys(["guest_env"], message));
         }
+        let sandbox = self.sandbox.unwrap_or(SandboxMode::Required);
+        let lists = [("read", &self.read), ("write", &self.write), ("execute", &self.execute)];
+        if sandbox == SandboxMode::None
+            && let Some((key, _)) = lists.into_iter().find(|(_, list)| !list.is_empty())
+        {
+            let message = format!("`{key}` has no effect on a program with `sandbox = \"none\"`: remove it");
+            return Err(PolicyProblem::at_keys([key], message));
+        }
         let cwd = PathRule::parse(self.cwd.as_deref().unwrap_or("$workspace"), workspace);
         Ok(Program {
             path,
@@ -555,7 +563,7 @@ impl ProgramSection {
             write: self.write.folders("write", workspace)?,
             execute: self.execute.folders("execute", workspace)?,
             chmod: self.chmod,
-            sandbox: self.sandbox.unwrap_or(SandboxMode::Required),
+            sandbox,
         })
     }
 }

@@ -79,7 +79,7 @@ pub(super) struct ServerSection {
     /// Whether it may change modes, owners and attributes of every file of the host's user. Default: false.
     chmod: Option<bool>,
     /// What happens if the kernel cannot confine it. Default: `required`.
-    sandbox: Option<ServerSandboxMode>,
+    sandbox: Option<SandboxMode>,
     /// The URL of a server over HTTP.
     #[schemars(regex(pattern = "^[hH][tT][tT][pP][sS]?://."))]
     url: Option<String>,
@@ -133,19 +133,6 @@ pub(super) struct ServerSection {
     /// Settings of single tools, by the server's tool name.
     #[serde(default)]
     tool: BTreeMap<String, ServerToolSettings>,
-}
-
-/// What happens if the kernel cannot confine a server.
-#[derive(Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-#[schemars(rename = "ServerSandbox")]
-enum ServerSandboxMode {
-    /// The server does not start.
-    Required,
-    /// The server starts with the available confinement.
-    BestEffort,
-    /// The server starts without a sandbox.
-    None,
 }
 
 impl ServerSection {
@@ -260,8 +247,8 @@ impl ServerSection {
         if args.iter().any(|arg| arg.contains('\0')) {
             return Err("an argument contains a zero byte".to_owned().into());
         }
-        let sandboxed = self.sandbox != Some(ServerSandboxMode::None);
-        if !sandboxed {
+        let sandbox = self.sandbox.unwrap_or(SandboxMode::Required);
+        if sandbox == SandboxMode::None {
             Self::refuse_keys(
                 "sandbox = \"none\"",
                 &[
@@ -298,16 +285,10 @@ impl ServerSection {
                 write: self.fs_write.folders("fs_write", workspace)?,
                 execute: self.execute.folders("execute", workspace)?,
                 chmod: self.chmod.unwrap_or(false),
-                sandbox: match self.sandbox {
-                    Some(ServerSandboxMode::BestEffort) => SandboxMode::BestEffort,
-                    Some(ServerSandboxMode::Required | ServerSandboxMode::None) | None => {
-                        SandboxMode::Required
-                    }
-                },
+                sandbox,
             },
             args,
             env_secrets: self.env_secrets.clone(),
-            sandboxed,
         })
     }
 

@@ -39,7 +39,8 @@ fn every_key_of_a_section_is_applied() {
     );
     let ServerTransport::Stdio(child) = &server.transport else { panic!("{server:?}") };
     assert_eq!(child.args, ["--stdio", "more"]);
-    assert!(child.sandboxed && child.program.network && child.program.chmod && child.program.read.len() == 1);
+    assert_eq!(child.program.sandbox, SandboxMode::BestEffort);
+    assert!(child.program.network && child.program.chmod && child.program.read.len() == 1);
     assert_eq!(child.env_secrets["GITHUB_TOKEN"], "TOKEN");
     let taken = ["search_code", "read", "write", "search_secrets"].map(|tool| server.includes_tool(tool));
     assert_eq!(taken, [true, true, false, false]);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use toolbay_capabilities::environment::clock::{Clock, EnvironmentOverrides, SeededRandom};
-use toolbay_capabilities::files::{FolderHandles, ReadLog};
+use toolbay_capabilities::files::{FolderHandles, PathResolution, ReadLog};
 use toolbay_capabilities::process::guard::ProgramGuard;
 use toolbay_capabilities::state::GuestEngines;
 use toolbay_capabilities::{Services, link_all};
@@ -136,6 +136,7 @@ pub struct HostBuilder {
     shared: Option<SharedState>,
     interceptors: Interceptors,
     call_log: usize,
+    path_resolution: PathResolution,
 }
 
 impl std::fmt::Debug for HostBuilder {
@@ -177,6 +178,7 @@ impl HostBuilder {
             shared: None,
             interceptors: Interceptors::default(),
             call_log: call_log::DEFAULT_ENTRIES,
+            path_resolution: PathResolution::default(),
         }
     }
 
@@ -227,6 +229,13 @@ impl HostBuilder {
     pub fn state_wait(mut self, limit: Duration) -> Self {
         self.state_wait = limit;
         self
+    }
+
+    /// Resolves the paths of guests in this way. [`PathResolution::Portable`] is for tests: it does on Linux what is done on
+    /// macOS, where it is the only way.
+    #[must_use]
+    pub fn path_resolution(self, path_resolution: PathResolution) -> Self {
+        Self { path_resolution, ..self }
     }
 
     /// Compiles components in separate processes. The host starts `program` with [`crate::COMPILE_WORKER`] as its only
@@ -475,7 +484,7 @@ impl HostBuilder {
     /// Protects the state and cache folders, the paths the embedder named and the files of secrets from guests. The shared
     /// cache is protected even if this host does not use it, because the user's other programs run the code in it.
     fn protected_folders(&self, cache: Option<&Path>) -> FolderHandles {
-        let folders = FolderHandles::new(self.protected_paths.clone());
+        let folders = FolderHandles::new(self.protected_paths.clone()).with_resolution(self.path_resolution);
         if let Some(dir) = &self.state {
             folders.protect(dir, Protection::ReadAndWrite);
         }

@@ -144,8 +144,6 @@ pub(crate) struct Code {
     pub(crate) availability: Option<ExportsAvailabilityPre<GuestState>>,
     about: Option<ExportsAboutPre<GuestState>>,
     imports: Vec<String>,
-    /// Whether it imports WASI's file system.
-    pub(crate) imports_filesystem: bool,
     /// The size of the mapped code, in bytes.
     pub(crate) bytes: u64,
 }
@@ -160,7 +158,6 @@ impl Code {
             .instantiate_pre(component)
             .map_err(|e| link_error(engine, component, &one_line(&format!("{e:#}"), MAX_REASON)))?;
         let imports = imported_interfaces(engine, &pre);
-        let imports_filesystem = imports.iter().any(|name| name.starts_with("wasi:filesystem/"));
         let contract = |interface| {
             find_export(component, interface, || ContractTools::new(component, interface, pre.clone()))
         };
@@ -182,7 +179,6 @@ impl Code {
             })?,
             about: find_export(component, "about", || ExportsAboutPre::new(pre.clone()))?,
             imports,
-            imports_filesystem,
             bytes: code_bytes(component),
         })
     }

@@ -34,7 +34,7 @@ impl ChangeHints {
 
     /// Waits for a hint. This system has none.
     pub(crate) async fn next(&mut self) {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

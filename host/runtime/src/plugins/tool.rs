@@ -142,8 +142,9 @@ impl PluginTool {
             }
         };
         let mut state = GuestState::new(self.capabilities(ctx, nested.clone()));
-        let prepared = state.prepare_wasi(code.imports_filesystem, command_line.as_ref());
-        prepared.map_err(|error| Failure::Host(error.to_string()))?;
+        if let Some(line) = &command_line {
+            state.prepare_program(line);
+        }
         state.limiter.set_reservation(memory);
         let entry = GuestEntry {
             engine: code.engine(),

@@ -4,6 +4,9 @@ use std::path::Path;
 
 use rustix::fs::StatVfsMountFlags;
 
+/// `ST_NOEXEC` of Linux. Other systems do not report it.
+const NOEXEC: StatVfsMountFlags = StatVfsMountFlags::from_bits_retain(8);
+
 /// What the file system of a folder allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mount {
@@ -17,7 +20,7 @@ impl Mount {
     /// The mount of a folder. One that cannot be read counts as executable, so that mapping reports the error.
     pub(super) fn of(folder: &Path) -> Self {
         match rustix::fs::statvfs(folder) {
-            Ok(system) if system.f_flag.contains(StatVfsMountFlags::NOEXEC) => Self::NoExec,
+            Ok(system) if system.f_flag.contains(NOEXEC) => Self::NoExec,
             Ok(_) | Err(_) => Self::Executable,
         }
     }

@@ -92,7 +92,7 @@ pub(crate) async fn compile_in_worker(
             let sandbox = sandbox.as_str();
             tracing::warn!(
                 sandbox,
-                "the kernel does not support seccomp: the compile worker has resource limits but no sandbox"
+                "this system has no seccomp: the compile worker is not confined, and has resource limits only"
             );
         });
     }

@@ -61,7 +61,7 @@ const PRCTL_NAMES: [u64; 2] = [15, 0x5356_4d41];
 /// them, because it needs a file descriptor, and the seccomp filter after them, because it blocks `setrlimit`.
 ///
 /// # Errors
-/// Fails if `bound` fails, or as [`super::ProcessSandbox::restrict_thread`] does.
+/// Fails if `bound` fails, or as [`ProcessSandbox::restrict_thread`](super::super::ProcessSandbox::restrict_thread) does.
 pub fn restrict_to_compute(bound: impl FnOnce() -> Result<()>) -> Result<Confinement> {
     let landlock = landlock::deny_all()?;
     bound()?;

@@ -9,7 +9,7 @@ use landlock::{
     make_bitflags,
 };
 
-use super::{FolderAccess, ProcessSandbox, open_path_handle, proc_fd_path};
+use super::{FolderAccess, ProcessSandbox, folder_path, open_path_handle};
 
 /// System folders of programs and libraries, which every program can read and execute.
 const SYSTEM_FOLDERS: &[&str] =
@@ -113,7 +113,7 @@ fn try_restrict(sandbox: &ProcessSandbox) -> Result<u32, RulesetError> {
 
 /// The path of an open handle.
 fn handle_path(at: &OwnedFd) -> Option<PathBuf> {
-    std::fs::read_link(proc_fd_path(at)).ok()
+    std::fs::read_link(folder_path(at).ok()?).ok()
 }
 
 /// Allows reading and executing in a folder, except in writable folders. A Landlock rule covers everything below a

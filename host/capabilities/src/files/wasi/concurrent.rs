@@ -20,7 +20,7 @@ use super::open::{self, OpenAtRequest};
 use super::pipes::{EntryProducer, ReadProducer, WriteConsumer};
 use super::streams::WritePosition;
 use super::{
-    Fd, FileContext, GuestStore, descriptor, file_usage, preopened_folders, report_refused_write,
+    Fd, FileContext, GuestStore, descriptor, file_usage, preopened_folders, report_refused_write, resolution,
     run_on_thread,
 };
 use crate::state::GuestState;
@@ -110,9 +110,8 @@ fn link_open(types: &mut TypesInstance<'_>) -> wasmtime::Result<()> {
                 let blocking::Descriptor::Dir(folder) = folder else {
                     return Ok((Err(ErrorCode::NotDirectory),));
                 };
-                let usage = Arc::clone(&context.usage);
-                let opened =
-                    context.run(move || request.open(&folder, &usage)).await.and_then(|opened| opened);
+                let (usage, resolution) = (Arc::clone(&context.usage), context.resolution);
+                let opened = context.run(move || request.open(&folder, resolution, &usage)).await.flatten();
                 accessor.with(|mut store| {
                     if opened.is_err() && writes {
                         report_refused_write(&store.as_context_mut());
@@ -132,8 +131,9 @@ fn link_open(types: &mut TypesInstance<'_>) -> wasmtime::Result<()> {
          (fd, at, path, access, modification): (Fd, PathFlags, String, NewTimestamp, NewTimestamp)| {
             Box::pin(async move {
                 let (at, access, modification) = (path_flags(at), time_of(access), time_of(modification));
+                let resolution = accessor.with(|mut store| resolution(&store.as_context_mut()));
                 let work = async move |view: &mut WasiFilesystemCtxView<'_>, fd: Fd| {
-                    open::set_times_at(view, fd, at, path, access, modification).await
+                    open::set_times_at(view, resolution, fd, (at, path), access, modification).await
                 };
                 on_thread(accessor, fd, work, same).await
             })

@@ -4,7 +4,7 @@
 //! open, in case the path was swapped. The rules for the flags are those of wasmtime-wasi.
 
 use std::fs::File as StdFile;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{FileType, OFlags, Stat};
@@ -17,7 +17,7 @@ use wasmtime_wasi::p2::bindings::filesystem::types::{
     Descriptor, DescriptorFlags, ErrorCode, HostDescriptor as _, NewTimestamp, OpenFlags, PathFlags,
 };
 
-use crate::files::{FileUsage, open_inside};
+use crate::files::{Beneath, FileUsage, PathResolution};
 
 /// A guest's request to open a path.
 pub(super) struct OpenAtRequest {
@@ -29,13 +29,19 @@ pub(super) struct OpenAtRequest {
 
 impl OpenAtRequest {
     /// Opens the path. Blocks on the file system only.
-    pub(super) fn open(&self, folder: &Dir, usage: &FileUsage) -> Result<Descriptor, ErrorCode> {
+    pub(super) fn open(
+        &self,
+        folder: &Dir,
+        resolution: PathResolution,
+        usage: &FileUsage,
+    ) -> Result<Descriptor, ErrorCode> {
         let mode = self.open_mode(folder)?;
-        let is_new = self.check_file_type(folder, mode)?;
+        let below = Beneath::new(folder.dir.as_fd(), resolution);
+        let is_new = self.check_file_type(below, mode)?;
         if is_new && usage.count_entry().is_err() {
             return Err(ErrorCode::Quota);
         }
-        let opened = self.open_at(folder, self.system_flags(mode)).map_err(error_code)?;
+        let opened = self.open_at(below, self.system_flags(mode)).map_err(error_code)?;
         let stat = rustix::fs::fstat(&opened).map_err(error_code)?;
         let opened = StdFile::from(opened);
         match file_type(&stat) {
@@ -82,16 +88,18 @@ impl OpenAtRequest {
 
     /// Refuses other types than regular files and folders before the open. Returns whether the open will create a
     /// file.
-    fn check_file_type(&self, folder: &Dir, mode: OpenMode) -> Result<bool, ErrorCode> {
+    fn check_file_type(&self, below: Beneath<'_>, mode: OpenMode) -> Result<bool, ErrorCode> {
         let creates = self.open_flags.contains(OpenFlags::CREATE);
         // With `O_DIRECTORY` the kernel opens only folders.
         if self.open_flags.contains(OpenFlags::DIRECTORY) && mode == OpenMode::READ {
             return Ok(false);
         }
-        match file_type_at(folder, Path::new(&self.path), self.follows_links()) {
-            // A final link that is not followed: the open returns the error.
-            Ok(FileType::RegularFile | FileType::Directory | FileType::Symlink) => Ok(false),
-            Ok(_) => Err(ErrorCode::NotPermitted),
+        match below.stat_inside(Path::new(&self.path), self.follows_links()) {
+            Ok(stat) => match file_type(&stat) {
+                // A final link that is not followed: the open returns the error.
+                FileType::RegularFile | FileType::Directory | FileType::Symlink => Ok(false),
+                _ => Err(ErrorCode::NotPermitted),
+            },
             Err(Errno::NOENT) if creates => Ok(true),
             Err(error) => Err(error_code(error)),
         }
@@ -121,20 +129,10 @@ impl OpenAtRequest {
         flags
     }
 
-    fn open_at(&self, folder: &Dir, flags: OFlags) -> Result<std::os::fd::OwnedFd, Errno> {
+    fn open_at(&self, below: Beneath<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
         let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY;
-        open_inside(folder.dir.as_fd(), Path::new(&self.path), flags, self.follows_links())
+        below.open_inside(Path::new(&self.path), flags, self.follows_links())
     }
-}
-
-/// The type of a path.
-fn file_type_at(folder: &Dir, path: &Path, follow: bool) -> Result<FileType, Errno> {
-    #[cfg(target_os = "linux")]
-    let flags = OFlags::PATH;
-    #[cfg(not(target_os = "linux"))]
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let seen = open_inside(folder.dir.as_fd(), path, flags, follow)?;
-    Ok(file_type(&rustix::fs::fstat(&seen)?))
 }
 
 fn file_type(stat: &Stat) -> FileType {
@@ -152,14 +150,14 @@ fn error_code(error: Errno) -> ErrorCode {
 /// Sets the times of a path. wasmtime-wasi would open the target of a link, whatever its type.
 pub(super) async fn set_times_at(
     view: &mut WasiFilesystemCtxView<'_>,
+    resolution: PathResolution,
     folder: Resource<Descriptor>,
-    at: PathFlags,
-    path: String,
+    (at, path): (PathFlags, String),
     access: NewTimestamp,
     modification: NewTimestamp,
 ) -> FsResult<()> {
     if at.contains(PathFlags::SYMLINK_FOLLOW) {
-        return set_target_times(view, &folder, path, access, modification).await;
+        return set_target_times(view, resolution, &folder, path, (access, modification)).await;
     }
     view.set_times_at(folder, at, path, access, modification).await
 }
@@ -167,10 +165,10 @@ pub(super) async fn set_times_at(
 /// Sets the times of the target of a path, with links followed.
 async fn set_target_times(
     view: &mut WasiFilesystemCtxView<'_>,
+    resolution: PathResolution,
     folder: &Resource<Descriptor>,
     path: String,
-    access: NewTimestamp,
-    modification: NewTimestamp,
+    (access, modification): (NewTimestamp, NewTimestamp),
 ) -> FsResult<()> {
     let Descriptor::Dir(folder) = view.table.get(folder)?.clone() else {
         return Err(ErrorCode::NotDirectory.into());
@@ -184,10 +182,11 @@ async fn set_target_times(
         open_flags: OpenFlags::empty(),
         flags: DescriptorFlags::READ,
     };
-    opening.check_file_type(&folder, OpenMode::READ)?;
+    let below = Beneath::new(folder.dir.as_fd(), resolution);
+    opening.check_file_type(below, OpenMode::READ)?;
     // The owner of a file can set its times without permission to read it.
-    let opened = match opening.open_at(&folder, OFlags::RDONLY) {
-        Err(Errno::ACCESS) => opening.open_at(&folder, OFlags::WRONLY),
+    let opened = match opening.open_at(below, OFlags::RDONLY) {
+        Err(Errno::ACCESS) => opening.open_at(below, OFlags::WRONLY),
         opened => opened,
     };
     let opened = StdFile::from(opened.map_err(error_code)?);

@@ -13,6 +13,7 @@ use wasmtime_wasi::async_trait;
 use wasmtime_wasi::p2::{InputStream, OutputStream, Pollable, StreamError, StreamResult};
 
 use super::FileContext;
+use crate::files::system;
 
 /// Bytes of one operation, as in wasmtime-wasi.
 pub(super) const CHUNK: usize = 64 << 10;
@@ -238,26 +239,7 @@ impl OutputStream for FileWriteStream {
 pub(super) fn write_all(file: &File, bytes: &[u8], start: WritePosition) -> io::Result<usize> {
     match start {
         WritePosition::At(position) => file.write_all_at(bytes, position)?,
-        WritePosition::End => append(file, bytes)?,
+        WritePosition::End => system::append(file, bytes)?,
     }
     Ok(bytes.len())
-}
-
-/// Appends atomically where the system can, so that data appended by others meanwhile is kept.
-#[cfg(target_os = "linux")]
-fn append(file: &File, mut bytes: &[u8]) -> io::Result<()> {
-    use rustix::io::{Errno, ReadWriteFlags};
-    while !bytes.is_empty() {
-        match rustix::io::pwritev2(file, &[io::IoSlice::new(bytes)], 0, ReadWriteFlags::APPEND) {
-            Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
-}
-
-#[cfg(not(target_os = "linux"))]
-fn append(file: &File, bytes: &[u8]) -> io::Result<()> {
-    file.write_all_at(bytes, file.metadata()?.len())
 }

@@ -38,13 +38,13 @@ pub fn run_compile_worker() -> std::io::Result<()> {
 }
 
 fn set_resource_limits(request: &CompileRequest) -> std::io::Result<()> {
-    for (resource, max) in [
-        (Resource::As, request.memory),
+    let address_space = sandbox::limit_address_space().map(|resource| (resource, request.memory));
+    for (resource, max) in address_space.into_iter().chain([
         (Resource::Cpu, request.seconds),
         (Resource::Fsize, 0),
         (Resource::Core, 0),
         (Resource::Nofile, MAX_FILES),
-    ] {
+    ]) {
         // A process may only lower its limits.
         let max = getrlimit(resource).maximum.map_or(max, |hard| hard.min(max));
         setrlimit(resource, Rlimit { current: Some(max), maximum: Some(max) })?;
