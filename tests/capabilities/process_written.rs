@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::process_fixture::{POLICY, host, none_left, python, script, with_policy};
 
@@ -83,6 +83,44 @@ async fn a_writable_program_folder_is_refused() {
     {
         let said = run(line).await;
         assert_ne!(said["code"], 0, "{line}: {said}");
+    }
+}
+
+/// Without a sandbox, a script of a plugin would run with all rights of the user.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_sandbox_no_script_is_run_that_a_plugin_can_write() {
+    let policy = r#"
+        [programs.free]
+        path = "/usr/bin/python3"
+        sandbox = "none"
+        guest_env = ["PYTHONPATH"]
+        [plugins.p.grant]
+        process = ["free *"]
+        fs_read = ["$workspace/both"]
+        fs_write = ["$workspace/both"]
+    "#;
+    let host = with_policy(policy).await;
+    fs::write(host.root().join("both/tool.py"), "print('ran')").unwrap();
+    fs::write(host.root().join("tools/tool.py"), "print('ran')").unwrap();
+    let run = async |args: &str, cwd: Option<&str>, env: Value| {
+        let args: Vec<&str> = args.split_whitespace().collect();
+        host.ask("p__run", json!({"program": "free", "args": args, "cwd": cwd, "env": env})).await
+    };
+    for (args, cwd, env) in [
+        ("both/tool.py", None, json!({})),
+        ("-I tools/../both/tool.py", None, json!({})),
+        ("tool.py", Some("both"), json!({})),
+        ("-m tool", Some("both"), json!({})),
+        ("both/later", None, json!({})),
+        ("tools/tool.py", None, json!({"PYTHONPATH": "both"})),
+    ] {
+        let said = run(args, cwd, env).await;
+        assert_eq!(said["error"], "denied", "{args:?} {cwd:?}: {said}");
+        assert!(said["message"].as_str().unwrap().contains("fs_write"), "{args:?} {cwd:?}: {said}");
+    }
+    let script = host.root().join("tools/tool.py").display().to_string();
+    for (args, cwd) in [("tools/tool.py", None), (script.as_str(), Some("both"))] {
+        assert_eq!(run(args, cwd, json!({})).await["stdout"], "ran\n", "{args} {cwd:?}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! The code that a server's command line runs in addition to its program.
+//! The code that the command line of a server, or of a program without a sandbox, runs in addition to its program.
 //!
 //! | in the command line | code |
 //! |---|---|
@@ -13,6 +13,7 @@ use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use toolbay_policy::capability::path_rule;
 use toolbay_policy::capability::program::Program;
 use toolbay_state::regular::open_regular;
 
@@ -96,6 +97,33 @@ pub(super) fn code_sources(program: &Program, args: &[String]) -> Vec<CodeSource
     all
 }
 
+/// Returns the scripts that the command line names and that do not exist yet, each by all its names. Blocks.
+pub(super) fn missing_scripts(program: &Program, args: &[String]) -> Vec<PathBuf> {
+    let kind = program_kind(&program.path);
+    if !INTERPRETERS.contains(&kind.as_str()) {
+        return Vec::new();
+    }
+    let operand = args.iter().find(|arg| !arg.starts_with('-')).filter(|_| !has_program_option(&kind, args));
+    let operand = operand.map(|operand| program.cwd.join(operand));
+    let code =
+        args.iter().flat_map(|arg| argument_paths(program, arg)).filter(|path| has_code_extension(path));
+    let missing = operand.into_iter().chain(code).filter(|path| !path.exists());
+    let names = |path: PathBuf| {
+        // With the links of its folder resolved, if that exists.
+        let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
+        let resolved = folder.zip(path.file_name()).map(|(folder, name)| folder.join(name));
+        let normalized = path_rule::normalize(&path);
+        [Some(path), normalized, resolved].into_iter().flatten()
+    };
+    missing.flat_map(names).collect()
+}
+
+/// Makes the parts of a list of folders absolute, relative to `folder`.
+pub(super) fn absolute_parts(folder: &Path, list: &str) -> String {
+    let parts = list.split([':', ';']).map(|part| folder.join(part).display().to_string());
+    parts.collect::<Vec<_>>().join(":")
+}
+
 /// The name of a program without its version: `python3.12` is `python`.
 fn program_kind(path: &Path) -> String {
     let behind = |path: &Path| {
@@ -110,8 +138,12 @@ fn program_kind(path: &Path) -> String {
 
 /// Whether a file has the extension of code.
 fn is_code(path: &Path) -> bool {
+    path.is_file() && has_code_extension(path)
+}
+
+fn has_code_extension(path: &Path) -> bool {
     let extension = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
-    path.is_file() && CODE_EXTENSIONS.contains(&extension.as_str())
+    CODE_EXTENSIONS.contains(&extension.as_str())
 }
 
 /// The paths that an argument can name: all of it, and its part behind `=`.
@@ -230,6 +262,29 @@ mod tests {
         let mut program = policy.program("x").unwrap().clone();
         program.env = env.iter().map(|text| EnvRule::parse(text, cwd).unwrap()).collect();
         program
+    }
+
+    #[test]
+    fn a_script_that_does_not_exist_yet_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().canonicalize().unwrap();
+        std::fs::write(dir.join("a.py"), "print()").unwrap();
+        let check = |path: &str, args: &[&str], expect: &[&str]| {
+            let args: Vec<String> = args.iter().map(ToString::to_string).collect();
+            let found = missing_scripts(&program(path, &dir, &[]), &args);
+            let is_expected = |path: &PathBuf| expect.iter().any(|name| *path == dir.join(name));
+            assert!(
+                found.iter().all(is_expected) && found.is_empty() == expect.is_empty(),
+                "{args:?}: {found:?}"
+            );
+        };
+        check("/x/python3", &["-I", "b", "data"], &["b"]);
+        check("/x/python3", &["in/../b.py"], &["b.py", "in/../b.py"]);
+        check("/x/python3", &["a.py", "data"], &[]);
+        check("/x/python3", &["a.py", "b.py"], &["b.py"]);
+        check("/x/sh", &["-c", "exec server", "data"], &[]);
+        check("/x/cat", &["b.py"], &[]);
+        assert_eq!(absolute_parts(Path::new("/w"), "lib:/opt/lib"), "/w/lib:/opt/lib");
     }
 
     #[test]

@@ -2,9 +2,9 @@
 //! before it runs, in case it was replaced.
 //!
 //! A process that can write a program's file chooses what runs: plugins, programs and MCP servers, each in the folders
-//! that the policy lets it write. A server runs with the host's secrets, so its whole command line is checked: the
-//! script of an interpreter, every other executable argument, and the folders that its loader searches
-//! ([`Programs::check_command_line`]).
+//! that the policy lets it write. A server runs with the host's secrets, and a program without a sandbox with all rights of
+//! the user, so their whole command line is checked: the script of an interpreter, every other executable argument, and the
+//! folders that its loader searches ([`Programs::check_command_line`]).
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use toolbay_policy::Policy;
-use toolbay_policy::capability::path_rule::PathRule;
+use toolbay_policy::capability::path_rule::{self, PathRule};
 use toolbay_policy::capability::program::Program;
 use toolbay_policy::mcp_server::ServerTransport;
 use toolbay_policy::name::PluginId;
@@ -105,7 +105,22 @@ impl Programs {
         }
     }
 
-    /// Checks that others cannot write the code that a server's command line runs in addition to the program. Blocks.
+    /// Checks the command line of a run without a sandbox. A plugin chooses the moment of the run, so a script that does not
+    /// exist yet counts, too: the plugin could create it meanwhile. Blocks.
+    ///
+    /// # Errors
+    /// As [`Self::check_command_line`].
+    pub(super) fn check_run(&self, program: &Program, args: &[String]) -> Result<(), String> {
+        self.check_command_line(program, args)?;
+        let missing = command_line::missing_scripts(program, args);
+        let refused = missing.into_iter().find_map(|path| {
+            let problem = self.find_writer(&path)?;
+            Some(format!("the script `{}` {problem}", path_rule::printable_path(&path.display().to_string())))
+        });
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// Checks that others cannot write the code that a command line runs in addition to the program. Blocks.
     ///
     /// # Errors
     /// When others can write it; the text names the path and the policy key.

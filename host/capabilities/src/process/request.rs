@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use cap_std::fs::Dir;
 use toolbay_policy::GrantKey;
 use toolbay_policy::capability::environment::EnvRule;
 use toolbay_policy::capability::path_rule;
-use toolbay_policy::capability::program::{Program, ProgramRule};
+use toolbay_policy::capability::program::{Program, ProgramRule, SandboxMode};
 use toolbay_policy::hint::{LineValue, PolicyLine, Remedy};
 use toolbay_policy::limits::{CallLimits, Limit};
 use toolbay_policy::refusal::PolicyRefusal;
@@ -19,6 +19,7 @@ use toolbay_policy::rule::GrantRule;
 use toolbay_sandbox::process_sandbox::{FolderAccess, ProcessSandbox, SandboxFolder, open_path_handle};
 
 use super::child::LaunchPlan;
+use super::command_line;
 use super::programs::{ListedProgram, ProgramError};
 use crate::bindings::host::process::{Command, ProcessError};
 use crate::files::{FileAccess, FileGrants, SharedProtectedPaths};
@@ -108,7 +109,10 @@ impl MatchedCommand {
             return Err(PrepareError::Limit(what, Limit::ProcessBytes));
         }
         let env = program_environment(program, &self.command).map_err(PrepareError::Denied)?;
-        let cwd = self.open_cwd()?;
+        let (cwd, folder) = self.open_cwd()?;
+        if program.sandbox == SandboxMode::None {
+            self.check_code(folder).map_err(|problem| PrepareError::Denied(problem.into()))?;
+        }
         let own = self.program_folders()?;
         let sandbox =
             ProcessSandbox::new(program, &file, tool_folders(self.files.as_ref()).chain(own).collect());
@@ -136,6 +140,20 @@ impl MatchedCommand {
         })
     }
 
+    /// Checks that no plugin can write the code that the command runs in `folder`: without a sandbox, it would run with all
+    /// rights of the user. Blocks.
+    fn check_code(&self, folder: PathBuf) -> Result<(), String> {
+        let (program, command) = (&self.listed.program, &self.command);
+        let listed = program.env.iter().filter(|rule| command.env.iter().all(|(name, _)| *name != rule.name));
+        let chosen = command.env.iter().map(|(name, value)| EnvRule {
+            name: name.clone(),
+            value: Some(command_line::absolute_parts(&folder, value)),
+        });
+        let env = listed.cloned().chain(chosen).collect();
+        let run = Program { env, cwd: folder, ..program.clone() };
+        self.granted.services.process.programs.check_run(&run, &command.args)
+    }
+
     /// Opens the folders that the operator granted the program, and skips missing ones. The kernel supports no
     /// exclusions, so a folder that overlaps a protected path is refused.
     fn program_folders(&self) -> Result<Vec<SandboxFolder>, PrepareError> {
@@ -145,9 +163,9 @@ impl MatchedCommand {
             .map_err(PrepareError::Denied)
     }
 
-    /// Opens the working folder. A folder that the guest names must be reached by its tool, and is resolved below the
+    /// Opens the working folder, and returns its handle and path. A folder that the guest names must be reached by its tool, and is resolved below the
     /// granted folder's handle, so that no link leads out.
-    fn open_cwd(&self) -> Result<OwnedFd, PrepareError> {
+    fn open_cwd(&self) -> Result<(OwnedFd, PathBuf), PrepareError> {
         let failed = |path: &str, error: &std::io::Error| {
             let problem = format!("the folder `{}`: {error}", path_rule::printable_path(path));
             PrepareError::Guest(ProcessError::Other(problem))
@@ -155,7 +173,9 @@ impl MatchedCommand {
         let Some(asked) = self.command.cwd.as_deref() else {
             let path = &self.listed.program.cwd;
             let dir = Dir::open_ambient_dir(path, ambient_authority());
-            return dir.map(Into::into).map_err(|e| failed(&path.display().to_string(), &e));
+            return dir
+                .map(|dir| (dir.into(), path.clone()))
+                .map_err(|e| failed(&path.display().to_string(), &e));
         };
         let workspace = self.granted.services.policy.workspace();
         if asked.is_empty() || asked.contains('\0') {
@@ -175,7 +195,7 @@ impl MatchedCommand {
         let (path, dir) = root.ok_or_else(denied)?;
         let inside = full.strip_prefix(path).ok().filter(|inside| !inside.as_os_str().is_empty());
         match dir.open_dir(inside.unwrap_or(Path::new("."))) {
-            Ok(dir) => Ok(dir.into()),
+            Ok(dir) => Ok((dir.into(), full)),
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => Err(denied()),
             Err(error) => Err(failed(asked, &error)),
         }
