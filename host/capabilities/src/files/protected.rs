@@ -76,8 +76,8 @@ impl SharedProtectedPaths {
             return Ok(true);
         }
         // The name of the handle itself: what `path` leads to may have changed.
-        let real = system::real_path(file);
-        let real = real.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::ACCESS))?;
+        // Without it (no `/proc`), nothing says that the file is not protected; a missing file would be another error.
+        let real = system::real_path(file).map_err(|_| Errno::ACCESS)?;
         if protected.protected_ancestor(&real, writing).is_some() {
             return Ok(true);
         }
