@@ -25,8 +25,6 @@ const COUNT_TIMEOUT: Duration = Duration::from_millis(25);
 const EARLY_PERIOD: Duration = Duration::from_secs(10);
 /// How often the group is counted even if the machine gained no threads: others may have ended meanwhile.
 const MAX_COUNT_INTERVAL: Duration = Duration::from_secs(5);
-/// How often the group is counted where the system does not tell how many threads the machine has: at first, and later.
-const FALLBACK_INTERVALS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
 
 /// The size of a process group.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +46,7 @@ pub(super) fn watch(group: Pid, max: u64, over: &Receiver<()>, signal: impl Fn(S
     let (mut known, mut of_machine, mut counted) = (GroupSize::default(), None::<u64>, None::<Instant>);
     loop {
         let is_early = started.elapsed() < EARLY_PERIOD;
-        let [early, late] = FALLBACK_INTERVALS;
+        let [early, late] = system::FALLBACK_INTERVALS;
         let (pause, fallback) = if is_early { (EARLY_INTERVAL, early) } else { (LATE_INTERVAL, late) };
         if !matches!(over.recv_timeout(pause), Err(RecvTimeoutError::Timeout)) {
             return false;

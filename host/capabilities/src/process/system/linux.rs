@@ -1,12 +1,15 @@
 //! Linux: limits of a running process by `prlimit`, counts from `/proc`.
 
 use std::fs;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Resource, Rlimit};
 
 use super::child::LaunchPlan;
 use super::process_limit::{GroupSize, THREADS_PER_PROCESS};
+
+/// How often a group is counted where the system does not tell how many threads the machine has: at first, and later.
+pub(super) const FALLBACK_INTERVALS: [Duration; 2] = [Duration::from_millis(100); 2];
 
 /// `None`: every limit of a policy is enforced.
 pub(super) fn unenforced_limit(_: &LaunchPlan) -> Option<&'static str> {

@@ -1,12 +1,16 @@
 //! macOS: no limits of another process, and counts from `ps`.
 
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
 
 use super::child::LaunchPlan;
 use super::process_limit::GroupSize;
+
+/// How often a group is counted where the system does not tell how many threads the machine has: at first, and later. A count
+/// starts `ps`.
+pub(super) const FALLBACK_INTERVALS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
 
 /// The key of a limit that the policy sets, and that this system does not enforce.
 pub(super) fn unenforced_limit(plan: &LaunchPlan) -> Option<&'static str> {
