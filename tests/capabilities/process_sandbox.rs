@@ -351,8 +351,11 @@ fn without(calls: &[i64], test: impl AsyncFnOnce(TestHost) + Send + 'static) {
                 [programs.free]
                 path = "/bin/sh"
                 sandbox = "none"
+                [programs.listed]
+                path = "/bin/sh"
+                read = ["$workspace/extra"]
                 [plugins.p.grant]
-                process = ["sh *", "loose *", "free *"]
+                process = ["sh *", "loose *", "free *", "listed *"]
             "#;
             test(with_policy(policy).await).await;
         });
@@ -415,12 +418,13 @@ fn without_any_sandbox_a_program_runs_only_if_the_operator_switches_it_off() {
         libc::SYS_seccomp,
     ];
     without(&calls, async |host: TestHost| {
-        for program in ["sh", "loose"] {
+        for program in ["sh", "loose", "listed"] {
             let run = json!({"program": program, "args": ["-c", "echo ran"]});
             let told = host.call("p__run", run).await;
             assert_eq!(integration_tests::structured(&told)["error"], "denied", "{told:?}");
             let hints = integration_tests::hints(&told);
             assert!(hints.contains(&format!("[programs.{program}]\nsandbox = \"none\"")), "{hints}");
+            assert!(hints.contains("Remove `read`"), "the policy refuses the list with `none`: {hints}");
         }
         let free =
             async |line: &str| host.ask("p__run", json!({"program": "free", "args": ["-c", line]})).await;

@@ -60,6 +60,12 @@ pub(super) enum StartError {
     Unlimited(&'static str),
 }
 
+/// The keys that the policy refuses in a section with `sandbox = "none"`, where they have no effect. `lists` are the names
+/// of its lists of folders.
+pub(super) fn keys_of_sandbox([read, write, execute]: [&str; 3]) -> String {
+    format!("`{read}`, `{write}`, `{execute}`, `network = false` and `chmod = false`")
+}
+
 impl From<io::Error> for StartError {
     fn from(error: io::Error) -> Self {
         Self::Io(error)

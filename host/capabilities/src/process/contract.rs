@@ -9,7 +9,7 @@ use toolbay_policy::capability::program::SandboxMode;
 use toolbay_policy::hint::{LineValue, PolicyLine, Remedy};
 use toolbay_policy::limits::Limit;
 
-use super::child::{RunningProgram, StartError};
+use super::child::{self, RunningProgram, StartError};
 use super::request::{MatchedCommand, PrepareError, PreparedCommand};
 use crate::Capabilities;
 use crate::bindings::host::process::{Command, Completed, Host, ProcessError};
@@ -80,11 +80,17 @@ impl Capabilities {
                 let text =
                     format!("`{program}` is not run, because this system cannot sandbox it: {problem}");
                 let sandbox = LineValue::Text(weaker.name().to_owned());
-                let what = if weaker == SandboxMode::None { "any" } else { "a complete" };
+                let first = if weaker == SandboxMode::None {
+                    let keys = child::keys_of_sandbox(["read", "write", "execute"]);
+                    format!(
+                        "It would run without any sandbox. Remove {keys} from its section: they have no effect then."
+                    )
+                } else {
+                    "It would run without a complete sandbox.".to_owned()
+                };
                 ProcessError::Denied(self.grantee.refuse_with(&text, || {
                     let line = PolicyLine::new(format!("[programs.{program}]"), "sandbox", sandbox);
-                    let first = Some(format!("It would run without {what} sandbox."));
-                    Remedy::Allow { first, lines: vec![line] }.into()
+                    Remedy::Allow { first: Some(first), lines: vec![line] }.into()
                 }))
             }
             StartError::Unlimited(key) => {

@@ -10,6 +10,7 @@ use cap_std::ambient_authority;
 use cap_std::fs::Dir;
 use toolbay_core::call::invoke::BoxFuture;
 use toolbay_core::call::server_connector::{ConnectorError, ProcessHandle, ServerProcess};
+use toolbay_policy::capability::program::SandboxMode;
 use toolbay_policy::hint::{LineValue, PolicyLine, Remedy};
 use toolbay_policy::mcp_server::{ServerTransport, StdioServerConfig};
 use toolbay_policy::name::PluginId;
@@ -17,7 +18,7 @@ use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_sandbox::process_sandbox::ProcessSandbox;
 
 use super::ProcessLauncher;
-use super::child::{LaunchPlan, RunningProgram, StartError};
+use super::child::{self, LaunchPlan, RunningProgram, StartError};
 use super::programs::{ListedProgram, ProgramError};
 use super::request::open_program_folders;
 use crate::Services;
@@ -25,6 +26,9 @@ use crate::secrets::SecretStore;
 
 /// Maximum number of concurrent servers, including those that are being stopped: as many as a policy can name.
 pub(super) const MAX_RUNNING: usize = 64;
+
+/// The lists of folders in the section of a server.
+const SERVER_LISTS: [&str; 3] = ["fs_read", "fs_write", "execute"];
 
 /// Starts the program of a server.
 pub async fn start_server(
@@ -56,7 +60,12 @@ pub async fn start_server(
         StartError::Unconfined { problem, weaker } => ConnectorError::Denied(PolicyRefusal::new(
             format!("the server is not started, because this system cannot sandbox it: {problem}"),
             Remedy::Set {
-                purpose: "to start it anyway".to_owned(),
+                purpose: if weaker == SandboxMode::None {
+                    let keys = child::keys_of_sandbox(SERVER_LISTS);
+                    format!("to start it anyway, remove {keys} from its section, which have no effect then")
+                } else {
+                    "to start it anyway".to_owned()
+                },
                 line: PolicyLine::new(
                     format!("[mcp.{name}]"),
                     "sandbox",
@@ -117,9 +126,8 @@ impl ProcessLauncher {
         })?;
         let checked = self.programs.check_command_line(program, &child.args);
         checked.map_err(|problem| ConnectorError::Denied(problem.into()))?;
-        let keys = ["fs_read", "fs_write", "execute"];
-        let folders =
-            open_program_folders(program, &self.protected, table, keys).map_err(ConnectorError::Denied)?;
+        let folders = open_program_folders(program, &self.protected, table, SERVER_LISTS)
+            .map_err(ConnectorError::Denied)?;
         let cwd: OwnedFd = Dir::open_ambient_dir(&program.cwd, ambient_authority())
             .map_err(|e| ConnectorError::Failed(format!("`cwd`: `{}`: {e}", program.cwd.display()).into()))?
             .into();
