@@ -109,6 +109,8 @@ async fn a_tool_without_its_programs_is_not_available() {
         ("[programs.x]\npath = \"/bin/x\"\nguest_env = [\"A=b\"]", "guest_env"),
         ("[programs.x]\npath = \"/bin/x\"\nsandbox = \"off\"", "best-effort"),
         ("[programs.x]\npath = \"/bin/x\"\nsandbox = \"none\"\nread = [\"/srv\"]", "no effect"),
+        ("[programs.x]\npath = \"/bin/x\"\nsandbox = \"none\"\nnetwork = false", "no effect"),
+        ("[programs.x]\npath = \"/bin/x\"\nsandbox = \"none\"\nchmod = false", "no effect"),
         ("[programs.x]\npath = \"/bin/x\"\nshell = true", "shell"),
         ("[programs.x]\npath = \"/bin/x\"\nread = [\"etc\"]", "read"),
         ("[programs.\"a b\"]\npath = \"/bin/x\"", "name of a program"),

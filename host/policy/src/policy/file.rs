@@ -277,9 +277,8 @@ struct ProgramSection {
     /// Names of variables that a plugin may set.
     #[serde(default)]
     guest_env: RuleList<EnvRule>,
-    /// Whether it may use the network, without restrictions.
-    #[serde(default)]
-    network: bool,
+    /// Whether it may use the network, without restrictions. Default: false.
+    network: Option<bool>,
     /// The folder in which it starts, unless the plugin names another one. Default: `$workspace`.
     cwd: Option<String>,
     /// Timeout of one run. Default: the call's timeout.
@@ -300,9 +299,8 @@ struct ProgramSection {
     /// Whole folders and files from which it may run programs, besides the system's.
     #[serde(default)]
     execute: FolderList,
-    /// Whether it may change modes, owners and attributes of every file of the host's user.
-    #[serde(default)]
-    chmod: bool,
+    /// Whether it may change modes, owners and attributes of every file of the host's user. Default: false.
+    chmod: Option<bool>,
     /// What happens if the kernel cannot confine it. Default: `required`.
     sandbox: Option<SandboxMode>,
 }
@@ -542,9 +540,15 @@ impl ProgramSection {
             return Err(PolicyProblem::at_keys(["guest_env"], message));
         }
         let sandbox = self.sandbox.unwrap_or(SandboxMode::Required);
-        let lists = [("read", &self.read), ("write", &self.write), ("execute", &self.execute)];
+        let keys = [
+            ("read", !self.read.is_empty()),
+            ("write", !self.write.is_empty()),
+            ("execute", !self.execute.is_empty()),
+            ("network", self.network == Some(false)),
+            ("chmod", self.chmod == Some(false)),
+        ];
         if sandbox == SandboxMode::None
-            && let Some((key, _)) = lists.into_iter().find(|(_, list)| !list.is_empty())
+            && let Some((key, _)) = keys.into_iter().find(|(_, is_written)| *is_written)
         {
             let message = format!("`{key}` has no effect on a program with `sandbox = \"none\"`: remove it");
             return Err(PolicyProblem::at_keys([key], message));
@@ -554,7 +558,7 @@ impl ProgramSection {
             path,
             env: self.env.rules_or_empty("env", workspace)?,
             guest_env: guest_env.into_iter().map(|rule| rule.name).collect(),
-            network: self.network,
+            network: self.network.unwrap_or(false),
             cwd: cwd.map_err(of_key("cwd"))?.folder().to_path_buf(),
             timeout: self.timeout.0,
             memory_bytes: self.memory.0,
@@ -562,7 +566,7 @@ impl ProgramSection {
             read: self.read.folders("read", workspace)?,
             write: self.write.folders("write", workspace)?,
             execute: self.execute.folders("execute", workspace)?,
-            chmod: self.chmod,
+            chmod: self.chmod.unwrap_or(false),
             sandbox,
         })
     }
