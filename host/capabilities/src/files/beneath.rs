@@ -107,10 +107,33 @@ impl<'a> Beneath<'a> {
         let opened = self.ask_kernel(|| system::open_inside(self.root, path, flags, mode));
         opened.unwrap_or_else(|| {
             let flags = if ends_as_folder(path) { flags | OFlags::DIRECTORY } else { flags };
-            let target = self.resolve_inside(path, follow)?;
-            let opened = open_by_component(self.root, &target, flags, mode)?;
-            if system::is_kernel_file(opened.as_fd()) { Err(Errno::XDEV) } else { Ok(opened) }
+            self.open_no_kernel_file(&self.resolve_inside(path, follow)?, flags, mode)
         })
+    }
+
+    /// Opens a path without links; `EXDEV` if it is a file of the kernel, which is not opened where the system has handles
+    /// without access.
+    fn open_no_kernel_file(&self, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+        let must_be_plain =
+            |file: BorrowedFd<'_>| if system::is_kernel_file(file) { Err(Errno::XDEV) } else { Ok(()) };
+        let parent;
+        let (folder, name) = if path == Path::new(".") {
+            (self.root, path.as_os_str())
+        } else {
+            let (opened, name) = self.open_parent(path)?;
+            parent = opened;
+            (parent.as_fd(), name)
+        };
+        // A new file, too, would belong to the kernel.
+        must_be_plain(folder)?;
+        if let Some(handle) = system::HANDLE_FLAGS {
+            // The open returns the error of a path that has no handle.
+            open_by_component(folder, Path::new(name), handle, Mode::empty())
+                .map_or(Ok(()), |handle| must_be_plain(handle.as_fd()))?;
+        }
+        let opened = open_by_component(folder, Path::new(name), flags, mode)?;
+        must_be_plain(opened.as_fd())?;
+        Ok(opened)
     }
 
     /// The status of a path as [`Self::open_inside`] finds it. Nothing is opened but folders.
@@ -423,6 +446,18 @@ mod tests {
         let write = OFlags::WRONLY | OFlags::NONBLOCK;
         let opened = rustix::fs::open(&fifo, write, Mode::empty());
         assert_eq!(opened.map(drop), Err(Errno::NXIO), "somebody has it open");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_file_of_the_kernel_is_refused_before_it_is_opened() {
+        let root = fs::File::open("/").unwrap();
+        let below = Beneath::new(root.as_fd(), PathResolution::Portable);
+        for path in ["proc", "proc/version", "proc/none"] {
+            // The flag fails in an open of a file.
+            let opened = below.open_inside(Path::new(path), OFlags::RDONLY | OFlags::DIRECTORY, true);
+            assert_eq!(opened.map(drop), Err(Errno::XDEV), "{path}");
+        }
     }
 
     #[test]

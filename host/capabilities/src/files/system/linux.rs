@@ -10,6 +10,8 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 /// How a parent folder is opened: without permission to list it.
 pub(super) const PARENT_FLAGS: OFlags = OFlags::PATH.union(OFlags::DIRECTORY);
+/// How a handle without access is opened, whatever the path is.
+pub(super) const HANDLE_FLAGS: Option<OFlags> = Some(OFlags::PATH);
 /// Retries while other processes rename folders on the path.
 const MAX_RACES: usize = 8;
 

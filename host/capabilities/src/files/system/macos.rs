@@ -13,6 +13,9 @@ use rustix::io::Errno;
 /// How a parent folder is opened: this needs permission to list it.
 pub(super) const PARENT_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 
+/// `None`: every open gives access.
+pub(super) const HANDLE_FLAGS: Option<OFlags> = None;
+
 /// `None`: the kernel resolves no path below a folder.
 pub(super) fn open(_: BorrowedFd<'_>, _: &Path, _: OFlags) -> Option<Result<OwnedFd, Errno>> {
     None
