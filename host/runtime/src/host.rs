@@ -315,10 +315,13 @@ impl Host {
     }
 
     /// What this system lacks for the sandbox of programs and of MCP servers on stdio, and the `sandbox` with which a policy lets
-    /// them run all the same. `None` if it lacks nothing. Starts a thread to find out.
+    /// them run all the same; or the error with which the sandbox fails. `None` if it lacks nothing. Starts a thread to find out.
     #[must_use]
     pub fn missing_program_sandbox() -> Option<String> {
-        let confinement = process_sandbox::available().unwrap_or_default();
+        let confinement = match process_sandbox::available() {
+            Ok(confinement) => confinement,
+            Err(error) => return Some(format!("the sandbox of programs and servers fails: {error}")),
+        };
         let (problem, mode) =
             (confinement.unmet_requirement(SandboxMode::Required)?, confinement.weaker_mode()?);
         Some(format!("{problem}: programs and servers run only with `sandbox = \"{}\"`", mode.name()))
