@@ -31,12 +31,13 @@ pub(super) fn machine_threads() -> Option<u64> {
     None
 }
 
-/// Counts a group. Threads are not counted. A group that cannot be counted is too large: what keeps `ps` from starting is
-/// probably its work.
+/// Counts a group. Threads are not counted. A group that cannot be counted is too large: what keeps `ps` from working
+/// is probably its work.
 pub(super) fn count_group(group: Pid, _: u64, _: Option<Instant>) -> Option<GroupSize> {
     let mut ps = Command::new("/bin/ps");
     ps.env_clear().args(["-A", "-o", "pgid=", "-o", "state="]);
-    let processes = ps.output().map_or(u64::MAX, |listed| {
+    let listed = ps.output().ok().filter(|listed| listed.status.success());
+    let processes = listed.map_or(u64::MAX, |listed| {
         group_processes(&String::from_utf8_lossy(&listed.stdout), group.as_raw_nonzero().get())
     });
     Some(GroupSize { processes, threads: processes })
