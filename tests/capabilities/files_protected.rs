@@ -94,7 +94,7 @@ async fn a_workspace_that_links_into_a_protected_path_is_refused() {
     symlink(".ssh", &link).unwrap();
     let policy = "[plugins.f.grant]\nfs_read = [\"$workspace\"]";
     let builder = home.guard(toolbay::Host::builder(integration_tests::policy(policy, &link)));
-    let host = builder.build().unwrap();
+    let host = builder.path_resolution(integration_tests::path_resolution()).build().unwrap();
     let id = PluginId::new("f").unwrap();
     host.load_file(id, Path::new(guest_artifacts::CAP_FILES)).await.unwrap();
     let view = host.view(toolbay::Filter::default());
