@@ -117,6 +117,13 @@ async fn an_excluded_file_is_reached_by_no_spelling_and_no_link() {
             "{tool} {path}"
         );
     }
+    // Nor is it created in another spelling, which a file system that ignores case would find by its name.
+    if integration_tests::path_resolution() == toolbay::PathResolution::Portable {
+        for (tool, path) in [("make_dir", "src/.GIT"), ("make_dir", "Private"), ("write", "src/deep/.Env")] {
+            let said = host.ask(&format!("f__{tool}"), json!({ "path": path, "text": "new" })).await;
+            assert_eq!(said["error"], "denied", "{tool} {path}: {said}");
+        }
+    }
     for secret in [".env", "src/.env", ".git/config", "private/key"] {
         assert_eq!(fs::read_to_string(root.join(secret)).unwrap(), CANARY, "{secret}");
     }

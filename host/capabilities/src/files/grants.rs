@@ -303,6 +303,12 @@ impl PathGrants {
         self.for_access(access).iter().any(|grant| grant.covers(path, scope))
     }
 
+    /// Whether a path with resolved links is granted and not excluded in another case.
+    pub(super) fn cover_in_any_case(&self, path: &Path, access: FileAccess, scope: PathScope) -> bool {
+        let mut path_grants = self.for_access(access).iter();
+        path_grants.any(|grant| grant.covers(path, scope) && !grant.effective_rule.excludes_in_any_case(path))
+    }
+
     /// The error for a path that is not granted.
     fn refusal(&self, path: PathBuf, shown: &str, access: FileAccess) -> ResolveError {
         let (path_grants, workspace) = (self.for_access(access), self.policy.workspace());

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use tokio_util::sync::CancellationToken;
 use toolbay_policy::capability::path_rule;
 
-use super::beneath::LinkTarget;
+use super::beneath::{LinkTarget, PathResolution};
 use super::grants::{self, FileAccess, PathGrants, PathScope};
 use super::opened_folder::OpenedFolder;
 use super::quota::FileUsage;
@@ -285,9 +285,10 @@ impl FileOperation {
             let (folder, name) = self.open_parent(at)?;
             match self.root.stat_entry(folder.as_fd(), name) {
                 Ok(_) => return Err(Errno::EXIST.into()),
-                Err(Errno::NOENT) => self.usage.count_entry().map_err(FileError::Denied)?,
+                Err(Errno::NOENT) => self.must_be_free_in_any_case(at)?,
                 Err(error) => return Err(error.into()),
             }
+            self.usage.count_entry().map_err(FileError::Denied)?;
             Ok(rustix::fs::mkdirat(&folder, name, Mode::from_raw_mode(0o777))?)
         })
     }
@@ -337,7 +338,10 @@ impl FileOperation {
                     return self.refuse_dangling_link(at);
                 }
                 Ok(stat) => stat,
-                Err(Errno::NOENT) => None,
+                Err(Errno::NOENT) => {
+                    self.must_be_free_in_any_case(at)?;
+                    None
+                }
                 Err(error) => return Err(error.into()),
             };
             old.as_ref().map_or(Ok(()), |stat| self.must_be_file(stat))?;
@@ -357,6 +361,14 @@ impl FileOperation {
             self.read_tracker.record_write(&real, Some(&stat.version));
             Ok(stat)
         })
+    }
+
+    /// Refuses to create an excluded or protected path in another case. The portable resolution is for file systems that
+    /// ignore case.
+    fn must_be_free_in_any_case(&self, at: &Path) -> OperationResult<()> {
+        let is_free = self.root.resolution.available() == PathResolution::Kernel
+            || self.path_grants.cover_in_any_case(&self.policy_path(at), self.access, self.scope);
+        if is_free { Ok(()) } else { self.denied_error("is excluded in another spelling") }
     }
 
     /// Refuses a dangling link: a write would create a file elsewhere than the path says.

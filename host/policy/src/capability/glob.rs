@@ -13,7 +13,7 @@
 //! pattern are the states of an automaton, and within a name only the last `*` is retried.
 
 use std::ffi::{OsStr, OsString};
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 use crate::wildcard;
 
@@ -80,6 +80,12 @@ impl Glob {
     /// Whether it matches a whole normalized absolute path.
     pub(crate) fn matches(&self, path: &Path) -> bool {
         self.states(path) >> self.0.len() & 1 == 1
+    }
+
+    /// Whether it matches a path in any upper and lower case. A set of characters matches each character here.
+    pub(crate) fn matches_in_any_case(&self, path: &Path) -> bool {
+        let folded = Self(self.0.iter().map(GlobSegment::fold_case).collect());
+        folded.matches(&names(path).map(fold_case).fold(PathBuf::from("/"), |path, name| path.join(name)))
     }
 
     /// Whether it may match the path or something below it.
@@ -158,6 +164,15 @@ impl GlobSegment {
         Ok(literal.map_or(Self::Wildcard(tokens), |name| Self::Literal(name.into())))
     }
 
+    /// The segment that matches what [`fold_case`] returns.
+    fn fold_case(&self) -> Self {
+        match self {
+            Self::AnyNames => Self::AnyNames,
+            Self::Literal(name) => Self::Literal(fold_case(name).into()),
+            Self::Wildcard(tokens) => Self::Wildcard(tokens.iter().flat_map(GlobToken::fold_case).collect()),
+        }
+    }
+
     /// Formats the segment so that [`GlobSegment::parse`] reads it back.
     pub(crate) fn show(&self) -> String {
         match self {
@@ -169,6 +184,14 @@ impl GlobSegment {
 }
 
 impl GlobToken {
+    fn fold_case(&self) -> Vec<Self> {
+        match self {
+            Self::Char(c) => fold_char(*c).map(Self::Char).collect(),
+            Self::AnyChar | Self::Set { .. } => vec![Self::AnyChar],
+            Self::Star => vec![Self::Star],
+        }
+    }
+
     const fn literal(&self) -> Option<char> {
         match self {
             Self::Char(c) => Some(*c),
@@ -222,6 +245,16 @@ fn names(path: &Path) -> impl Iterator<Item = &OsStr> {
         Component::Normal(name) => Some(name),
         Component::Prefix(_) | Component::RootDir | Component::CurDir | Component::ParentDir => None,
     })
+}
+
+/// The same text for all names that differ only in upper and lower case.
+fn fold_case(name: &OsStr) -> String {
+    name.to_string_lossy().chars().flat_map(fold_char).collect()
+}
+
+/// `ẞ` becomes `ß`, then `SS`, then `ss`.
+fn fold_char(c: char) -> impl Iterator<Item = char> {
+    c.to_lowercase().flat_map(char::to_uppercase).flat_map(char::to_lowercase)
 }
 
 fn escaped(c: char) -> String {
@@ -363,6 +396,19 @@ mod tests {
                 && !glob("a/*").matches_all_below(Path::new("/a"))
         );
         assert!(!glob("a/**/b").matches_all_below(Path::new("/a/b")));
+    }
+
+    #[test]
+    fn case_can_be_ignored() {
+        for (pattern, path, matches) in [
+            ("a/**/.env/**", "/a/B/.ENV/c", true),
+            ("A/Stra\u{df}e", "/a/STRASSE", true),
+            ("*.PEM", "/key.pem", true),
+            ("[A-C]x", "/bX", true),
+            ("a/**/.env/**", "/a/B/.ENVRC", false),
+        ] {
+            assert_eq!(glob(pattern).matches_in_any_case(Path::new(path)), matches, "{pattern} {path}");
+        }
     }
 
     #[test]

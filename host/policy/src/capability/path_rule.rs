@@ -11,7 +11,7 @@
 //! | `A & B & !C` | an intersection on one line |
 //!
 //! `~` is not supported, because a policy may run for another user than its author. Matching is case-sensitive. On a
-//! case-insensitive file system, an exclusion must list every spelling. This module compares names only. The
+//! case-insensitive file system of Linux, an exclusion must list every spelling. This module compares names only. The
 //! runtime's `capability::files` resolves links and then asks about the real path.
 
 use std::collections::BTreeSet;
@@ -199,6 +199,12 @@ impl PathRule {
     pub fn excluded_by(&self, path: &Path, workspace: &Path) -> Option<String> {
         let except = self.except.iter().find(|except| except.matches(path))?;
         is_below(path, &self.folder).then(|| show_exclusion(except, workspace))
+    }
+
+    /// Whether an exclusion matches the normalized absolute `path` in any upper and lower case.
+    #[must_use]
+    pub fn excludes_in_any_case(&self, path: &Path) -> bool {
+        self.except.iter().any(|except| except.matches_in_any_case(path))
     }
 
     /// Excludes a path and everything below it. `None` if nothing is left.
