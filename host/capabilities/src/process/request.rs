@@ -163,8 +163,8 @@ impl MatchedCommand {
             .map_err(PrepareError::Denied)
     }
 
-    /// Opens the working folder, and returns its handle and path. A folder that the guest names must be reached by its tool, and is resolved below the
-    /// granted folder's handle, so that no link leads out.
+    /// Opens the working folder, and returns its handle and path. A folder that the guest names must be reached by its
+    /// tool, and is resolved below the granted folder's handle, so that no link leads out.
     fn open_cwd(&self) -> Result<(OwnedFd, PathBuf), PrepareError> {
         let failed = |path: &str, error: &std::io::Error| {
             let problem = format!("the folder `{}`: {error}", path_rule::printable_path(path));
