@@ -6,7 +6,7 @@ use crate::error::HostError;
 
 /// No settings.
 #[derive(Debug, Default)]
-pub(super) struct HttpSettings;
+pub(super) struct HttpSettings {}
 
 impl HttpSettings {
     pub(super) fn apply(self, _client: &HttpClient) -> Result<(), HostError> {
