@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
 import threading
 import unittest.mock
@@ -10,7 +12,7 @@ from typing import Any
 
 from support import HostTest, call
 
-from toolbay import HostError, Policy, ProgressEvent, ToolCall, ToolError, tool, vendor
+from toolbay import HostError, Policy, ProgressEvent, ToolCall, ToolError, _executable, tool, vendor
 
 CYCLE: list[Any] = []
 CYCLE.append({"x": CYCLE})
@@ -224,6 +226,36 @@ class Machine(HostTest):
         self.assertEqual(raised.exception.kind, "executable")
         self.assertIn(str(self.folder / "none"), str(raised.exception))
         self.assertIn("TOOLBAY_BIN", str(raised.exception))
+
+    def test_only_the_program_of_the_installation_is_found(self) -> None:
+        package = self.folder / "lib" / "python" / "toolbay"
+        (package.parent / "toolbay-0.1.0.dist-info").mkdir(parents=True)
+        record = package.parent / "toolbay-0.1.0.dist-info" / "RECORD"
+        (package.parent / "toolbay-0.1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: toolbay\n")
+        outside, inside = self.folder / "bin" / "toolbay", package.parent / "bin" / "toolbay"
+        digest = base64.urlsafe_b64encode(hashlib.sha256(b"program").digest()).decode().rstrip("=")
+        record.write_text(f"toolbay/__init__.py,,\n../../bin/toolbay,sha256={digest},7\n")
+        environment = unittest.mock.patch.dict(os.environ)
+        with environment, unittest.mock.patch("toolbay._executable.__file__", str(package / "_executable.py")):
+            del os.environ["TOOLBAY_BIN"]
+
+            def refuse() -> None:
+                with self.assertRaises(HostError) as raised:
+                    _executable.find()
+                self.assertEqual(raised.exception.kind, "executable")
+
+            refuse()
+            outside.parent.mkdir()
+            outside.write_text("another")
+            refuse()
+            outside.write_text("program")
+            self.assertEqual(_executable.find(), str(outside))
+            inside.parent.mkdir()
+            inside.write_text("moved by `pip install --target`")
+            self.assertEqual(_executable.find(), str(inside))
+            record.write_text("toolbay/__init__.py,,\n../../bin/toolbay,,\n")
+            inside.unlink()
+            refuse()
 
     async def test_what_cannot_be_opened_is_a_host_error(self) -> None:
         (self.folder / "file").write_text("")
