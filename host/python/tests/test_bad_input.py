@@ -13,6 +13,7 @@ from typing import Any
 from support import HostTest, call
 
 from toolbay import HostError, Policy, ProgressEvent, ToolCall, ToolError, _executable, tool, vendor
+from toolbay._threads import ThreadPool
 
 CYCLE: list[Any] = []
 CYCLE.append({"x": CYCLE})
@@ -134,6 +135,55 @@ class Tools(HostTest):
             self.assertEqual((result.failure.code, result.failure.subject, result.cost_usd), ("not_available", "later", 0.5))
             with self.assertRaises(ValueError):
                 ToolError("no_such_code", "x")
+
+    async def test_an_exception_that_cannot_be_shown_is_a_failure(self) -> None:
+        class Unreadable(Exception):
+            def __str__(self) -> str:
+                raise ValueError("no text")
+
+        @tool
+        def fail() -> None:
+            """Fail."""
+            raise Unreadable
+
+        @tool
+        async def fail_in_loop() -> None:
+            """Fail."""
+            raise Unreadable
+
+        @tool
+        def work() -> str:
+            """Work."""
+            return "done"
+
+        async with self.host() as host:
+            host.register(fail, fail_in_loop, work)
+            for name in ("fail", "fail_in_loop"):
+                # More than there are threads.
+                with self.assertLogs("toolbay", "ERROR"):
+                    results = await host.call_all(host.view(), [ToolCall(str(n), name) for n in range(40)])
+                for result in results:
+                    self.assertEqual(result.failure and result.failure.code, "execution_failed")
+            self.assertEqual((await call(host, "work")).output.value, "done")
+        with self.assertRaises(ValueError):
+            ToolError("execution_failed", "x", cost_usd=float("nan"))
+
+    async def test_without_a_thread_a_call_is_busy(self) -> None:
+        @tool
+        def work() -> str:
+            """Work."""
+            return "done"
+
+        async with self.host() as host:
+            host.register(work)
+            with (
+                unittest.mock.patch("toolbay._loop.BUSY_WAIT", 0),
+                unittest.mock.patch("toolbay._threads._pool", ThreadPool()),
+            ):
+                with unittest.mock.patch("toolbay._threads.threading.Thread.start", side_effect=RuntimeError("no thread")):
+                    failure = (await call(host, "work")).failure
+                self.assertEqual(failure and failure.code, "busy")
+                self.assertEqual((await call(host, "work")).output.value, "done")
 
     async def test_a_progress_function_that_fails_costs_its_event_only(self) -> None:
         @tool

@@ -300,6 +300,10 @@ class _Question:
     def fail(self, error: BaseException) -> None:
         raise NotImplementedError
 
+    def fail_unread(self) -> None:
+        """Fails without a look at the error."""
+        raise NotImplementedError
+
     def busy(self) -> None:
         """No thread is free."""
         raise NotImplementedError
@@ -317,8 +321,7 @@ class _Question:
         try:
             self.succeed(self.call())
         except BaseException as error:
-            self.fail(error)
-            exits = error if isinstance(error, (KeyboardInterrupt, SystemExit)) else None
+            exits = self.report(error)
         self.mailbox.finished(self.number, exits)
 
     async def run_async(self) -> None:
@@ -330,9 +333,20 @@ class _Question:
             self.abandon()
             raise
         except BaseException as error:
+            exits = self.report(error)
+            if exits is not None:
+                raise exits
+
+    def report(self, error: BaseException) -> BaseException | None:
+        """Answers with an error. Returns it if the loop must raise it."""
+        exits = (KeyboardInterrupt, SystemExit)
+        try:
             self.fail(error)
-            if isinstance(error, (KeyboardInterrupt, SystemExit)):
-                raise
+        except BaseException as another:
+            # Code of the program runs here, too: the error's `__str__`, handlers of the logger.
+            self.fail_unread()
+            error = another if isinstance(another, exits) else error
+        return error if isinstance(error, exits) else None
 
 
 class _NativeCall(_Question):
@@ -357,6 +371,10 @@ class _NativeCall(_Question):
             if not self.context.cancelled:
                 logger.error("the tool `%s` failed", self.definition.name, exc_info=error)
             error = ToolError("execution_failed", describe(error))
+        reply_with_error(self.mailbox.number, self.number, error)
+
+    def fail_unread(self) -> None:
+        error = ToolError("execution_failed", "the tool failed with an error that cannot be shown")
         reply_with_error(self.mailbox.number, self.number, error)
 
     def busy(self) -> None:
@@ -393,6 +411,9 @@ class _Approval(_Question):
     def fail(self, error: BaseException) -> None:
         if not self.is_over:
             logger.error("the approver failed; the call of `%s` is refused", self.document["tool"], exc_info=error)
+        self._reply("no", None)
+
+    def fail_unread(self) -> None:
         self._reply("no", None)
 
     def busy(self) -> None:
