@@ -291,12 +291,14 @@ impl Bridge {
         mailbox.begin_batch(id, cancel.clone())?;
         let batch = Batch::new(mailbox, id, request, host.host.clone(), view, session, host.asks);
         let run = batch.with_cancel(cancel).run();
-        let mailbox = Arc::clone(mailbox);
+        let lost = LostRequest { mailbox: Arc::clone(mailbox), id, is_answered: false };
         host.spawn(async move {
+            let mut lost = lost;
             if let Err(panic) = AssertUnwindSafe(run).catch_unwind().await {
-                mailbox.end_batch(id);
-                mailbox.push(&Event::Failed { id, error: &BridgeError::from_panic(&*panic) });
+                lost.mailbox.end_batch(id);
+                lost.mailbox.push(&Event::Failed { id, error: &BridgeError::from_panic(&*panic) });
             }
+            lost.is_answered = true;
         });
         Ok(())
     }
@@ -339,11 +341,36 @@ fn spawn(
 }
 
 /// Runs a request, and sends its answer.
-async fn answer(mailbox: Arc<Mailbox>, id: u64, work: impl Future<Output = Answer<Value>>) {
-    let done = AssertUnwindSafe(work).catch_unwind().await;
-    match done.unwrap_or_else(|panic| Err(BridgeError::from_panic(&*panic))) {
-        Ok(value) => mailbox.push(&Event::Done { id, value }),
-        Err(error) => mailbox.push(&Event::Failed { id, error: &error }),
+fn answer(
+    mailbox: Arc<Mailbox>,
+    id: u64,
+    work: impl Future<Output = Answer<Value>> + Send + 'static,
+) -> impl Future<Output = ()> + Send + 'static {
+    // Made before the task begins: a runtime that ends also drops tasks that never ran.
+    let mut lost = LostRequest { mailbox, id, is_answered: false };
+    async move {
+        let done = AssertUnwindSafe(work).catch_unwind().await;
+        match done.unwrap_or_else(|panic| Err(BridgeError::from_panic(&*panic))) {
+            Ok(value) => lost.mailbox.push(&Event::Done { id, value }),
+            Err(error) => lost.mailbox.push(&Event::Failed { id, error: &error }),
+        }
+        lost.is_answered = true;
+    }
+}
+
+/// The answer of a request whose task is dropped, because its host was closed and its runtime has ended.
+struct LostRequest {
+    mailbox: Arc<Mailbox>,
+    id: u64,
+    is_answered: bool,
+}
+
+impl Drop for LostRequest {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.mailbox.end_batch(self.id);
+            self.mailbox.push(&Event::Failed { id: self.id, error: &BridgeError::closed("host") });
+        }
     }
 }
 
