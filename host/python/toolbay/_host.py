@@ -43,7 +43,7 @@ class Host:
     """A host of plugins and native tools.
 
     ``async with Host(policy) as host`` opens and closes it, as does ``with`` in programs without asyncio. ``host = await
-    Host(policy)`` opens one that lives until `close`. Without `cache_dir`, plugins are compiled at each start.
+    Host(policy)`` opens one that lives until `close`. `cache_dir` has compiled plugins; by default it is in the cache of the user.
     """
 
     def __init__(
