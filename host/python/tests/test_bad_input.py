@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import enum
 import hashlib
 import os
 import threading
@@ -17,6 +18,10 @@ from toolbay._threads import ThreadPool
 
 CYCLE: list[Any] = []
 CYCLE.append({"x": CYCLE})
+
+
+class Color(str, enum.Enum):
+    RED = "red"
 
 
 def nested(depth: int) -> Any:
@@ -40,6 +45,7 @@ class Arguments(HostTest):
             with self.assertRaisesRegex(error, f"at `{pointer}"):
                 ToolCall("1", "t", value)
         ToolCall("1", "t", {"a": nested(126)})
+        self.assertEqual(ToolCall("1", "t", {Color.RED: 1}).args, '{"red":1}')
         with self.assertRaises(ValueError):
             vendor.parse_calls("anthropic", [{"input": float("nan")}])
 

@@ -278,6 +278,30 @@ class Approvals(HostTest):
             host.register(send)
             self.assertEqual((await call(host, "send")).output.value, "sent")
 
+    async def test_what_returns_an_awaitable_is_awaited_in_the_loop(self) -> None:
+        async def answer(request: ApprovalRequest) -> ApprovalReply:
+            await asyncio.sleep(0)
+            return "yes" if threading.current_thread() is threading.main_thread() else "no"
+
+        class Approver:
+            async def __call__(self, request: ApprovalRequest) -> ApprovalReply:
+                return await answer(request)
+
+        async def work() -> str:
+            await asyncio.sleep(0)
+            return user.get("nobody")
+
+        @tool(needs_approval=True)
+        def send() -> Any:
+            """Send a note."""
+            return work()
+
+        user.set("Ada")
+        for approver in (lambda request: answer(request), Approver()):
+            async with self.host(approver=approver) as host:
+                host.register(send)
+                self.assertEqual((await call(host, "send")).output.value, "Ada")
+
     async def test_without_an_approver_the_call_is_refused(self) -> None:
         @tool(needs_approval=True)
         async def send() -> str:

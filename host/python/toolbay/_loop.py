@@ -8,7 +8,7 @@ import inspect
 import logging
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from . import _bridge, _json, _native, _threads
@@ -76,6 +76,12 @@ def _close(number: int, socket: int, process: int) -> None:
     os.close(socket)
 
 
+def _release_unclaimed(value: Any) -> None:
+    """Closes an open host whose number nobody will get. No other answer is a number."""
+    if isinstance(value, int):
+        _bridge.release(value)
+
+
 class LoopMailbox:
     """The events of one loop. Everything but the plain functions runs in the loop's thread."""
 
@@ -100,8 +106,10 @@ class LoopMailbox:
         self._answers[number] = future
         try:
             return await future
-        except asyncio.CancelledError:
+        except BaseException:
             self._cancel(number)
+            if future.done() and not future.cancelled() and future.exception() is None:
+                _release_unclaimed(future.result())
             raise
         finally:
             self._answers.pop(number, None)
@@ -181,6 +189,7 @@ class LoopMailbox:
         batch = self._batches.get(number)
         future = self._answers.get(number) or (batch.future if batch else None)
         if future is None or future.done():
+            _release_unclaimed(value)
             return
         if error is None:
             future.set_result(value)
@@ -237,14 +246,7 @@ class LoopMailbox:
             return
         context = batch.context.copy()
         if is_async:
-            task = loop.create_task(question.run_async(), context=context)
-
-            def cancel() -> None:
-                question.cancelled()
-                task.cancel()
-
-            self._running[number] = cancel
-            task.add_done_callback(lambda _: self._running.pop(number, None))
+            self._start_task(loop, question, context)
             return
         work: Callable[[], None] = lambda: context.run(question.run)  # noqa: E731
         threads = _threads.pool()
@@ -265,6 +267,42 @@ class LoopMailbox:
             threads.withdraw(work)
 
         self._running[number] = withdraw
+
+    def _start_task(self, loop: asyncio.AbstractEventLoop, question: _Question, context: contextvars.Context,
+                    begun: Awaitable[Any] | None = None) -> None:
+        number = question.number
+        task = loop.create_task(question.run_async(begun), context=context)
+
+        def cancel() -> None:
+            question.cancelled()
+            task.cancel()
+
+        self._running[number] = cancel
+        task.add_done_callback(lambda _: self._running.pop(number, None))
+
+    def go_on(self, question: _Question, begun: Awaitable[Any]) -> None:
+        """Awaits in the loop what a plain function returned in its thread."""
+        loop, context = self._loop(), contextvars.copy_context()
+
+        def discard() -> None:
+            if inspect.iscoroutine(begun):
+                begun.close()
+
+        def start() -> None:
+            if loop is not None and question.number in self._running:
+                self._start_task(loop, question, context, begun)
+            else:
+                # The question was withdrawn.
+                discard()
+
+        try:
+            if loop is not None:
+                loop.call_soon_threadsafe(start)
+                return
+        except RuntimeError:
+            # The loop was closed in the meantime.
+            pass
+        discard()
 
     def finished(self, number: int, error: BaseException | None) -> None:
         """Ends a question that a thread has answered. `KeyboardInterrupt` and `SystemExit` are raised in the loop."""
@@ -319,15 +357,20 @@ class _Question:
         """Calls a plain function, in a thread."""
         exits = None
         try:
-            self.succeed(self.call())
+            value = self.call()
+            if inspect.isawaitable(value):
+                # A lambda or an object can have the type of a coroutine function and be none.
+                self.mailbox.go_on(self, value)
+                return
+            self.succeed(value)
         except BaseException as error:
             exits = self.report(error)
         self.mailbox.finished(self.number, exits)
 
-    async def run_async(self) -> None:
-        """Calls a coroutine function, in the loop."""
+    async def run_async(self, begun: Awaitable[Any] | None = None) -> None:
+        """Calls a coroutine function, in the loop, or awaits what a plain function has `begun`."""
         try:
-            self.succeed(await self.call())
+            self.succeed(await (self.call() if begun is None else begun))
         except (asyncio.CancelledError, GeneratorExit):
             # Mostly the call was cancelled, or the loop ends.
             self.abandon()
