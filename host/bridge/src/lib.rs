@@ -274,8 +274,8 @@ impl Bridge {
     }
 
     fn open(self: &Arc<Self>, mailbox: Arc<Mailbox>, id: u64, request: OpenRequest) -> Answer<()> {
-        self.process.store(std::process::id(), Ordering::Release);
         let (bridge, runtime) = (Arc::clone(self), Arc::new(HostRuntime::new()?));
+        self.process.store(std::process::id(), Ordering::Release);
         let handle = runtime.handle().clone();
         let cancel = CancellationToken::new();
         mailbox.begin_batch(id, cancel.clone())?;
