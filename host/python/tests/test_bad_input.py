@@ -48,6 +48,8 @@ class Arguments(HostTest):
         self.assertEqual(ToolCall("1", "t", {Color.RED: 1}).args, '{"red":1}')
         with self.assertRaises(ValueError):
             vendor.parse_calls("anthropic", [{"input": float("nan")}])
+        with self.assertRaises(ValueError):
+            vendor.parse_calls("anthropic", CYCLE)
 
     async def test_no_call_of_the_batch_runs(self) -> None:
         runs: list[int] = []

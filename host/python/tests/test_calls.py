@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import dataclasses
 import threading
+import unittest.mock
 from typing import Annotated, Any
 
 from support import HostTest, call
@@ -168,6 +169,32 @@ class NativeTools(HostTest):
                     case CallResult(failure=_):
                         seen.append((event.call_id, False))
             self.assertEqual(sorted(seen, key=str), sorted([("1", None), ("1", True), ("2", None), ("2", False)], key=str))
+
+    async def test_a_stream_drops_the_oldest_progress_and_no_result(self) -> None:
+        @tool
+        async def report(context: CallContext) -> str:
+            """Report."""
+            for percent in range(20):
+                context.progress(str(percent))
+            return "done"
+
+        @tool
+        async def finish() -> None:
+            """Finish."""
+
+        with unittest.mock.patch("toolbay._loop.MAX_PROGRESS", 5):
+            async with self.host() as host:
+                host.register(report, finish)
+                with self.assertLogs("toolbay", "WARNING"):
+                    stream = host.stream(host.view(), [ToolCall("1", "report")])
+                    seen: list[Any] = [await anext(stream)]
+                    # The rest of the events arrives meanwhile, before this other call.
+                    await call(host, "finish")
+                    seen += [event async for event in stream]
+                messages = [event.message for event in seen if isinstance(event, ProgressEvent)]
+                self.assertEqual(messages[-5:], [str(percent) for percent in range(15, 20)])
+                self.assertLess(len(messages), 20)
+                self.assertIsInstance(seen[-1], CallResult)
 
     async def test_leaving_a_stream_cancels_the_rest(self) -> None:
         ended = asyncio.Event()

@@ -143,13 +143,13 @@ class Host:
         """Runs calls in parallel, and yields their progress and results as they come. Leaving the loop cancels the rest."""
         import asyncio
 
-        from ._loop import Batch
+        from ._loop import Batch, StreamQueue
 
         request = self._calls(view, calls, session, budget_chars, dry_run, identity)
         request |= {"progress": True, "stream": True}
         mailbox = _mailbox()
         future: asyncio.Future[list[CallResult]] = asyncio.get_running_loop().create_future()
-        events: asyncio.Queue[ProgressEvent | CallResult | None] = asyncio.Queue()
+        events = StreamQueue()
         number = mailbox.begin(Batch(self, future, None, events), request)
         try:
             while (event := await events.get()) is not None:

@@ -8,6 +8,7 @@ import inspect
 import logging
 import os
 import weakref
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -23,19 +24,53 @@ logger = logging.getLogger("toolbay")
 
 BUSY_WAIT = 1.0
 """Seconds that a call of a plain function waits for a thread."""
+MAX_PROGRESS = 1000
+"""Most progress events that wait for a stream, as in the mailbox."""
 
 
 class Batch:
     """Calls in progress."""
 
     def __init__(self, host: Host, future: asyncio.Future[Any], progress: Callable[[ProgressEvent], object] | None,
-                 events: asyncio.Queue[Any] | None = None) -> None:
+                 events: StreamQueue | None = None) -> None:
         self.host = host
         self.future = future
         self.progress = progress
-        #: For a stream: its events, and None at its end.
         self.events = events
         self.context = contextvars.copy_context()
+
+
+class StreamQueue:
+    """The events of a stream that its loop has not taken, and None at the end. Above `MAX_PROGRESS`, the oldest progress is
+    dropped: a person wants the newest."""
+
+    def __init__(self) -> None:
+        self._events: deque[ProgressEvent | CallResult | None] = deque()
+        self._progress = 0
+        self._dropped = 0
+        self._filled = asyncio.Event()
+
+    def put(self, event: ProgressEvent | CallResult | None) -> None:
+        if isinstance(event, ProgressEvent):
+            if self._progress >= MAX_PROGRESS:
+                oldest = next(n for n, waiting in enumerate(self._events) if isinstance(waiting, ProgressEvent))
+                del self._events[oldest]
+                self._dropped += 1
+            else:
+                self._progress += 1
+        self._events.append(event)
+        self._filled.set()
+
+    async def get(self) -> ProgressEvent | CallResult | None:
+        while not self._events:
+            self._filled.clear()
+            await self._filled.wait()
+        if self._dropped:
+            logger.warning("%s progress events were dropped: the loop of a stream is too slow", self._dropped)
+            self._dropped = 0
+        event = self._events.popleft()
+        self._progress -= isinstance(event, ProgressEvent)
+        return event
 
 
 def mailbox_of_running_loop() -> LoopMailbox:
@@ -171,7 +206,7 @@ class LoopMailbox:
             case "result":
                 batch = self._batches.get(number)
                 if batch is not None and batch.events is not None:
-                    batch.events.put_nowait(CallResult(event["result"]))
+                    batch.events.put(CallResult(event["result"]))
             case "progress":
                 self._progress(number, event)
             case "call":
@@ -196,7 +231,7 @@ class LoopMailbox:
         else:
             future.set_exception(error)
             if batch is not None and batch.events is not None:
-                batch.events.put_nowait(None)
+                batch.events.put(None)
 
     def _end_batch(self, number: int, results: list[dict[str, Any]]) -> None:
         batch = self._batches.get(number)
@@ -204,7 +239,7 @@ class LoopMailbox:
             return
         batch.future.set_result([CallResult(result) for result in results])
         if batch.events is not None:
-            batch.events.put_nowait(None)
+            batch.events.put(None)
 
     def _progress(self, number: int, event: dict[str, Any]) -> None:
         batch = self._batches.get(number)
@@ -212,7 +247,7 @@ class LoopMailbox:
             return
         progress = ProgressEvent(event["call_id"], event["tool"], event["message"], event["percent"], event["audience"])
         if batch.events is not None:
-            batch.events.put_nowait(progress)
+            batch.events.put(progress)
         elif batch.progress is not None:
             batch.context.run(batch.progress, progress)
 
