@@ -42,6 +42,8 @@ use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::time::Instant;
 
 use futures_util::FutureExt as _;
 use parking_lot::Mutex;
@@ -75,6 +77,18 @@ pub struct Bridge {
     mailboxes: Mutex<HashMap<u64, Arc<Mailbox>>>,
     sessions: Mutex<HashMap<u64, Arc<Session>>>,
     views: Mutex<HashMap<u64, View>>,
+    /// The hosts that are being opened, by their requests.
+    openings: Mutex<HashMap<u64, Opening>>,
+    /// One for each host that is being closed. It is disconnected when the host is closed.
+    closing: Mutex<Vec<Receiver<()>>>,
+}
+
+/// A host that is being opened.
+#[derive(Debug)]
+struct Opening {
+    cancel: CancellationToken,
+    /// It is disconnected when the task has ended.
+    ended: Receiver<()>,
 }
 
 type Answer<T> = Result<T, BridgeError>;
@@ -185,7 +199,7 @@ impl Bridge {
             drop((view, session));
             let host = self.hosts.lock().remove(&id);
             if let Some(host) = host {
-                close(host, async {});
+                self.end(host, async {});
             }
             Ok(())
         })
@@ -212,19 +226,18 @@ impl Bridge {
     /// The process is a fork.
     pub fn shut_down(&self) -> Answer<()> {
         self.enter(|| {
-            let hosts: Vec<_> = self.hosts.lock().drain().map(|(_, host)| host).collect();
-            let closing: Vec<_> = hosts
-                .iter()
-                .map(|host| {
-                    let closed = Arc::clone(host);
-                    // The task ends with `CLOSE_WAIT` at the latest.
-                    (host, host.runtime.handle().spawn(async move { closed.close().await }))
-                })
-                .collect();
-            for (host, closing) in closing {
-                drop(host.runtime.handle().block_on(closing));
-                host.runtime.shut_down();
-            }
+            let deadline = Instant::now() + host::CLOSE_WAIT;
+            let wait = |ended: &Receiver<()>| {
+                // Nothing is sent: the channel is disconnected, or the time is over.
+                let _ = ended.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+            };
+            let openings = std::mem::take(&mut *self.openings.lock());
+            openings.values().for_each(|opening| opening.cancel.cancel());
+            openings.values().for_each(|opening| wait(&opening.ended));
+            let hosts = std::mem::take(&mut *self.hosts.lock());
+            hosts.into_values().for_each(|host| self.end(host, async {}));
+            let closing = std::mem::take(&mut *self.closing.lock());
+            closing.iter().for_each(wait);
             Ok(())
         })
     }
@@ -261,23 +274,35 @@ impl Bridge {
     }
 
     fn open(self: &Arc<Self>, mailbox: Arc<Mailbox>, id: u64, request: OpenRequest) -> Answer<()> {
-        self.process.store(std::process::id(), Ordering::Release);
         let (bridge, runtime) = (Arc::clone(self), Arc::new(HostRuntime::new()?));
+        self.process.store(std::process::id(), Ordering::Release);
         let handle = runtime.handle().clone();
         let cancel = CancellationToken::new();
         mailbox.begin_batch(id, cancel.clone())?;
         log::forward_to(&mailbox);
+        let (end, ended) = channel::<()>();
+        self.openings.lock().insert(id, Opening { cancel: cancel.clone(), ended });
         let opening = Arc::clone(&mailbox);
         let work = async move {
+            let _end = end;
             let host = tokio::select! {
                 biased;
                 () = cancel.cancelled() => Err(BridgeError::closed("event loop")),
                 host = OpenHost::open(request, runtime) => host,
             };
             opening.end_batch(id);
-            let number = number::next();
-            bridge.hosts.lock().insert(number, Arc::new(host?));
-            Ok::<Value, BridgeError>(number.into())
+            let host = host.map(|host| {
+                let (number, host) = (number::next(), Arc::new(host));
+                if cancel.is_cancelled() {
+                    // Nobody waits for the number.
+                    bridge.end(host, async {});
+                } else {
+                    bridge.hosts.lock().insert(number, host);
+                }
+                Value::from(number)
+            });
+            bridge.openings.lock().remove(&id);
+            host
         };
         // The task ends when the host is open or has failed. It is not awaited: its answer is an event.
         drop(handle.spawn(answer(mailbox, id, work)));
@@ -291,12 +316,14 @@ impl Bridge {
         mailbox.begin_batch(id, cancel.clone())?;
         let batch = Batch::new(mailbox, id, request, host.host.clone(), view, session, host.asks);
         let run = batch.with_cancel(cancel).run();
-        let mailbox = Arc::clone(mailbox);
+        let lost = LostRequest { mailbox: Arc::clone(mailbox), id, is_answered: false };
         host.spawn(async move {
+            let mut lost = lost;
             if let Err(panic) = AssertUnwindSafe(run).catch_unwind().await {
-                mailbox.end_batch(id);
-                mailbox.push(&Event::Failed { id, error: &BridgeError::from_panic(&*panic) });
+                lost.mailbox.end_batch(id);
+                lost.mailbox.push(&Event::Failed { id, error: &BridgeError::from_panic(&*panic) });
             }
+            lost.is_answered = true;
         });
         Ok(())
     }
@@ -304,21 +331,28 @@ impl Bridge {
     fn close(&self, mailbox: Arc<Mailbox>, id: u64, host: u64) -> Answer<()> {
         let closed = self.hosts.lock().remove(&host);
         let host = closed.ok_or_else(|| BridgeError::closed("host"))?;
-        close(host, async move { mailbox.push(&Event::Done { id, value: Value::Null }) });
+        self.end(host, async move { mailbox.push(&Event::Done { id, value: Value::Null }) });
         Ok(())
     }
-}
 
-/// Closes a host, then says so. The task ends with [`host::CLOSE_WAIT`] at the latest, and ends the runtime that it runs in.
-fn close(host: Arc<OpenHost>, done: impl Future<Output = ()> + Send + 'static) {
-    let runtime = Arc::clone(&host.runtime);
-    let end = Arc::clone(&runtime);
-    drop(runtime.handle().spawn(async move {
-        // A panic of a plugin's last call must not keep the threads.
-        drop(AssertUnwindSafe(host.close()).catch_unwind().await);
-        done.await;
-        end.shut_down();
-    }));
+    /// Closes a host, then says so. The task ends with [`host::CLOSE_WAIT`] at the latest, and ends the runtime that it runs
+    /// in.
+    fn end(&self, host: Arc<OpenHost>, done: impl Future<Output = ()> + Send + 'static) {
+        let runtime = Arc::clone(&host.runtime);
+        let ending = Arc::clone(&runtime);
+        let (end, ended) = channel::<()>();
+        let mut closing = self.closing.lock();
+        closing.retain(|ended| ended.try_recv() == Err(TryRecvError::Empty));
+        closing.push(ended);
+        drop(closing);
+        drop(runtime.handle().spawn(async move {
+            // A panic of a plugin's last call must not keep the threads.
+            drop(AssertUnwindSafe(host.close()).catch_unwind().await);
+            done.await;
+            ending.shut_down();
+            drop(end);
+        }));
+    }
 }
 
 /// Runs a request of a host. Its answer is an event.
@@ -339,11 +373,36 @@ fn spawn(
 }
 
 /// Runs a request, and sends its answer.
-async fn answer(mailbox: Arc<Mailbox>, id: u64, work: impl Future<Output = Answer<Value>>) {
-    let done = AssertUnwindSafe(work).catch_unwind().await;
-    match done.unwrap_or_else(|panic| Err(BridgeError::from_panic(&*panic))) {
-        Ok(value) => mailbox.push(&Event::Done { id, value }),
-        Err(error) => mailbox.push(&Event::Failed { id, error: &error }),
+fn answer(
+    mailbox: Arc<Mailbox>,
+    id: u64,
+    work: impl Future<Output = Answer<Value>> + Send + 'static,
+) -> impl Future<Output = ()> + Send + 'static {
+    // Made before the task begins: a runtime that ends also drops tasks that never ran.
+    let mut lost = LostRequest { mailbox, id, is_answered: false };
+    async move {
+        let done = AssertUnwindSafe(work).catch_unwind().await;
+        match done.unwrap_or_else(|panic| Err(BridgeError::from_panic(&*panic))) {
+            Ok(value) => lost.mailbox.push(&Event::Done { id, value }),
+            Err(error) => lost.mailbox.push(&Event::Failed { id, error: &error }),
+        }
+        lost.is_answered = true;
+    }
+}
+
+/// The answer of a request whose task is dropped, because its host was closed and its runtime has ended.
+struct LostRequest {
+    mailbox: Arc<Mailbox>,
+    id: u64,
+    is_answered: bool,
+}
+
+impl Drop for LostRequest {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.mailbox.end_batch(self.id);
+            self.mailbox.push(&Event::Failed { id: self.id, error: &BridgeError::closed("host") });
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The place of the network in a build without the feature `net`: every request and connection is denied. There is no
 //! `wasi:http`, and a component that imports it is not loaded.
 
+use toolbay_policy::capability::path_rule;
 use toolbay_policy::limits::CallLimits;
 use toolbay_policy::{GrantKey, Policy};
 use toolbay_sandbox::engine::AsyncSupport;
@@ -33,7 +34,11 @@ impl Capability for Network {
 
 impl Host for Capabilities {
     async fn fetch(&mut self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        Err(HttpError::Denied(self.grantee.refuse(GrantKey::Net, &request.url)))
+        self.grantee.note(GrantKey::Net, &path_rule::printable_path(&request.url), false);
+        // No line of the policy would allow it: this build refuses the key, too.
+        Err(HttpError::Denied(
+            "this program was built without the feature `net` of the crate `toolbay`".to_owned(),
+        ))
     }
 }
 

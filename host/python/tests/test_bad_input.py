@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import enum
+import hashlib
 import os
 import threading
 import unittest.mock
@@ -10,10 +13,15 @@ from typing import Any
 
 from support import HostTest, call
 
-from toolbay import HostError, Policy, ProgressEvent, ToolCall, ToolError, tool, vendor
+from toolbay import HostError, Policy, ProgressEvent, ToolCall, ToolError, _executable, tool, vendor
+from toolbay._threads import ThreadPool
 
 CYCLE: list[Any] = []
 CYCLE.append({"x": CYCLE})
+
+
+class Color(str, enum.Enum):
+    RED = "red"
 
 
 def nested(depth: int) -> Any:
@@ -37,8 +45,11 @@ class Arguments(HostTest):
             with self.assertRaisesRegex(error, f"at `{pointer}"):
                 ToolCall("1", "t", value)
         ToolCall("1", "t", {"a": nested(126)})
+        self.assertEqual(ToolCall("1", "t", {Color.RED: 1}).args, '{"red":1}')
         with self.assertRaises(ValueError):
             vendor.parse_calls("anthropic", [{"input": float("nan")}])
+        with self.assertRaises(ValueError):
+            vendor.parse_calls("anthropic", CYCLE)
 
     async def test_no_call_of_the_batch_runs(self) -> None:
         runs: list[int] = []
@@ -133,6 +144,55 @@ class Tools(HostTest):
             with self.assertRaises(ValueError):
                 ToolError("no_such_code", "x")
 
+    async def test_an_exception_that_cannot_be_shown_is_a_failure(self) -> None:
+        class Unreadable(Exception):
+            def __str__(self) -> str:
+                raise ValueError("no text")
+
+        @tool
+        def fail() -> None:
+            """Fail."""
+            raise Unreadable
+
+        @tool
+        async def fail_in_loop() -> None:
+            """Fail."""
+            raise Unreadable
+
+        @tool
+        def work() -> str:
+            """Work."""
+            return "done"
+
+        async with self.host() as host:
+            host.register(fail, fail_in_loop, work)
+            for name in ("fail", "fail_in_loop"):
+                # More than there are threads.
+                with self.assertLogs("toolbay", "ERROR"):
+                    results = await host.call_all(host.view(), [ToolCall(str(n), name) for n in range(40)])
+                for result in results:
+                    self.assertEqual(result.failure and result.failure.code, "execution_failed")
+            self.assertEqual((await call(host, "work")).output.value, "done")
+        with self.assertRaises(ValueError):
+            ToolError("execution_failed", "x", cost_usd=float("nan"))
+
+    async def test_without_a_thread_a_call_is_busy(self) -> None:
+        @tool
+        def work() -> str:
+            """Work."""
+            return "done"
+
+        async with self.host() as host:
+            host.register(work)
+            with (
+                unittest.mock.patch("toolbay._loop.BUSY_WAIT", 0),
+                unittest.mock.patch("toolbay._threads._pool", ThreadPool()),
+            ):
+                with unittest.mock.patch("toolbay._threads.threading.Thread.start", side_effect=RuntimeError("no thread")):
+                    failure = (await call(host, "work")).failure
+                self.assertEqual(failure and failure.code, "busy")
+                self.assertEqual((await call(host, "work")).output.value, "done")
+
     async def test_a_progress_function_that_fails_costs_its_event_only(self) -> None:
         @tool
         async def work(context: Any = None) -> str:
@@ -224,6 +284,36 @@ class Machine(HostTest):
         self.assertEqual(raised.exception.kind, "executable")
         self.assertIn(str(self.folder / "none"), str(raised.exception))
         self.assertIn("TOOLBAY_BIN", str(raised.exception))
+
+    def test_only_the_program_of_the_installation_is_found(self) -> None:
+        package = self.folder / "lib" / "python" / "toolbay"
+        (package.parent / "toolbay-0.1.0.dist-info").mkdir(parents=True)
+        record = package.parent / "toolbay-0.1.0.dist-info" / "RECORD"
+        (package.parent / "toolbay-0.1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: toolbay\n")
+        outside, inside = self.folder / "bin" / "toolbay", package.parent / "bin" / "toolbay"
+        digest = base64.urlsafe_b64encode(hashlib.sha256(b"program").digest()).decode().rstrip("=")
+        record.write_text(f"toolbay/__init__.py,,\n../../bin/toolbay,sha256={digest},7\n")
+        environment = unittest.mock.patch.dict(os.environ)
+        with environment, unittest.mock.patch("toolbay._executable.__file__", str(package / "_executable.py")):
+            del os.environ["TOOLBAY_BIN"]
+
+            def refuse() -> None:
+                with self.assertRaises(HostError) as raised:
+                    _executable.find()
+                self.assertEqual(raised.exception.kind, "executable")
+
+            refuse()
+            outside.parent.mkdir()
+            outside.write_text("another")
+            refuse()
+            outside.write_text("program")
+            self.assertEqual(_executable.find(), str(outside))
+            inside.parent.mkdir()
+            inside.write_text("moved by `pip install --target`")
+            self.assertEqual(_executable.find(), str(inside))
+            record.write_text("toolbay/__init__.py,,\n../../bin/toolbay,,\n")
+            inside.unlink()
+            refuse()
 
     async def test_what_cannot_be_opened_is_a_host_error(self) -> None:
         (self.folder / "file").write_text("")

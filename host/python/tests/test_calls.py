@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import dataclasses
 import threading
+import unittest.mock
 from typing import Annotated, Any
 
 from support import HostTest, call
@@ -169,6 +170,32 @@ class NativeTools(HostTest):
                         seen.append((event.call_id, False))
             self.assertEqual(sorted(seen, key=str), sorted([("1", None), ("1", True), ("2", None), ("2", False)], key=str))
 
+    async def test_a_stream_drops_the_oldest_progress_and_no_result(self) -> None:
+        @tool
+        async def report(context: CallContext) -> str:
+            """Report."""
+            for percent in range(20):
+                context.progress(str(percent))
+            return "done"
+
+        @tool
+        async def finish() -> None:
+            """Finish."""
+
+        with unittest.mock.patch("toolbay._loop.MAX_PROGRESS", 5):
+            async with self.host() as host:
+                host.register(report, finish)
+                with self.assertLogs("toolbay", "WARNING"):
+                    stream = host.stream(host.view(), [ToolCall("1", "report")])
+                    seen: list[Any] = [await anext(stream)]
+                    # The rest of the events arrives meanwhile, before this other call.
+                    await call(host, "finish")
+                    seen += [event async for event in stream]
+                messages = [event.message for event in seen if isinstance(event, ProgressEvent)]
+                self.assertEqual(messages[-5:], [str(percent) for percent in range(15, 20)])
+                self.assertLess(len(messages), 20)
+                self.assertIsInstance(seen[-1], CallResult)
+
     async def test_leaving_a_stream_cancels_the_rest(self) -> None:
         ended = asyncio.Event()
 
@@ -277,6 +304,30 @@ class Approvals(HostTest):
         async with self.host(approver=approve) as host:
             host.register(send)
             self.assertEqual((await call(host, "send")).output.value, "sent")
+
+    async def test_what_returns_an_awaitable_is_awaited_in_the_loop(self) -> None:
+        async def answer(request: ApprovalRequest) -> ApprovalReply:
+            await asyncio.sleep(0)
+            return "yes" if threading.current_thread() is threading.main_thread() else "no"
+
+        class Approver:
+            async def __call__(self, request: ApprovalRequest) -> ApprovalReply:
+                return await answer(request)
+
+        async def work() -> str:
+            await asyncio.sleep(0)
+            return user.get("nobody")
+
+        @tool(needs_approval=True)
+        def send() -> Any:
+            """Send a note."""
+            return work()
+
+        user.set("Ada")
+        for approver in (lambda request: answer(request), Approver()):
+            async with self.host(approver=approver) as host:
+                host.register(send)
+                self.assertEqual((await call(host, "send")).output.value, "Ada")
 
     async def test_without_an_approver_the_call_is_refused(self) -> None:
         @tool(needs_approval=True)

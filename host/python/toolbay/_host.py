@@ -43,7 +43,7 @@ class Host:
     """A host of plugins and native tools.
 
     ``async with Host(policy) as host`` opens and closes it, as does ``with`` in programs without asyncio. ``host = await
-    Host(policy)`` opens one that lives until `close`. Without `cache_dir`, plugins are compiled at each start.
+    Host(policy)`` opens one that lives until `close`. `cache_dir` has compiled plugins; by default it is in the cache of the user.
     """
 
     def __init__(
@@ -143,13 +143,13 @@ class Host:
         """Runs calls in parallel, and yields their progress and results as they come. Leaving the loop cancels the rest."""
         import asyncio
 
-        from ._loop import Batch
+        from ._loop import Batch, StreamQueue
 
         request = self._calls(view, calls, session, budget_chars, dry_run, identity)
         request |= {"progress": True, "stream": True}
         mailbox = _mailbox()
         future: asyncio.Future[list[CallResult]] = asyncio.get_running_loop().create_future()
-        events: asyncio.Queue[ProgressEvent | CallResult | None] = asyncio.Queue()
+        events = StreamQueue()
         number = mailbox.begin(Batch(self, future, None, events), request)
         try:
             while (event := await events.get()) is not None:

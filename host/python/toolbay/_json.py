@@ -102,7 +102,7 @@ def _object(container: Any, items: Any, depth: int) -> dict[str, Any]:
         for key, item in items:
             if not isinstance(key, str):
                 raise _Invalid(TypeError, f"the key {key!r}, which is not a text,")
-            converted[_text(str(key))] = _plain(item, depth + 1)
+            converted[_text(str.__str__(key))] = _plain(item, depth + 1)
     except _Invalid as invalid:
         invalid.steps.append(key)
         invalid.containers.append(id(container))

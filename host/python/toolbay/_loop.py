@@ -8,7 +8,8 @@ import inspect
 import logging
 import os
 import weakref
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from . import _bridge, _json, _native, _threads
@@ -23,19 +24,53 @@ logger = logging.getLogger("toolbay")
 
 BUSY_WAIT = 1.0
 """Seconds that a call of a plain function waits for a thread."""
+MAX_PROGRESS = 1000
+"""Most progress events that wait for a stream, as in the mailbox."""
 
 
 class Batch:
     """Calls in progress."""
 
     def __init__(self, host: Host, future: asyncio.Future[Any], progress: Callable[[ProgressEvent], object] | None,
-                 events: asyncio.Queue[Any] | None = None) -> None:
+                 events: StreamQueue | None = None) -> None:
         self.host = host
         self.future = future
         self.progress = progress
-        #: For a stream: its events, and None at its end.
         self.events = events
         self.context = contextvars.copy_context()
+
+
+class StreamQueue:
+    """The events of a stream that its loop has not taken, and None at the end. Above `MAX_PROGRESS`, the oldest progress is
+    dropped: a person wants the newest."""
+
+    def __init__(self) -> None:
+        self._events: deque[ProgressEvent | CallResult | None] = deque()
+        self._progress = 0
+        self._dropped = 0
+        self._filled = asyncio.Event()
+
+    def put(self, event: ProgressEvent | CallResult | None) -> None:
+        if isinstance(event, ProgressEvent):
+            if self._progress >= MAX_PROGRESS:
+                oldest = next(n for n, waiting in enumerate(self._events) if isinstance(waiting, ProgressEvent))
+                del self._events[oldest]
+                self._dropped += 1
+            else:
+                self._progress += 1
+        self._events.append(event)
+        self._filled.set()
+
+    async def get(self) -> ProgressEvent | CallResult | None:
+        while not self._events:
+            self._filled.clear()
+            await self._filled.wait()
+        if self._dropped:
+            logger.warning("%s progress events were dropped: the loop of a stream is too slow", self._dropped)
+            self._dropped = 0
+        event = self._events.popleft()
+        self._progress -= isinstance(event, ProgressEvent)
+        return event
 
 
 def mailbox_of_running_loop() -> LoopMailbox:
@@ -76,6 +111,12 @@ def _close(number: int, socket: int, process: int) -> None:
     os.close(socket)
 
 
+def _release_unclaimed(value: Any) -> None:
+    """Closes an open host whose number nobody will get. No other answer is a number."""
+    if isinstance(value, int):
+        _bridge.release(value)
+
+
 class LoopMailbox:
     """The events of one loop. Everything but the plain functions runs in the loop's thread."""
 
@@ -100,8 +141,10 @@ class LoopMailbox:
         self._answers[number] = future
         try:
             return await future
-        except asyncio.CancelledError:
+        except BaseException:
             self._cancel(number)
+            if future.done() and not future.cancelled() and future.exception() is None:
+                _release_unclaimed(future.result())
             raise
         finally:
             self._answers.pop(number, None)
@@ -163,7 +206,7 @@ class LoopMailbox:
             case "result":
                 batch = self._batches.get(number)
                 if batch is not None and batch.events is not None:
-                    batch.events.put_nowait(CallResult(event["result"]))
+                    batch.events.put(CallResult(event["result"]))
             case "progress":
                 self._progress(number, event)
             case "call":
@@ -181,13 +224,14 @@ class LoopMailbox:
         batch = self._batches.get(number)
         future = self._answers.get(number) or (batch.future if batch else None)
         if future is None or future.done():
+            _release_unclaimed(value)
             return
         if error is None:
             future.set_result(value)
         else:
             future.set_exception(error)
             if batch is not None and batch.events is not None:
-                batch.events.put_nowait(None)
+                batch.events.put(None)
 
     def _end_batch(self, number: int, results: list[dict[str, Any]]) -> None:
         batch = self._batches.get(number)
@@ -195,7 +239,7 @@ class LoopMailbox:
             return
         batch.future.set_result([CallResult(result) for result in results])
         if batch.events is not None:
-            batch.events.put_nowait(None)
+            batch.events.put(None)
 
     def _progress(self, number: int, event: dict[str, Any]) -> None:
         batch = self._batches.get(number)
@@ -203,7 +247,7 @@ class LoopMailbox:
             return
         progress = ProgressEvent(event["call_id"], event["tool"], event["message"], event["percent"], event["audience"])
         if batch.events is not None:
-            batch.events.put_nowait(progress)
+            batch.events.put(progress)
         elif batch.progress is not None:
             batch.context.run(batch.progress, progress)
 
@@ -237,14 +281,7 @@ class LoopMailbox:
             return
         context = batch.context.copy()
         if is_async:
-            task = loop.create_task(question.run_async(), context=context)
-
-            def cancel() -> None:
-                question.cancelled()
-                task.cancel()
-
-            self._running[number] = cancel
-            task.add_done_callback(lambda _: self._running.pop(number, None))
+            self._start_task(loop, question, context)
             return
         work: Callable[[], None] = lambda: context.run(question.run)  # noqa: E731
         threads = _threads.pool()
@@ -265,6 +302,42 @@ class LoopMailbox:
             threads.withdraw(work)
 
         self._running[number] = withdraw
+
+    def _start_task(self, loop: asyncio.AbstractEventLoop, question: _Question, context: contextvars.Context,
+                    begun: Awaitable[Any] | None = None) -> None:
+        number = question.number
+        task = loop.create_task(question.run_async(begun), context=context)
+
+        def cancel() -> None:
+            question.cancelled()
+            task.cancel()
+
+        self._running[number] = cancel
+        task.add_done_callback(lambda _: self._running.pop(number, None))
+
+    def go_on(self, question: _Question, begun: Awaitable[Any]) -> None:
+        """Awaits in the loop what a plain function returned in its thread."""
+        loop, context = self._loop(), contextvars.copy_context()
+
+        def discard() -> None:
+            if inspect.iscoroutine(begun):
+                begun.close()
+
+        def start() -> None:
+            if loop is not None and question.number in self._running:
+                self._start_task(loop, question, context, begun)
+            else:
+                # The question was withdrawn.
+                discard()
+
+        try:
+            if loop is not None:
+                loop.call_soon_threadsafe(start)
+                return
+        except RuntimeError:
+            # The loop was closed in the meantime.
+            pass
+        discard()
 
     def finished(self, number: int, error: BaseException | None) -> None:
         """Ends a question that a thread has answered. `KeyboardInterrupt` and `SystemExit` are raised in the loop."""
@@ -300,6 +373,10 @@ class _Question:
     def fail(self, error: BaseException) -> None:
         raise NotImplementedError
 
+    def fail_unread(self) -> None:
+        """Fails without a look at the error."""
+        raise NotImplementedError
+
     def busy(self) -> None:
         """No thread is free."""
         raise NotImplementedError
@@ -315,24 +392,39 @@ class _Question:
         """Calls a plain function, in a thread."""
         exits = None
         try:
-            self.succeed(self.call())
+            value = self.call()
+            if inspect.isawaitable(value):
+                # A lambda or an object can have the type of a coroutine function and be none.
+                self.mailbox.go_on(self, value)
+                return
+            self.succeed(value)
         except BaseException as error:
-            self.fail(error)
-            exits = error if isinstance(error, (KeyboardInterrupt, SystemExit)) else None
+            exits = self.report(error)
         self.mailbox.finished(self.number, exits)
 
-    async def run_async(self) -> None:
-        """Calls a coroutine function, in the loop."""
+    async def run_async(self, begun: Awaitable[Any] | None = None) -> None:
+        """Calls a coroutine function, in the loop, or awaits what a plain function has `begun`."""
         try:
-            self.succeed(await self.call())
+            self.succeed(await (self.call() if begun is None else begun))
         except (asyncio.CancelledError, GeneratorExit):
             # Mostly the call was cancelled, or the loop ends.
             self.abandon()
             raise
         except BaseException as error:
+            exits = self.report(error)
+            if exits is not None:
+                raise exits
+
+    def report(self, error: BaseException) -> BaseException | None:
+        """Answers with an error. Returns it if the loop must raise it."""
+        exits = (KeyboardInterrupt, SystemExit)
+        try:
             self.fail(error)
-            if isinstance(error, (KeyboardInterrupt, SystemExit)):
-                raise
+        except BaseException as another:
+            # Code of the program runs here, too: the error's `__str__`, handlers of the logger.
+            self.fail_unread()
+            error = another if isinstance(another, exits) else error
+        return error if isinstance(error, exits) else None
 
 
 class _NativeCall(_Question):
@@ -357,6 +449,10 @@ class _NativeCall(_Question):
             if not self.context.cancelled:
                 logger.error("the tool `%s` failed", self.definition.name, exc_info=error)
             error = ToolError("execution_failed", describe(error))
+        reply_with_error(self.mailbox.number, self.number, error)
+
+    def fail_unread(self) -> None:
+        error = ToolError("execution_failed", "the tool failed with an error that cannot be shown")
         reply_with_error(self.mailbox.number, self.number, error)
 
     def busy(self) -> None:
@@ -393,6 +489,9 @@ class _Approval(_Question):
     def fail(self, error: BaseException) -> None:
         if not self.is_over:
             logger.error("the approver failed; the call of `%s` is refused", self.document["tool"], exc_info=error)
+        self._reply("no", None)
+
+    def fail_unread(self) -> None:
         self._reply("no", None)
 
     def busy(self) -> None:

@@ -25,7 +25,7 @@ class ThreadPool:
         self._threads = 0
 
     def submit(self, work: Work) -> bool:
-        """Runs the work in a thread. Returns False if all are busy: then the work waits until `withdraw`."""
+        """Runs the work in a thread. Returns False if none is free: then the work waits until `withdraw`."""
         with self._lock:
             self._work.append(work)
             if self._idle >= len(self._work):
@@ -33,7 +33,12 @@ class ThreadPool:
                 return True
             if self._threads < MOST:
                 self._threads += 1
-                threading.Thread(target=self._run, name=f"toolbay-tool-{self._threads}", daemon=True).start()
+                try:
+                    threading.Thread(target=self._run, name=f"toolbay-tool-{self._threads}", daemon=True).start()
+                except Exception:
+                    # The process may have no more threads, or it ends. A thread that runs already takes the work.
+                    self._threads -= 1
+                    return False
                 return True
             return False
 
@@ -56,7 +61,11 @@ class ThreadPool:
                     self._threads -= 1
                     return
                 work = self._work.popleft()
-            work()
+            try:
+                work()
+            except BaseException:
+                # The work has reported its errors. This one must not cost a thread.
+                pass
             # What it holds must not live as long as the thread.
             del work
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 CODES = ("input_invalid", "not_available", "execution_failed", "STALE_WRITE")
@@ -39,6 +40,8 @@ class ToolError(Exception):
         code = _OTHER_NAMES.get(code, code)
         if code not in CODES:
             raise ValueError(f"unknown error code {code!r}; known are {', '.join(CODES)}")
+        if cost_usd is not None and not math.isfinite(cost_usd):
+            raise ValueError(f"the cost {cost_usd} is no finite number of US dollars")
         super().__init__(message)
         self.code = code
         self.message = str(message)

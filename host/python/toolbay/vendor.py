@@ -25,7 +25,11 @@ def view_definitions(vendor: str, view: View, *, strict: bool = False) -> list[A
 
 def parse_calls(vendor: str, message: Any) -> list[ToolCall]:
     """The calls in a response, message or list of calls: plain data, or an object of the vendor's library."""
-    calls = _bridge.query("parse_calls", _json.encode(_plain(message)), vendor=vendor)
+    try:
+        plain = _plain(message)
+    except RecursionError:
+        raise ValueError("the message is nested too deeply, or contains itself") from None
+    calls = _bridge.query("parse_calls", _json.encode(plain), vendor=vendor)
     return [ToolCall(call["id"], call["tool"], call["args"]) for call in calls]
 
 

@@ -97,6 +97,27 @@ pub(crate) fn bytes_outside_strings(text: &str) -> impl Iterator<Item = u8> {
     })
 }
 
+/// Whether a JSON text has an integer that is neither an `i64` nor a `u64`. A parsed value has it rounded, and tools get the
+/// text.
+pub(crate) fn has_large_integer(text: &str) -> bool {
+    let mut digits = 0;
+    let is_long = bytes_outside_strings(text).any(|byte| {
+        digits = if byte.is_ascii_digit() { digits + 1 } else { 0 };
+        // All integers with 18 digits are an `i64`.
+        digits > 18
+    });
+    if !is_long {
+        return false;
+    }
+    let outside: String = bytes_outside_strings(text).map(char::from).collect();
+    let is_number = |c: char| c.is_ascii_digit() || matches!(c, '-' | '+' | '.' | 'e' | 'E');
+    outside.split(|c: char| !is_number(c)).any(|number| {
+        let digits = number.strip_prefix('-').unwrap_or(number);
+        let is_integer = digits.len() > 18 && digits.bytes().all(|byte| byte.is_ascii_digit());
+        is_integer && number.parse::<i64>().is_err() && number.parse::<u64>().is_err()
+    })
+}
+
 /// The prefix of keys that `serde_json` treats specially.
 const PRIVATE_KEY_PREFIX: &str = "$serde_json::private::";
 
@@ -266,6 +287,19 @@ mod tests {
         for (text, expect) in [("7", 1), ("[]", 2), ("[1,2]", 3), (r#"{"a":",[{\"","b":[1]}"#, 4), ("[[[", 4)]
         {
             assert_eq!(max_value_count(text), expect, "{text}");
+        }
+    }
+
+    #[test]
+    fn integers_that_a_value_rounds_are_found() {
+        for (text, expect) in [
+            (r#"{"a":18446744073709551615,"b":[-9223372036854775808]}"#, false),
+            (r#"{"a":18446744073709551616}"#, true),
+            ("[-9223372036854775809]", true),
+            (r#"["18446744073709551616"]"#, false),
+            ("[0.18446744073709551616,18446744073709551616e1]", false),
+        ] {
+            assert_eq!(has_large_integer(text), expect, "{text}");
         }
     }
 

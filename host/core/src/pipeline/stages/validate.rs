@@ -143,7 +143,13 @@ impl ParsedArguments {
             true => toolcall_reason::take(&mut parsed, &mut text),
             false => None,
         };
-        let (call, args) = canonical::sha256_of_call(entry.def.name.as_str(), &parsed);
+        let name = entry.def.name.as_str();
+        let (call, args) = if json::has_large_integer(&text) {
+            // The value has these integers rounded: different calls would have equal digests.
+            canonical::sha256_of_call(name, &Value::String(text.clone()))
+        } else {
+            canonical::sha256_of_call(name, &parsed)
+        };
         Ok(Self { text, parsed, digests: CallDigests { call, args }, reason })
     }
 }
