@@ -379,8 +379,9 @@ fn answer(
     work: impl Future<Output = Answer<Value>> + Send + 'static,
 ) -> impl Future<Output = ()> + Send + 'static {
     // Made before the task begins: a runtime that ends also drops tasks that never ran.
-    let mut lost = LostRequest { mailbox, id, is_answered: false };
+    let lost = LostRequest { mailbox, id, is_answered: false };
     async move {
+        let mut lost = lost;
         let done = AssertUnwindSafe(work).catch_unwind().await;
         match done.unwrap_or_else(|panic| Err(BridgeError::from_panic(&*panic))) {
             Ok(value) => lost.mailbox.push(&Event::Done { id, value }),
