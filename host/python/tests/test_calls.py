@@ -197,19 +197,25 @@ class NativeTools(HostTest):
                 self.assertIsInstance(seen[-1], CallResult)
 
     async def test_leaving_a_stream_cancels_the_rest(self) -> None:
-        ended = asyncio.Event()
+        started, ended = asyncio.Event(), asyncio.Event()
 
         @tool
         async def wait() -> None:
             """Wait."""
+            started.set()
             try:
                 await asyncio.Event().wait()
             finally:
                 ended.set()
 
+        @tool
+        async def first() -> None:
+            """End when the other call has begun."""
+            await started.wait()
+
         async with self.host() as host:
-            host.register(order, wait)
-            stream = host.stream(host.view(), [ToolCall("1", "order", {"number": "1"}), ToolCall("2", "wait")])
+            host.register(first, wait)
+            stream = host.stream(host.view(), [ToolCall("1", "first"), ToolCall("2", "wait")])
             async for _ in stream:
                 break
             await stream.aclose()  # type: ignore[attr-defined]

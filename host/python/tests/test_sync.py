@@ -12,6 +12,8 @@ from toolbay import Host, HostError, Policy, ToolCall, tool
 BEGIN = """
     import asyncio, os, signal, sys, threading, time
     from toolbay import Host, HostError, Policy, ToolCall, tool
+    # A shell ignores SIGINT for what it runs in the background, and Python then does, too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     policy = Policy.deny_all(sys.argv[1])
     state = os.path.join(sys.argv[1], "state")
 
