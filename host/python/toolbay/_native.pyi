@@ -1,3 +1,15 @@
+__all__ = [
+    "open_mailbox",
+    "submit",
+    "query",
+    "drain",
+    "reply",
+    "cancel",
+    "release",
+    "close_mailbox",
+    "shut_down",
+]
+
 def open_mailbox() -> tuple[int, int]: ...
 def submit(mailbox: int, request: str, payload: bytes) -> int: ...
 def query(request: str, payload: str) -> str: ...

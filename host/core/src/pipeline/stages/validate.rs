@@ -144,8 +144,8 @@ impl ParsedArguments {
             false => None,
         };
         let name = entry.def.name.as_str();
-        let (call, args) = if json::has_large_integer(&text) {
-            // The value has these integers rounded: different calls would have equal digests.
+        let (call, args) = if json::has_rounded_integer(&parsed) {
+            // Different calls would have equal digests.
             canonical::sha256_of_call(name, &Value::String(text.clone()))
         } else {
             canonical::sha256_of_call(name, &parsed)
