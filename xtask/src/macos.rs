@@ -21,7 +21,7 @@ pub(crate) fn check(workspace: &Path) -> Result<()> {
     check.args(["check", "--locked", "--target", TARGET]);
     check.args(PACKAGES.iter().flat_map(|package| ["--package", package]));
     check.env(format!("CC_{variable}"), zig.compiler("aarch64-macos")?);
-    // Build scripts look for the SDK unless they are told where it is. Zig has the headers of its C library.
+    // Without `SDKROOT`, build scripts look for Apple's SDK. Zig has the headers of the C library.
     check.env(format!("AR_{variable}"), zig.archiver()?).env("SDKROOT", "/");
     shell(&mut check)
 }

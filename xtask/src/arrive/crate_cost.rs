@@ -25,7 +25,7 @@ const PAGE: &str = "first-agent";
 const MARKS: [&str; 2] = ["<!-- cargo xtask arrive -->", "<!-- end of cargo xtask arrive -->"];
 /// What the program prints of its first call, which runs a plugin.
 const FIRST_RESULT: &str = r#""words":6"#;
-/// Starts with a filled cache, of which the median counts.
+/// Number of starts with a filled cache. Their median is reported.
 const STARTS: usize = 5;
 /// How often the memory of a running program is read.
 const POLL: Duration = Duration::from_millis(1);

@@ -15,7 +15,7 @@ pub(super) const HANDLE_FLAGS: Option<OFlags> = Some(OFlags::PATH);
 /// Retries while other processes rename folders on the path.
 const MAX_RACES: usize = 8;
 
-/// Opens a path without links. `None`: `openat2` is not to be had, since some sandboxes block it.
+/// Opens a path without links. Returns `None` if the kernel lacks `openat2` or a sandbox blocks it.
 pub(super) fn open(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Option<Result<OwnedFd, Errno>> {
     let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
     match rustix::fs::openat2(root, path, flags | OFlags::CLOEXEC, Mode::empty(), how) {
@@ -33,7 +33,7 @@ pub(super) fn open_on_mount(root: BorrowedFd<'_>, path: &Path, flags: OFlags) ->
     }
 }
 
-/// Opens a path and follows its links, which must not lead out (`EXDEV`). `None`: `openat2` is not to be had.
+/// Opens a path and follows its links, which must not lead out (`EXDEV`). Returns `None` without `openat2`.
 pub(super) fn open_inside(
     root: BorrowedFd<'_>,
     path: &Path,
