@@ -146,6 +146,7 @@ impl WaitingQuestion {
 mod tests {
     use super::*;
     use toolbay_core::approval::ArgumentsPreview;
+    use toolbay_core::tool::canonical;
 
     fn request() -> ApprovalRequest {
         let args = serde_json::json!({"text": "x".repeat(10_000)});
@@ -154,7 +155,8 @@ mod tests {
             tool: "p__t".to_owned(),
             source: "plugin:p".to_owned(),
             caller: ApprovalCaller::default(),
-            preview: ArgumentsPreview::new(&args),
+            preview: ArgumentsPreview::new(&args.to_string(), canonical::sha256(&args)),
+            args_text: args.to_string().into(),
             args: args.into(),
             reason: "rule 1".to_owned(),
         }

@@ -100,6 +100,7 @@ pub(crate) struct ApprovalDocument {
     tool: String,
     source: String,
     caller: BTreeMap<&'static str, String>,
+    /// JSON text, as it was written.
     args: String,
     preview: String,
     args_sha256: String,
@@ -121,7 +122,7 @@ impl From<&ApprovalRequest> for ApprovalDocument {
             tool: request.tool.clone(),
             source: request.source.clone(),
             caller: fields.into_iter().filter_map(|(name, text)| Some((name, text.clone()?))).collect(),
-            args: request.args.to_string(),
+            args: request.args_text.to_string(),
             preview: request.preview.beginning.clone(),
             args_sha256: request.preview.sha256.to_string(),
             reason: request.reason.clone(),

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolbay_policy::permission::Action;
 
-use crate::tool::canonical::{self, Digest};
+use crate::tool::canonical::Digest;
+use crate::tool::json;
 
 /// The decision about a call, for the audit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,20 +80,17 @@ pub struct ArgumentsPreview {
     pub beginning: String,
     /// The number of characters of all arguments as JSON.
     pub chars: usize,
-    /// SHA-256 of all arguments in [canonical form](crate::tool::canonical).
+    /// SHA-256 of all arguments in [canonical form](crate::tool::canonical), or of their text if it has integers beyond 64
+    /// bits.
     pub sha256: Digest,
 }
 
 impl ArgumentsPreview {
-    /// The preview of these arguments. The work grows with them.
+    /// The preview of arguments with this JSON text and digest. The work grows with them.
     #[must_use]
-    pub fn new(args: &Value) -> Self {
-        let text = args.to_string();
-        Self {
-            beginning: text.chars().take(MAX_PREVIEW).collect(),
-            chars: text.chars().count(),
-            sha256: canonical::sha256(args),
-        }
+    pub fn new(text: &str, sha256: Digest) -> Self {
+        let text = json::compact(text);
+        Self { beginning: text.chars().take(MAX_PREVIEW).collect(), chars: text.chars().count(), sha256 }
     }
 
     /// At most `most` characters of the arguments, and the number of all characters if there are more.
@@ -117,8 +115,10 @@ pub struct ApprovalRequest {
     pub source: String,
     /// Who asks.
     pub caller: ApprovalCaller,
-    /// The arguments.
+    /// The arguments. Integers beyond 64 bits are rounded.
     pub args: Arc<Value>,
+    /// The arguments as they were written.
+    pub args_text: Arc<str>,
     /// The part of the arguments that a person sees.
     pub preview: ArgumentsPreview,
     /// The reason why the call needs approval.

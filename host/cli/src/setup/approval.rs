@@ -132,6 +132,7 @@ async fn read_line(terminal: &mut File) -> std::io::Result<String> {
 mod tests {
     use super::*;
     use toolbay_core::approval::{ApprovalCaller, ArgumentsPreview};
+    use toolbay_core::tool::canonical;
 
     #[test]
     fn a_question_escapes_invisible_characters() {
@@ -141,7 +142,8 @@ mod tests {
             tool: "p__t".to_owned(),
             source: "plugin:p".to_owned(),
             caller: ApprovalCaller { agent: Some("agent\u{202e}\n".to_owned()), ..ApprovalCaller::default() },
-            preview: ArgumentsPreview::new(&args),
+            preview: ArgumentsPreview::new(&args.to_string(), canonical::sha256(&args)),
+            args_text: args.to_string().into(),
             args: args.into(),
             reason: "rule 1 of the policy says `ask`".to_owned(),
         };

@@ -137,6 +137,20 @@ async fn every_reply_but_yes_refuses_the_call() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_approver_sees_integers_as_they_were_written() {
+    let person = ScriptedApprover::replying(Some(ApprovalReply::Yes));
+    let fixture = fixture(ruled(ASK), |_| {}).map_pipeline(|p| p.with_approver(Arc::clone(&person) as _));
+    for n in ["18446744073709551616", "18446744073709551617"] {
+        assert_eq!(outcome(&fixture.call(&session(), &format!("{{\"n\": {n}}}")).await.result), "ok");
+    }
+    let asked = person.asked.lock().unwrap();
+    let [one, other] = &asked[..] else { panic!("{asked:?}") };
+    assert_eq!(&*one.args_text, "{\"n\": 18446744073709551616}");
+    assert_eq!(other.preview.beginning, "{\"n\":18446744073709551617}");
+    assert_ne!(one.preview.sha256, other.preview.sha256, "an answer to one call is not one to the other");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_approval_request_ends_with_its_call() {
     let fixture = fixture(ruled(ASK), |_| {}).map_pipeline(|p| p.with_approver(Arc::new(SilentApprover)));
     let turn = TurnContext::default();

@@ -97,6 +97,21 @@ pub(crate) fn bytes_outside_strings(text: &str) -> impl Iterator<Item = u8> {
     })
 }
 
+/// A JSON text for people: without white space, with numbers as they were written, and with no more escapes in its strings
+/// than they need.
+pub(crate) fn compact(text: &str) -> String {
+    let between = |text: &str| text.replace([' ', '\t', '\n', '\r'], "");
+    let (mut compacted, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some((before, from)) = rest.find('"').and_then(|start| rest.split_at_checked(start)) {
+        let mut strings = serde_json::Deserializer::from_str(from).into_iter::<String>();
+        let Some(Ok(string)) = strings.next() else { break };
+        compacted.push_str(&between(before));
+        compacted.push_str(&Value::String(string).to_string());
+        rest = from.get(strings.byte_offset()..).unwrap_or_default();
+    }
+    compacted + &between(rest)
+}
+
 /// Whether a value has a number that may be a rounded integer: one that is neither an `i64` nor a `u64`. Tools get the text,
 /// which has the number as it was written.
 pub(crate) fn has_rounded_integer(value: &Value) -> bool {
@@ -281,6 +296,20 @@ mod tests {
         for (text, expect) in [("7", 1), ("[]", 2), ("[1,2]", 3), (r#"{"a":",[{\"","b":[1]}"#, 4), ("[[[", 4)]
         {
             assert_eq!(max_value_count(text), expect, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_compact_text_has_numbers_as_they_were_written() {
+        for (text, expect) in [
+            (
+                " {\n\"a\" : [ 1.50 , 18446744073709551617 ],\t\"b\": { } }",
+                r#"{"a":[1.50,18446744073709551617],"b":{}}"#,
+            ),
+            (r#"{"\u0072m": " \" : \\", "": "\u00e9\n"}"#, r#"{"rm":" \" : \\","":"é\n"}"#),
+            ("null ", "null"),
+        ] {
+            assert_eq!(compact(text), expect);
         }
     }
 

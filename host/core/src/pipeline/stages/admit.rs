@@ -28,7 +28,7 @@ use crate::tool::refusal::{Refusal, RefusalReason};
 
 /// Longest comment of a person who refused a call, in characters.
 const MAX_ANSWER: usize = 300;
-/// Steps to copy, write or hash a byte of arguments for people.
+/// Steps to copy, read or write a byte of arguments for people.
 const PREVIEW_STEPS: u64 = 3;
 /// Longest string argument in the output of a dry run, in characters.
 const DRY_RUN_CHARS: usize = 500;
@@ -51,7 +51,7 @@ pub(crate) async fn admit(
 ) -> Result<AdmittedCall, EarlyResult> {
     let state = check_permission(guard, tool, &call).await?;
     let steps = preview_steps(&call);
-    let ValidatedCall { args, parsed } = call;
+    let ValidatedCall { args, parsed, .. } = call;
     let call = AdmittedCall { tool: Arc::clone(&tool.entry().def), args, parsed };
     if tool.ctx.turn.dry_run {
         let would_run = move || dry_run(&call, state);
@@ -122,14 +122,16 @@ async fn request_approval(
     guard.permission = Some(ruling.decision(false, Some(by)));
     let (tool, call_id) = (Arc::clone(&ctx.tool), Arc::clone(&ctx.call_id));
     batch.pipeline.events.emit(HostEvent::PermissionAsked { tool, call_id });
-    let args = Arc::clone(&call.parsed);
-    let preview = ctx.compute(preview_steps(call), move || ArgumentsPreview::new(&args)).await?;
+    let (text, sha256) = (Arc::<str>::from(&*call.args), call.sha256);
+    let args_text = Arc::clone(&text);
+    let preview = ctx.compute(preview_steps(call), move || ArgumentsPreview::new(&text, sha256)).await?;
     let request = ApprovalRequest {
         call_id: audit::cut(&ctx.call_id),
         tool: ruling.tool.name.as_str().to_owned(),
         source: ruling.tool.source.label(),
         caller: caller(batch, ctx),
         args: Arc::clone(&call.parsed),
+        args_text,
         preview,
         reason: ruling.reason(),
     };

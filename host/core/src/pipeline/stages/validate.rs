@@ -12,7 +12,7 @@ use crate::pipeline::context::early_result::EarlyResult;
 use crate::pipeline::context::guard::{AuditGuard, CallDigests};
 use crate::registry::view::ToolEntry;
 use crate::tool::ToolSource;
-use crate::tool::canonical;
+use crate::tool::canonical::{self, Digest};
 use crate::tool::fault::Fault;
 use crate::tool::json;
 use crate::tool::refusal::{Refusal, RefusalReason};
@@ -23,6 +23,8 @@ use crate::tool::toolcall_reason;
 pub(crate) struct ValidatedCall {
     pub(super) args: String,
     pub(super) parsed: Arc<Value>,
+    /// The digest of the arguments.
+    pub(super) sha256: Digest,
 }
 
 /// Gates 11 to 14: size, JSON, repetition, schema.
@@ -87,14 +89,14 @@ async fn match_schema(
     tool: ResolvedTool<'_>,
     arguments: ParsedArguments,
 ) -> Result<ValidatedCall, EarlyResult> {
-    let ParsedArguments { text, parsed, .. } = arguments;
+    let ParsedArguments { text, parsed, digests, .. } = arguments;
     let parsed = Arc::new(parsed);
     let checked = check_schema(tool.ctx, &tool.entry().def.input_schema, &parsed).await?;
     checked.map_err(|mismatch| {
         invalid(RefusalReason::ArgumentsInvalid, tool.entry(), &mismatch.message)
             .with_subject(mismatch.pointer)
     })?;
-    Ok(ValidatedCall { args: text, parsed })
+    Ok(ValidatedCall { args: text, parsed, sha256: digests.args })
 }
 
 /// Validates a value against a schema.
