@@ -53,6 +53,14 @@ impl HostRuntime {
             runtime.shutdown_background();
         }
     }
+
+    /// Ends the threads, and waits for them for at most [`CLOSE_WAIT`]. Only another thread may call it.
+    pub(crate) fn join(&self) {
+        let runtime = self.runtime.lock().take();
+        if let Some(runtime) = runtime {
+            runtime.shutdown_timeout(CLOSE_WAIT);
+        }
+    }
 }
 
 impl Drop for HostRuntime {

@@ -22,7 +22,8 @@
 //!
 //! A process has the hosts that it opened. After `fork`, the threads of a host exist only in the parent, and locks can be held
 //! forever. So once a host was opened, the bridge refuses every request of a child, before it takes a lock, and leaks
-//! what it owns.
+//! what it owns. An opening that failed is answered when its threads have ended: a child that is forked after it may open
+//! hosts.
 
 mod call;
 mod error;
@@ -41,7 +42,7 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::Instant;
 
@@ -71,8 +72,10 @@ pub struct OpenMailbox {
 /// The hosts, views, sessions and mailboxes of a process.
 #[derive(Debug, Default)]
 pub struct Bridge {
-    /// The process that opened the first host; 0 before.
+    /// The process that last opened a host; 0 before.
     process: AtomicU32,
+    /// How many hosts that process opens or has opened, closed ones included.
+    owned: AtomicUsize,
     hosts: Mutex<HashMap<u64, Arc<OpenHost>>>,
     mailboxes: Mutex<HashMap<u64, Arc<Mailbox>>>,
     sessions: Mutex<HashMap<u64, Arc<Session>>>,
@@ -244,8 +247,8 @@ impl Bridge {
 
     /// Runs a request. A fork is refused before any lock is taken, and a panic becomes an error.
     fn enter<T>(&self, work: impl FnOnce() -> Answer<T>) -> Answer<T> {
-        let process = self.process.load(Ordering::Acquire);
-        if process != 0 && process != std::process::id() {
+        let owns_hosts = self.owned.load(Ordering::Acquire) > 0;
+        if owns_hosts && self.process.load(Ordering::Acquire) != std::process::id() {
             let message = "the host was opened in the parent of this process, and does not work after `fork`: \
                            open hosts in the child only";
             return Err(BridgeError::new(ErrorKind::Fork, message));
@@ -275,14 +278,16 @@ impl Bridge {
 
     fn open(self: &Arc<Self>, mailbox: Arc<Mailbox>, id: u64, request: OpenRequest) -> Answer<()> {
         let (bridge, runtime) = (Arc::clone(self), Arc::new(HostRuntime::new()?));
-        self.process.store(std::process::id(), Ordering::Release);
-        let handle = runtime.handle().clone();
         let cancel = CancellationToken::new();
         mailbox.begin_batch(id, cancel.clone())?;
+        self.process.store(std::process::id(), Ordering::Release);
+        self.owned.fetch_add(1, Ordering::AcqRel);
         log::forward_to(&mailbox);
+        let (owner, threads) = (Arc::clone(self), Arc::clone(&runtime));
+        let handle = runtime.handle().clone();
+        let pending = PendingRequest::new(Arc::clone(&mailbox), id);
         let (end, ended) = channel::<()>();
         self.openings.lock().insert(id, Opening { cancel: cancel.clone(), ended });
-        let opening = Arc::clone(&mailbox);
         let work = async move {
             let _end = end;
             let host = tokio::select! {
@@ -290,7 +295,7 @@ impl Bridge {
                 () = cancel.cancelled() => Err(BridgeError::closed("event loop")),
                 host = OpenHost::open(request, runtime) => host,
             };
-            opening.end_batch(id);
+            mailbox.end_batch(id);
             let host = host.map(|host| {
                 let (number, host) = (number::next(), Arc::new(host));
                 if cancel.is_cancelled() {
@@ -305,8 +310,29 @@ impl Bridge {
             host
         };
         // The task ends when the host is open or has failed. It is not awaited: its answer is an event.
-        drop(handle.spawn(answer(mailbox, id, work)));
+        drop(handle.spawn(async move {
+            match without_panic(work).await {
+                Err(error) => owner.fail_opening(threads, pending, error),
+                opened => pending.answer(opened),
+            }
+        }));
         Ok(())
+    }
+
+    /// Answers an opening that failed, once its threads have ended.
+    fn fail_opening(
+        self: Arc<Self>,
+        threads: Arc<HostRuntime>,
+        mut pending: PendingRequest,
+        error: BridgeError,
+    ) {
+        pending.failure = Some(error);
+        // The thread ends with them. If it does not start, dropping the request answers it.
+        drop(std::thread::Builder::new().name("toolbay-end".to_owned()).spawn(move || {
+            threads.join();
+            self.owned.fetch_sub(1, Ordering::AcqRel);
+            drop(pending);
+        }));
     }
 
     fn call_all(&self, mailbox: &Arc<Mailbox>, id: u64, request: CallAllRequest) -> Answer<()> {
@@ -316,14 +342,16 @@ impl Bridge {
         mailbox.begin_batch(id, cancel.clone())?;
         let batch = Batch::new(mailbox, id, request, host.host.clone(), view, session, host.asks);
         let run = batch.with_cancel(cancel).run();
-        let lost = LostRequest { mailbox: Arc::clone(mailbox), id, is_answered: false };
+        let pending = PendingRequest::new(Arc::clone(mailbox), id);
         host.spawn(async move {
-            let mut lost = lost;
-            if let Err(panic) = AssertUnwindSafe(run).catch_unwind().await {
-                lost.mailbox.end_batch(id);
-                lost.mailbox.push(&Event::Failed { id, error: &BridgeError::from_panic(&*panic) });
-            }
-            lost.is_answered = true;
+            let mut pending = pending;
+            // A batch that ends sends its results.
+            pending.failure = without_panic(async {
+                run.await;
+                Ok(())
+            })
+            .await
+            .err();
         });
         Ok(())
     }
@@ -362,47 +390,55 @@ fn spawn(
     id: u64,
     work: impl Future<Output = Answer<Value>> + Send + 'static,
 ) {
-    let closing = host.cancel_token();
-    host.spawn(answer(mailbox, id, async move {
-        tokio::select! {
-            biased;
-            () = closing.cancelled() => Err(BridgeError::closed("host")),
-            done = work => done,
-        }
-    }));
+    let (closing, pending) = (host.cancel_token(), PendingRequest::new(mailbox, id));
+    host.spawn(async move {
+        let done = without_panic(async move {
+            tokio::select! {
+                biased;
+                () = closing.cancelled() => Err(BridgeError::closed("host")),
+                done = work => done,
+            }
+        });
+        pending.answer(done.await);
+    });
 }
 
-/// Runs a request, and sends its answer.
-fn answer(
+/// Runs work; a panic is an error.
+async fn without_panic<T>(work: impl Future<Output = Answer<T>>) -> Answer<T> {
+    let done = AssertUnwindSafe(work).catch_unwind().await;
+    done.unwrap_or_else(|panic| Err(BridgeError::from_panic(&*panic)))
+}
+
+/// A request without an answer. Make it before its task begins: a runtime that ends also drops tasks that never ran.
+struct PendingRequest {
     mailbox: Arc<Mailbox>,
     id: u64,
-    work: impl Future<Output = Answer<Value>> + Send + 'static,
-) -> impl Future<Output = ()> + Send + 'static {
-    // Made before the task begins: a runtime that ends also drops tasks that never ran.
-    let lost = LostRequest { mailbox, id, is_answered: false };
-    async move {
-        let mut lost = lost;
-        let done = AssertUnwindSafe(work).catch_unwind().await;
-        match done.unwrap_or_else(|panic| Err(BridgeError::from_panic(&*panic))) {
-            Ok(value) => lost.mailbox.push(&Event::Done { id, value }),
-            Err(error) => lost.mailbox.push(&Event::Failed { id, error: &error }),
+    /// What dropping it answers.
+    failure: Option<BridgeError>,
+}
+
+impl PendingRequest {
+    /// A request that fails if its task is dropped, because its host was closed and its runtime has ended.
+    fn new(mailbox: Arc<Mailbox>, id: u64) -> Self {
+        Self { mailbox, id, failure: Some(BridgeError::closed("host")) }
+    }
+
+    fn answer(mut self, done: Answer<Value>) {
+        match done {
+            Ok(value) => {
+                self.failure = None;
+                self.mailbox.push(&Event::Done { id: self.id, value });
+            }
+            Err(error) => self.failure = Some(error),
         }
-        lost.is_answered = true;
     }
 }
 
-/// The answer of a request whose task is dropped, because its host was closed and its runtime has ended.
-struct LostRequest {
-    mailbox: Arc<Mailbox>,
-    id: u64,
-    is_answered: bool,
-}
-
-impl Drop for LostRequest {
+impl Drop for PendingRequest {
     fn drop(&mut self) {
-        if !self.is_answered {
+        if let Some(error) = &self.failure {
             self.mailbox.end_batch(self.id);
-            self.mailbox.push(&Event::Failed { id: self.id, error: &BridgeError::closed("host") });
+            self.mailbox.push(&Event::Failed { id: self.id, error });
         }
     }
 }
@@ -413,12 +449,16 @@ fn plugin_id(text: &str) -> Answer<PluginId> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
+    use std::os::unix::net::UnixStream;
+
     use super::*;
 
     #[test]
     fn a_fork_is_refused_at_once() {
         let bridge = Bridge::default();
         bridge.process.store(std::process::id() + 1, Ordering::Release);
+        bridge.owned.store(1, Ordering::Release);
         // A lock that the parent held at the fork.
         let _held = bridge.mailboxes.lock();
         for error in [
@@ -429,6 +469,22 @@ mod tests {
         ] {
             assert_eq!(error.kind, ErrorKind::Fork);
         }
+    }
+
+    #[test]
+    fn a_child_is_not_refused_after_an_opening_that_failed() {
+        let bridge = Arc::<Bridge>::default();
+        let opened = bridge.open_mailbox().unwrap();
+        let request = r#"{"op": "open", "executable": "/none", "policy": {"base": "/"}}"#;
+        let _id = bridge.submit(opened.id, request, Vec::new()).unwrap();
+        let mut socket = UnixStream::from(opened.socket);
+        socket.set_nonblocking(false).unwrap();
+        socket.read_exact(&mut [0]).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let events = bridge.drain(opened.id).unwrap();
+        assert!(events.contains("executable"), "{events}");
+        bridge.process.store(std::process::id() + 1, Ordering::Release);
+        assert!(bridge.open_mailbox().is_ok());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use toolbay_bridge::Bridge;
+use toolbay_bridge::{Bridge, ErrorKind};
 
 use crate::event_loop::EventLoop;
 
@@ -101,10 +101,11 @@ fn a_person_approves_or_refuses() {
     let mut program = EventLoop::new(&Arc::default());
     let host = program.open(folder.path(), json!({"approver": true}));
     program.register(host, json!({"name": "t", "traits": ["needs_approval"]}));
+    let args = r#"{"a": 18446744073709551617}"#;
     for (answer, runs) in [("yes", true), ("no", false), ("unanswered", false)] {
-        let id = program.call(host, "t", &[r#"{"a": 1}"#], json!({}));
+        let id = program.call(host, "t", &[args], json!({}));
         let question = program.expect("approval");
-        assert_eq!((&question["batch"], &question["request"]["args"]), (&id.into(), &r#"{"a":1}"#.into()));
+        assert_eq!((&question["batch"], &question["request"]["args"]), (&id.into(), &args.into()));
         program.reply(&question, &json!({"reply": "approval", "answer": answer, "comment": "not today"}));
         if runs {
             let call = program.expect("call");
@@ -178,9 +179,53 @@ fn a_process_that_ends_closes_its_hosts() {
     let mut program = EventLoop::new(&bridge);
     let host = program.open(folder.path(), json!({"state_dir": folder.path().join("state")}));
     program.register(host, json!({"name": "t"}));
-    let _id = program.call(host, "t", &["{}"], json!({}));
+    let id = program.call(host, "t", &["{}"], json!({}));
     drop(program.expect("call"));
     bridge.shut_down().unwrap();
     let audit = std::fs::read_to_string(folder.path().join("state/audit.jsonl")).unwrap();
     assert!(audit.contains("cancelled"), "{audit}");
+    // The loop may still look.
+    drop(program.expect("withdrawn"));
+    let done = program.expect("results");
+    assert_eq!((&done["id"], &done["results"][0]["failure"]["code"]), (&id.into(), &"cancelled".into()));
+    assert_eq!(program.submit(&json!({"op": "close", "host": host})).unwrap_err().kind, ErrorKind::Closed);
+}
+
+#[test]
+fn a_request_of_a_host_that_is_closed_is_answered() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut program = EventLoop::new(&Arc::default());
+    let host = program.open(folder.path(), json!({"approver": true}));
+    program.register(host, json!({"name": "t", "traits": ["needs_approval"]}));
+    let call = program.call(host, "t", &["{}"], json!({}));
+    drop(program.expect("approval"));
+    let plugin = std::fs::read(guest_artifacts::PLUGIN_TEXT).unwrap();
+    let load = json!({"op": "load_bytes", "host": host, "plugin": "text"}).to_string();
+    let load = program.bridge.submit(program.mailbox, &load, plugin).unwrap();
+    let close = program.submit(&json!({"op": "close", "host": host})).unwrap();
+    let mut answered = Vec::new();
+    while answered.len() < 3 {
+        let event = program.next();
+        if event["event"] != "withdrawn" {
+            answered.push(event["id"].as_u64().unwrap());
+        }
+    }
+    answered.sort_unstable();
+    assert_eq!(answered, [call, load, close]);
+}
+
+#[test]
+fn an_opening_whose_loop_ends_leaves_nothing_open() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = json!({"state_dir": folder.path().join("state")});
+    let bridge = Arc::<Bridge>::default();
+    for _ in 0..3 {
+        let program = EventLoop::new(&bridge);
+        let _id = program.begin_opening(folder.path(), settings.clone());
+        bridge.close_mailbox(program.mailbox).unwrap();
+    }
+    bridge.shut_down().unwrap();
+    let mut program = EventLoop::new(&bridge);
+    let host = program.open(folder.path(), settings);
+    assert_eq!(program.ask(&json!({"op": "close", "host": host}))["event"], "done");
 }

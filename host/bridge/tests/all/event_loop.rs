@@ -75,13 +75,19 @@ impl EventLoop {
 
     /// Opens a host that grants nothing, with further settings.
     pub(crate) fn open(&mut self, folder: &Path, settings: Value) -> u64 {
+        let id = self.begin_opening(folder, settings);
+        let opened = self.next();
+        assert_eq!(opened["id"], id, "{opened}");
+        opened["value"].as_u64().unwrap_or_else(|| panic!("{opened}"))
+    }
+
+    pub(crate) fn begin_opening(&self, folder: &Path, settings: Value) -> u64 {
         let mut request = json!({
             "op": "open", "executable": executable(), "policy": {"base": folder},
         });
         let Value::Object(settings) = settings else { panic!("settings are an object") };
         request.as_object_mut().unwrap().extend(settings);
-        let opened = self.ask(&request);
-        opened["value"].as_u64().unwrap_or_else(|| panic!("{opened}"))
+        self.submit(&request).unwrap()
     }
 
     pub(crate) fn view(&self, host: u64) -> u64 {
