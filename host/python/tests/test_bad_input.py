@@ -13,7 +13,9 @@ from typing import Any
 
 from support import HostTest, call
 
-from toolbay import HostError, Policy, ProgressEvent, ToolCall, ToolError, _executable, tool, vendor
+from toolbay import (
+    ApprovalReply, ApprovalRequest, HostError, Policy, ProgressEvent, ToolCall, ToolError, _executable, tool, vendor,
+)
 from toolbay._threads import ThreadPool
 
 CYCLE: list[Any] = []
@@ -80,18 +82,25 @@ class Arguments(HostTest):
             self.assertIsNotNone((await call(host, "no_such_tool")).failure)
 
     async def test_integers_are_exact_both_ways(self) -> None:
-        @tool
+        asked: list[int] = []
+
+        @tool(needs_approval=True)
         async def echo(n: int) -> dict[str, Any]:
             """Repeat a number."""
             return {"n": n}
 
-        async with self.host() as host:
+        async def approve(request: ApprovalRequest) -> ApprovalReply:
+            asked.append(request.args["n"])
+            return "yes" if str(asked[-1]) in request.preview else "no"
+
+        async with self.host(approver=approve) as host:
             host.register(echo)
             for n in (2**53 + 1, -(2**63), 2**64, 10**99 + 7):
                 self.assertEqual((await call(host, "echo", {"n": n})).output.structured, {"n": n})
                 message = {"content": [{"type": "tool_use", "id": "1", "name": "echo", "input": {"n": n}}]}
                 [result] = await host.call_all(host.view(), vendor.parse_calls("anthropic", message))
                 self.assertEqual(result.output.structured, {"n": n})
+                self.assertEqual(asked[-2:], [n, n])
 
 
 class Tools(HostTest):

@@ -5,24 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from support import CACHE, HostTest, run_program
+from support import HostTest, ProgramTest
 
-from toolbay import Host, HostError, Policy, ToolCall, tool
-
-BEGIN = """
-    import asyncio, os, signal, sys, threading, time
-    from toolbay import Host, HostError, Policy, ToolCall, tool
-    # A shell ignores SIGINT for what it runs in the background, and Python then does, too.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    policy = Policy.deny_all(sys.argv[1])
-    state = os.path.join(sys.argv[1], "state")
-
-    @tool
-    async def wait() -> None:
-        '''Wait.'''
-        print("waiting", flush=True)
-        await asyncio.Event().wait()
-"""
+from toolbay import HostError, ToolCall, tool
 
 
 @tool
@@ -111,13 +96,7 @@ class Sync(HostTest):
             self.assertEqual(raised.exception.kind, "closed")
 
 
-class Ends(HostTest):
-    def run_in_folder(self, source: str) -> tuple[int, str, str]:
-        import textwrap
-
-        done = run_program(textwrap.dedent(BEGIN) + textwrap.dedent(source), self.folder)
-        return done.returncode, done.stdout, done.stderr
-
+class Ends(ProgramTest):
     def test_a_program_ends_while_calls_run(self) -> None:
         for end in ("sys.exit(7)", "os._exit(7)", "raise SystemExit(7)"):
             code, _, errors = self.run_in_folder(f"""

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ._session import Session
 
 
-
 class View:
     """The tools that a model sees and may call: a snapshot, made by `Host.view`."""
 
@@ -89,6 +88,7 @@ class Host:
             raise ValueError("the host is open already")
         mailbox = _mailbox()
         _close_at_exit()
+        _check_faulthandler()
         self._process = os.getpid()
         self._number = await mailbox.request({**self._request, "executable": _executable.find()})
 
@@ -223,6 +223,7 @@ class Host:
         return calls
 
     async def _load(self, request: dict[str, Any], component: bytes = b"") -> list[str]:
+        _check_faulthandler()
         warnings: list[str] = await _mailbox().request({**request, "host": self._open_number()}, component)
         return warnings
 
@@ -230,6 +231,7 @@ class Host:
         self, view: View, calls: Iterable[ToolCall], session: Session | None, budget_chars: int | None, dry_run: bool,
         identity: Mapping[str, Any] | None,
     ) -> dict[str, Any]:
+        _check_faulthandler()
         return {
             "op": "call_all", "host": self._open_number(), "view": view._number,
             "calls": [call._request() for call in calls], "session": None if session is None else session._number,
@@ -262,7 +264,21 @@ class _ThreadRunner:
         self._runner = asyncio.Runner()
 
     def run(self, work: Any) -> Any:
-        return self._runner.run(work)
+        try:
+            return self._runner.run(work)
+        except BaseException:
+            self._end(work)
+            raise
+
+    def _end(self, work: Any) -> None:
+        """Ends the task of a coroutine that an exception of the loop left behind: a second Ctrl-C, or an exit in a tool."""
+        import asyncio
+
+        loop = self._runner.get_loop()
+        for task in asyncio.all_tasks(loop):
+            if task.get_coro() is work:
+                task.cancel()
+                loop.run_until_complete(asyncio.wait([task]))
 
     def close(self) -> None:
         if self.process == os.getpid():
@@ -320,6 +336,27 @@ def _shut_down() -> None:
     runner: _ThreadRunner | None = getattr(_thread, "runner", None)
     if runner is not None:
         runner.close()
+
+
+_had_faulthandler: bool | None = None
+
+
+def _check_faulthandler() -> None:
+    """Checks that `faulthandler` is as it was when the first host of the process was opened.
+
+    The traps of plugins are signals, for which the first host has installed handlers. If `faulthandler` was enabled before,
+    those pass on to it what is no trap. Enabled or disabled later, it replaces them, and a trap would end the process.
+    """
+    import faulthandler
+
+    global _had_faulthandler
+    has = faulthandler.is_enabled()
+    if _had_faulthandler is None:
+        _had_faulthandler = has
+    if has != _had_faulthandler:
+        done, remedy = ("enabled", "enable it before") if has else ("disabled", "leave it enabled")
+        raise ValueError(f"`faulthandler` was {done} after the first host was opened, so a trap of a plugin would end the "
+                         f"process: {remedy}")
 
 
 def _checked(progress: Callable[[ProgressEvent], object] | None) -> Callable[[ProgressEvent], object] | None:

@@ -312,8 +312,14 @@ class LoopMailbox:
             question.cancelled()
             task.cancel()
 
+        def end(task: asyncio.Task[None]) -> None:
+            self._running.pop(number, None)
+            if not task.cancelled():
+                # The question has reported it, and the loop has raised it.
+                task.exception()
+
         self._running[number] = cancel
-        task.add_done_callback(lambda _: self._running.pop(number, None))
+        task.add_done_callback(end)
 
     def go_on(self, question: _Question, begun: Awaitable[Any]) -> None:
         """Awaits in the loop what a plain function returned in its thread."""
