@@ -266,11 +266,15 @@ class Tools(HostTest):
             """D."""
             yield 1
 
+        from test_calls import double, order
+
         cases: list[tuple[Callable[[], object], str]] = [
             (lambda: tool(untyped), "has no type hint"), (lambda: tool(undescribed), "needs a docstring"),
             (lambda: tool(many), "has no name"), (lambda: tool(steps), "must not `yield`"),
             (lambda: tool(readonly=True)(untyped), "unknown option `readonly`"),  # type: ignore[call-overload]
             (lambda: tool(name="a b")(undescribed), "must be 1 to 48"),
+            (lambda: tool(timeout=0)(order), "`timeout` must be seconds"),
+            (lambda: tool(cache=float("nan"))(order), "`cache` must be seconds"),
         ]
         for make, expected in cases:
             with self.assertRaisesRegex(TypeError, expected):
@@ -278,8 +282,6 @@ class Tools(HostTest):
         async with self.host() as host:
             with self.assertRaisesRegex(TypeError, "write @tool above it"):
                 host.register(untyped)
-            from test_calls import double
-
             host.register(double)
             with self.assertRaisesRegex(ValueError, "already registered"):
                 host.register(double)

@@ -110,10 +110,11 @@ def tool(
         called = name if name is not None else str(getattr(function, "__name__", ""))
         options = {
             "title": title, "namespace": namespace, "toolset": toolset, "search_hint": search_hint,
-            "max_result_chars": max_result_chars, "timeout_ms": _milliseconds(timeout), "cache_ms": _milliseconds(cache),
+            "max_result_chars": max_result_chars,
             "serial": called if serial is True else serial or None,
         }
-        setattr(function, _ATTRIBUTE, _define(function, called, description, tags, output, traits, options))
+        times = {"timeout": timeout, "cache": cache}
+        setattr(function, _ATTRIBUTE, _define(function, called, description, tags, output, traits, options, times))
         return function
 
     return decorate if function is None else decorate(function)
@@ -127,13 +128,9 @@ def definition_of(function: Any) -> Definition:
     raise TypeError(f"`{getattr(function, '__name__', function)!s}` is no tool: write @tool above it")
 
 
-def _milliseconds(seconds: float | None) -> int | None:
-    return None if seconds is None else max(1, round(seconds * 1000))
-
-
 def _define(
     function: Callable[..., Any], called: str, description: str | None, tags: Sequence[str],
-    output: dict[str, Any] | None, traits: dict[str, bool], options: dict[str, Any],
+    output: dict[str, Any] | None, traits: dict[str, bool], options: dict[str, Any], times: dict[str, float | None],
 ) -> Definition:
     import inspect
 
@@ -156,6 +153,7 @@ def _define(
     try:
         schema, readers, context_name = _signature.arguments(function, described, CallContext)
         result = output or _signature.result(function, ToolOutput)
+        options |= {f"{name}_ms": _signature.milliseconds(name, seconds) for name, seconds in times.items()}
     except Unsupported as error:
         fail(str(error))
     request = {

@@ -229,6 +229,20 @@ class Calls(unittest.TestCase):
         self.assertIs(of_exception(error), error)
         with self.assertRaises(ValueError):
             ToolError("no-such-code", "x")
+        # As programs with native tools write them.
+        self.assertEqual([ToolError(code, "x").code for code in ("input_invalid", "STALE_WRITE")], ["input-invalid", "stale-write"])
+
+    def test_a_timeout_is_seconds(self) -> None:
+        def work() -> str:
+            """Work."""
+            return ""
+
+        tool(name="a", timeout=1.5)(work)
+        tool(name="b", timeout_ms=20)(work)
+        self.assertEqual([_tool.PLUGIN.tools[name].timeout_ms for name in ("a", "b")], [1500, 20])
+        for options in ({"timeout": 0}, {"timeout": float("inf")}, {"timeout": 1, "timeout_ms": 1}):
+            with self.assertRaises(TypeError):
+                tool(name="c", **options)(work)
 
     def test_a_fake_host_plays_and_remembers(self) -> None:
         def talk(path: str) -> str:

@@ -6,10 +6,10 @@ import typing
 from dataclasses import dataclass
 from typing import Any, Callable
 
-from . import _json
+from . import _json, _signature
 from ._contract import KINDS, KV_SCOPES, NAME, SWITCHES, TRAITS
 from ._output import Output, output_of
-from ._schema import Unsupported, output_schema_of, reader_of, schema_of
+from ._schema import Unsupported
 from .errors import input_error, not_available
 
 
@@ -90,14 +90,14 @@ PLUGIN = Plugin()
 def tool(
     function: Callable[..., Any] | None = None, *, name: str | None = None, title: str | None = None,
     description: str | None = None, toolset: str | None = None, tags: typing.Sequence[str] = (),
-    max_result_chars: int | None = None, timeout_ms: int | None = None,
+    max_result_chars: int | None = None, timeout: float | None = None, timeout_ms: int | None = None,
     needs: dict[str, Any] | typing.Sequence[dict[str, Any]] = (), output: dict[str, Any] | None = None,
     examples: typing.Sequence[dict[str, Any]] = (), meta: dict[str, Any] | None = None, **traits: bool,
 ) -> Any:
     """Makes a function a tool. The function is unchanged.
 
-    The name, the description and the schemas come from the function. Options beside the named ones are traits of
-    `types.wit`, such as `read_only`. `needs` is ``{"fs_read": "$workspace/**", "reason": "…", "optional": False}``, or a list of such. `examples` are
+    The name, the description and the schemas come from the function. `timeout` is seconds. Options beside the named ones are
+    traits of `types.wit`, such as `read_only`. `needs` is ``{"fs_read": "$workspace/**", "reason": "…", "optional": False}``, or a list of such. `examples` are
     calls that `toolbay test` tries: ``{"args": {…}, "value": "…"}``, or `contains`, `structured`, `error` in place of `value`.
     """
 
@@ -116,18 +116,21 @@ def tool(
                 fail(f"unknown option `{trait}`; the traits are `{'`, `'.join(TRAITS)}`")
         if inspect.iscoroutinefunction(function):
             fail("it must not be `async`: calls of the host are not asynchronous here, so write them without `await`")
-        text, of_arguments = _docstring(function)
+        if timeout is not None and timeout_ms is not None:
+            fail("it has both `timeout` and `timeout_ms`")
+        text, described = _signature.docstring(function)
         if not (description or text):
             fail("it needs a docstring: a model cannot choose what it cannot read about")
         try:
-            schema, readers = _arguments(function, of_arguments)
-            result = output or _result(function)
+            schema, readers, _ = _signature.arguments(function, described)
+            result = output or _signature.result(function, Output)
+            time = timeout_ms if timeout is None else _signature.milliseconds("timeout", timeout)
         except Unsupported as error:
             fail(str(error))
         more = (meta or {}) | ({"examples": list(examples)} if examples else {})
         PLUGIN.tools[called] = Definition(
             called, title, description or text, _json.dump(schema), None if result is None else _json.dump(result),
-            toolset, tuple(tags), tuple(trait for trait in TRAITS if traits.get(trait)), max_result_chars, timeout_ms,
+            toolset, tuple(tags), tuple(trait for trait in TRAITS if traits.get(trait)), max_result_chars, time,
             tuple(_needs(needs, fail)), _json.dump(more) if more else None, function, readers,
         )
         return function
@@ -142,7 +145,7 @@ def reducer(tool_name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        PLUGIN.reducers[tool_name] = ReducerDefinition(tool_name, _docstring(function)[0] or None, function)
+        PLUGIN.reducers[tool_name] = ReducerDefinition(tool_name, _signature.docstring(function)[0] or None, function)
         return function
 
     return decorate
@@ -152,59 +155,6 @@ def available(function: Callable[[str], str | None]) -> Callable[[str], str | No
     """Calls ``function(tool)`` for the availability of a tool. A returned text is the reason why it is unavailable."""
     PLUGIN.available = function
     return function
-
-
-def _arguments(function: Callable[..., Any], described: dict[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    hints = typing.get_type_hints(function, include_extras=True)
-    properties, required, readers = {}, [], {}
-    for parameter in inspect.signature(function).parameters.values():
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-            raise Unsupported(f"`{parameter.name}` has no name by which a model could give it: write plain arguments")
-        if parameter.name not in hints:
-            raise Unsupported(f"the argument `{parameter.name}` has no type hint")
-        hint = hints[parameter.name]
-        schema = schema_of(hint)
-        if parameter.name in described:
-            schema.setdefault("description", described[parameter.name])
-        if parameter.default is parameter.empty:
-            required.append(parameter.name)
-        elif parameter.default is not None:
-            schema["default"] = _json.plain(parameter.default)
-        properties[parameter.name], readers[parameter.name] = schema, reader_of(hint)
-    for name in described:
-        if name not in properties:
-            raise Unsupported(f"its docstring describes `{name}`, which is none of its arguments")
-    schema = {"type": "object", "additionalProperties": False, "properties": properties}
-    return schema | ({"required": required} if required else {}), readers
-
-
-def _result(function: Callable[..., Any]) -> dict[str, Any] | None:
-    hint = typing.get_type_hints(function, include_extras=True).get("return")
-    if hint in (None, type(None), str, dict, list, Any, Output):
-        return None
-    return output_schema_of(hint)
-
-
-def _docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
-    """The text of a docstring, and the descriptions in its section `Args:`."""
-    text = inspect.cleandoc(function.__doc__ or "")
-    head, found, section = text.partition("\nArgs:\n")
-    if not found:
-        return text, {}
-    described: dict[str, str] = {}
-    last, rest = None, ""
-    lines = section.split("\n")
-    for index, line in enumerate(lines):
-        if line and not line[0].isspace():
-            rest = "\n".join(lines[index:])
-            break
-        begins = re.match(r"\s{2,4}(\w+)(?:\s*\([^)]*\))?:\s*(.*)", line)
-        if begins:
-            last = begins[1]
-            described[last] = begins[2]
-        elif last and line.strip():
-            described[last] = f"{described[last]} {line.strip()}".strip()
-    return f"{head.strip()}\n\n{rest.strip()}".strip(), described
 
 
 def _needs(needs: Any, fail: Callable[[str], typing.NoReturn]) -> typing.Iterator[Need]:

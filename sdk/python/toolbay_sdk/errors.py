@@ -10,6 +10,8 @@ class ToolError(Exception):
     """An error of a tool. The model reads its message unchanged."""
 
     def __init__(self, code: str, message: str, subject: str | None = None, *, cost_usd: float | None = None):
+        # A program writes `execution_failed` and `STALE_WRITE`.
+        code = code.lower().replace("_", "-")
         if code not in CODES:
             raise ValueError(f"unknown error code {code!r}; known are {', '.join(CODES)}")
         super().__init__(message)
