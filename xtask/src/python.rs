@@ -6,11 +6,14 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
-use crate::folder::emptied;
-use crate::foreign::{python_with, shell};
+use crate::folder::{emptied, read_text};
+use crate::foreign::{NodeRuntime, python_with, shell};
 use crate::{cargo, plugins};
 
-/// Runs the tests and mypy.
+/// The page that describes the package.
+const PAGE: &str = "docs/reference/python-library.md";
+
+/// Runs the tests, mypy and pyright.
 pub(crate) fn run(workspace: &Path) -> Result<()> {
     let tests = workspace.join("host/python/tests");
     let target = wasm::target_dir(workspace);
@@ -23,7 +26,7 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
         command
             .env("TOOLBAY_BIN", cargo::host(workspace))
             .env("TOOLBAY_TEST_PLUGINS", plugins::folder(workspace));
-        command.env("TOOLBAY_TEST_PAGE", workspace.join("docs/reference/python-library.md"));
+        command.env("TOOLBAY_TEST_PAGE", workspace.join(PAGE));
         command.env("TOOLBAY_TEST_CACHE", target.join("python-cache")).current_dir(&target);
         command
     };
@@ -32,7 +35,30 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     let mypy = ["-m", "mypy", "--strict", "--cache-dir", "mypy"];
     shell(run().args(mypy).arg(&package))?;
     shell(run().args(mypy).arg(&tests))?;
-    shell(run().args(["-m", "mypy.stubtest", "toolbay._native"]))
+    shell(run().args(["-m", "mypy.stubtest", "toolbay._native"]))?;
+    check_with_pyright(workspace, &python, &folder)
+}
+
+/// Checks with pyright, which most editors use, the types of the package and of the programs of its page, and that no checker
+/// has to infer the type of a public name.
+fn check_with_pyright(workspace: &Path, python: &Path, folder: &Path) -> Result<()> {
+    let settings = workspace.join("host/python/tests/pyright");
+    let node = NodeRuntime::with(workspace, "pyright", &settings)?;
+    let programs = folder.join("programs");
+    emptied(&programs)?;
+    let page = read_text(&workspace.join(PAGE))?;
+    for (number, block) in page.split("\n```python\n").skip(1).enumerate() {
+        let program = block.split("\n```").next().unwrap_or_default();
+        // Programs of users get all checks.
+        fs::write(programs.join(format!("program{number}.py")), format!("# pyright: strict\n{program}\n"))?;
+    }
+    let pyright = || {
+        let mut command = node.run("pyright/index.js");
+        command.arg("--pythonpath").arg(python).env("PYTHONPATH", folder).current_dir(&settings);
+        command
+    };
+    shell(pyright().arg(folder.join("toolbay")).arg(&programs))?;
+    shell(pyright().args(["--verifytypes", "toolbay", "--ignoreexternal"]))
 }
 
 /// Puts the package and the built module into a folder, as the wheel has them.

@@ -132,7 +132,7 @@ class Ends(ProgramTest):
     def test_an_exit_in_a_tool_is_raised_in_the_loop(self) -> None:
         for kind in ("async def", "def"):
             for error in ("SystemExit(3)", "KeyboardInterrupt()"):
-                code, output, errors = self.run_in_folder(f"""
+                code, _, errors = self.run_in_folder(f"""
                     @tool
                     {kind} leave() -> None:
                         '''Leave.'''

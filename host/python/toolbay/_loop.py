@@ -219,6 +219,8 @@ class LoopMailbox:
                 end = self._running.pop(number, None)
                 if end is not None:
                     end()
+            case kind:
+                raise ValueError(f"an unknown event {kind!r}")
 
     def _answer(self, number: int, value: Any, error: Exception | None) -> None:
         batch = self._batches.get(number)

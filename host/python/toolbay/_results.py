@@ -20,11 +20,11 @@ class ToolCall:
 
     def __init__(self, id: str, tool: str, args: Mapping[str, Any] | str = "{}", *,
                  idempotency_key: str | None = None) -> None:
-        self.id = id
-        self.tool = tool
+        self.id: str = id
+        self.tool: str = tool
         #: The arguments as JSON text, which reaches the tool as it is.
         self.args: str = args if isinstance(args, str) else _json.encode(args)
-        self.idempotency_key = idempotency_key
+        self.idempotency_key: str | None = idempotency_key
 
     def __repr__(self) -> str:
         return f"ToolCall({self.id!r}, {self.tool!r}, {self.args!r})"
@@ -50,11 +50,11 @@ class ToolOutput:
 
     def __init__(self, value: str = "", *, structured: Any = _NOTHING, content: Sequence[Mapping[str, Any]] = (),
                  cost_usd: float | None = None, meta: Mapping[str, Any] | None = None) -> None:
-        self.value = value
+        self.value: str = value
         self._structured = None if structured is _NOTHING else _json.encode(structured)
         self._meta = None if meta is None else _json.encode(meta)
-        self.content = [dict(block) for block in content]
-        self.cost_usd = cost_usd
+        self.content: list[dict[str, Any]] = [dict(block) for block in content]
+        self.cost_usd: float | None = cost_usd
 
     @property
     def structured(self) -> Any:

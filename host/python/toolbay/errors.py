@@ -44,7 +44,7 @@ class ToolError(Exception):
             raise ValueError(f"the cost {cost_usd} is no finite number of US dollars")
         super().__init__(message)
         self.code = code
-        self.message = str(message)
+        self.message: str = str(message)
         self.subject = subject
         self.cost_usd = cost_usd
 

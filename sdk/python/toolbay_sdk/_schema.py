@@ -73,7 +73,7 @@ def schema_of(hint: Any, seen: tuple[Any, ...] = ()) -> dict[str, Any]:
         raise Unsupported(f"`{hint.__name__}` holds itself: use `Any`, or `Arg(schema=…)`")
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return _described(hint, _enumeration([member.value for member in hint]))
-    if dataclasses.is_dataclass(hint) or typing.is_typeddict(hint):
+    if isinstance(hint, type) and (dataclasses.is_dataclass(hint) or typing.is_typeddict(hint)):
         return _described(hint, _fields(hint, (*seen, hint)))
     raise Unsupported(
         f"no schema can be made of `{getattr(hint, '__name__', hint)}`: use str, int, float, bool, list, dict, Literal, "
