@@ -43,7 +43,7 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
 /// has to infer the type of a public name.
 fn check_with_pyright(workspace: &Path, python: &Path, folder: &Path) -> Result<()> {
     let settings = workspace.join("host/python/tests/pyright");
-    let node = NodeRuntime::with(workspace, "pyright", &settings)?;
+    let node = NodeRuntime::with(workspace, "npm-pyright", &settings)?;
     let programs = folder.join("programs");
     emptied(&programs)?;
     let page = read_text(&workspace.join(PAGE))?;

@@ -102,7 +102,8 @@ pub(crate) fn bytes_outside_strings(text: &str) -> impl Iterator<Item = u8> {
 pub(crate) fn compact(text: &str) -> String {
     let between = |text: &str| text.replace([' ', '\t', '\n', '\r'], "");
     let (mut compacted, mut rest) = (String::with_capacity(text.len()), text);
-    while let Some((before, from)) = rest.find('"').and_then(|start| rest.split_at_checked(start)) {
+    while let Some(start) = rest.find('"') {
+        let (before, from) = rest.split_at(start);
         let mut strings = serde_json::Deserializer::from_str(from).into_iter::<String>();
         let Some(Ok(string)) = strings.next() else { break };
         compacted.push_str(&between(before));
