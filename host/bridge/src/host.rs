@@ -1,6 +1,6 @@
 //! Open hosts: each owns a tokio runtime and the calls that run in it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::runtime::{Handle, Runtime};
 use tokio_util::task::TaskTracker;
 use toolbay::core::audit::AuditSink;
-use toolbay::{CancellationToken, FileAudit, Host, HostBuilder, Policy, Retention, RunningHost};
+use toolbay::{CancellationToken, FileAudit, Host, HostBuilder, LoadError, Policy, Retention, RunningHost};
 
 use crate::error::{BridgeError, ErrorKind};
 use crate::policy;
@@ -72,6 +72,8 @@ impl Drop for HostRuntime {
 /// An open host.
 #[derive(Debug)]
 pub(crate) struct OpenHost {
+    /// The compile worker.
+    executable: PathBuf,
     pub(crate) runtime: Arc<HostRuntime>,
     pub(crate) host: Host,
     running: Mutex<Option<RunningHost>>,
@@ -86,7 +88,7 @@ impl OpenHost {
     /// Opens a host, in its runtime.
     pub(crate) async fn open(request: OpenRequest, runtime: Arc<HostRuntime>) -> Result<Self, BridgeError> {
         check_executable(&request.executable).await?;
-        let plugins = request.plugins.clone();
+        let (executable, plugins) = (request.executable.clone(), request.plugins.clone());
         let asks = request.approver;
         let builder = tokio::task::spawn_blocking(move || builder(request));
         let builder =
@@ -97,7 +99,18 @@ impl OpenHost {
         };
         let host = (*running).clone();
         let (closing, tasks) = (CancellationToken::new(), TaskTracker::new());
-        Ok(Self { runtime, host, running: Mutex::new(Some(running)), asks, closing, tasks })
+        Ok(Self { executable, runtime, host, running: Mutex::new(Some(running)), asks, closing, tasks })
+    }
+
+    /// The error for a plugin that was not loaded. Without the program, none is compiled.
+    pub(crate) fn load_error(&self, error: LoadError) -> BridgeError {
+        let is_compiling = matches!(error, LoadError::Compile(_));
+        let error = BridgeError::from(error);
+        if is_compiling && !self.executable.is_file() {
+            let message = format!("{}; TOOLBAY_BIN names another program", error.message);
+            return BridgeError::new(ErrorKind::Executable, message);
+        }
+        error
     }
 
     /// A token for calls, which closing the host cancels.

@@ -123,18 +123,18 @@ impl Bridge {
                 Request::CallAll(request) => self.call_all(&mailbox, id, *request)?,
                 Request::LoadFile { host, plugin, file } => {
                     let (host, plugin) = (self.host(host)?, plugin_id(&plugin)?);
-                    let loaded = host.host.clone();
+                    let loading = Arc::clone(&host);
                     spawn(&host, mailbox, id, async move {
-                        let warnings = loaded.load_file(plugin, &file).await?;
-                        Ok(query::warnings(&warnings))
+                        let loaded = loading.host.load_file(plugin, &file).await;
+                        Ok(query::warnings(&loaded.map_err(|error| loading.load_error(error))?))
                     });
                 }
                 Request::LoadBytes { host, plugin } => {
                     let (host, plugin) = (self.host(host)?, plugin_id(&plugin)?);
-                    let loaded = host.host.clone();
+                    let loading = Arc::clone(&host);
                     spawn(&host, mailbox, id, async move {
-                        let warnings = loaded.load_bytes(plugin, payload).await?;
-                        Ok(query::warnings(&warnings))
+                        let loaded = loading.host.load_bytes(plugin, payload).await;
+                        Ok(query::warnings(&loaded.map_err(|error| loading.load_error(error))?))
                     });
                 }
                 Request::ReloadPolicy { host, policy } => {

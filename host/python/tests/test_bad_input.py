@@ -11,10 +11,10 @@ import unittest.mock
 from collections.abc import Callable
 from typing import Any
 
-from support import HostTest, call
+from support import TRAPS, HostTest, call
 
 from toolbay import (
-    ApprovalReply, ApprovalRequest, HostError, Policy, ProgressEvent, ToolCall, ToolError, _executable, tool, vendor,
+    ApprovalReply, ApprovalRequest, Host, HostError, Policy, ProgressEvent, ToolCall, ToolError, _executable, tool, vendor,
 )
 from toolbay._threads import ThreadPool
 
@@ -295,6 +295,17 @@ class Machine(HostTest):
         self.assertEqual(raised.exception.kind, "executable")
         self.assertIn(str(self.folder / "none"), str(raised.exception))
         self.assertIn("TOOLBAY_BIN", str(raised.exception))
+
+    async def test_a_program_that_was_deleted_is_named_when_it_is_needed(self) -> None:
+        link = self.folder / "toolbay"
+        link.symlink_to(_executable.find())
+        with unittest.mock.patch.dict(os.environ, {"TOOLBAY_BIN": str(link)}):
+            async with Host(Policy.deny_all(self.folder), cache_dir=self.folder / "cache") as host:
+                link.unlink()
+                with self.assertRaises(HostError) as raised:
+                    await host.load_bytes("traps", TRAPS)
+        self.assertEqual(raised.exception.kind, "executable")
+        self.assertIn(str(link), str(raised.exception))
 
     def test_only_the_program_of_the_installation_is_found(self) -> None:
         package = self.folder / "lib" / "python" / "toolbay"

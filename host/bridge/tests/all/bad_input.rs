@@ -48,6 +48,24 @@ fn a_program_that_is_missing_or_another_is_refused_with_its_path() {
 }
 
 #[test]
+fn a_program_that_was_deleted_is_named_when_it_is_needed() {
+    let folder = tempfile::tempdir().unwrap();
+    let link = folder.path().join("toolbay");
+    std::os::unix::fs::symlink(executable(), &link).unwrap();
+    let mut program = EventLoop::new(&Arc::default());
+    let host =
+        program.open(folder.path(), json!({"executable": link, "cache_dir": folder.path().join("cache")}));
+    std::fs::remove_file(&link).unwrap();
+    let plugin = std::fs::read(guest_artifacts::PLUGIN_TEXT).unwrap();
+    let load = json!({"op": "load_bytes", "host": host, "plugin": "text"}).to_string();
+    let _id = program.bridge.submit(program.mailbox, &load, plugin).unwrap();
+    let failed = program.expect("failed");
+    assert_eq!(failed["error"]["kind"], "executable", "{failed}");
+    let message = failed["error"]["message"].as_str().unwrap();
+    assert!(message.contains(link.to_str().unwrap()) && message.contains("TOOLBAY_BIN"), "{message}");
+}
+
+#[test]
 fn what_cannot_be_opened_is_an_error_of_its_kind() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");

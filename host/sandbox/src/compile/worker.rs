@@ -136,7 +136,9 @@ async fn exchange(
         .stderr(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
-        .map_err(|e| CompileError::Host(format!("the compile worker does not start: {e}")))?;
+        .map_err(|e| {
+            CompileError::Host(format!("the compile worker `{}` does not start: {e}", program.display()))
+        })?;
     let (Some(mut stdin), Some(stdout), Some(stderr)) =
         (child.stdin.take(), child.stdout.take(), child.stderr.take())
     else {
