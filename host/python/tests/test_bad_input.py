@@ -288,13 +288,17 @@ class Tools(HostTest):
 
 
 class Machine(HostTest):
-    async def test_a_missing_program_is_named(self) -> None:
-        with unittest.mock.patch.dict(os.environ, {"TOOLBAY_BIN": str(self.folder / "none")}):
-            with self.assertRaises(HostError) as raised:
-                await self.host()
-        self.assertEqual(raised.exception.kind, "executable")
-        self.assertIn(str(self.folder / "none"), str(raised.exception))
-        self.assertIn("TOOLBAY_BIN", str(raised.exception))
+    async def test_a_missing_program_or_one_of_another_version_is_named(self) -> None:
+        other = self.folder / "other"
+        other.write_text("#!/bin/sh\necho toolbay 0.0.1\n")
+        other.chmod(0o700)
+        for program in (self.folder / "none", other):
+            with unittest.mock.patch.dict(os.environ, {"TOOLBAY_BIN": str(program)}):
+                with self.assertRaises(HostError) as raised:
+                    await self.host()
+            self.assertEqual(raised.exception.kind, "executable")
+            self.assertIn(str(program), str(raised.exception))
+            self.assertIn("TOOLBAY_BIN", str(raised.exception))
 
     async def test_a_program_that_was_deleted_is_named_when_it_is_needed(self) -> None:
         link = self.folder / "toolbay"

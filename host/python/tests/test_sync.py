@@ -149,6 +149,27 @@ class Ends(ProgramTest):
                 """)
                 self.assertEqual(code, 3 if "SystemExit" in error else 4, errors)
 
+    def test_an_exit_in_an_approver_or_a_progress_function_is_raised_in_the_loop(self) -> None:
+        for approver, progress in ("leave", "None"), ("agree", "leave"):
+            code, output, errors = self.run_in_folder(f"""
+                from toolbay import CallContext
+                @tool(needs_approval=True)
+                async def work(context: CallContext) -> None:
+                    '''Work.'''
+                    print("works", flush=True)
+                    context.progress("begun")
+                    await asyncio.Event().wait()
+                async def agree(request):
+                    return "yes"
+                def leave(_):
+                    sys.exit(3)
+                with Host(policy, approver={approver}, state_dir=state) as host:
+                    host.register(work)
+                    host.call_all_sync(host.view(), [ToolCall("1", "work")], progress={progress})
+            """)
+            self.assertEqual((code, output), (3, "works\n" if approver == "agree" else ""), errors)
+        self.assertIn("cancelled", self.audit())
+
     def test_a_fork_of_an_open_host_is_refused(self) -> None:
         code, output, errors = self.run_in_folder("""
             with Host(policy) as host:
