@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -260,8 +261,10 @@ class _ThreadRunner:
     def __init__(self) -> None:
         import asyncio
 
+        from ._loop import ThreadLoop
+
         self.process = os.getpid()
-        self._runner = asyncio.Runner()
+        self._runner = asyncio.Runner(loop_factory=ThreadLoop)
 
     def run(self, work: Any) -> Any:
         try:
@@ -284,8 +287,10 @@ class _ThreadRunner:
         if self.process == os.getpid():
             self._runner.close()
 
-    def __del__(self) -> None:
-        self.close()
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        # When Python ends, parts of the loop are gone.
+        if not is_finalizing():
+            self.close()
 
 
 _thread = threading.local()

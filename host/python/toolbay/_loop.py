@@ -73,6 +73,14 @@ class StreamQueue:
         return event
 
 
+class ThreadLoop(asyncio.SelectorEventLoop):
+    """The loop of a thread without one. Its runner closes it. If Python ends before, because the thread is a daemon, asyncio
+    would close it when parts of it are gone, and print an error."""
+
+    def __del__(self) -> None:
+        pass
+
+
 def mailbox_of_running_loop() -> LoopMailbox:
     """The mailbox of the loop that runs here."""
     try:
