@@ -112,6 +112,22 @@ class Ends(ProgramTest):
             self.assertEqual((code, errors), (7, ""), end)
         self.assertIn("cancelled", self.audit())
 
+    def test_a_program_ends_although_a_tool_ignores_its_cancellation(self) -> None:
+        code, output, _ = self.run_in_folder("""
+            @tool(timeout=0.01)
+            async def stay() -> None:
+                '''Stay.'''
+                while True:
+                    try:
+                        await asyncio.Event().wait()
+                    except asyncio.CancelledError:
+                        pass
+            with Host(policy) as host:
+                host.register(stay)
+                print(host.call_all_sync(host.view(), [ToolCall("1", "stay")])[0].failure.code)
+        """)
+        self.assertEqual((code, output), (0, "deadline\n"))
+
     def test_control_c_ends_a_synchronous_call(self) -> None:
         code, output, _ = self.run_in_folder("""
             @tool

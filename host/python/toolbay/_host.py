@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from ._session import Session
 
 
+END_WAIT = 1.0
+"""Seconds that the end of a thread waits for cancelled tools of its loop."""
+
+
 class View:
     """The tools that a model sees and may call: a snapshot, made by `Host.view`."""
 
@@ -284,8 +288,19 @@ class _ThreadRunner:
                 loop.run_until_complete(asyncio.wait([task]))
 
     def close(self) -> None:
-        if self.process == os.getpid():
-            self._runner.close()
+        """Cancels the tasks of tools and closes the loop. A tool that ignores it is left behind."""
+        import asyncio
+
+        if self.process != os.getpid():
+            return
+        self.process = 0
+        loop = self._runner.get_loop()
+        tasks = asyncio.all_tasks(loop)
+        for task in tasks:
+            task.cancel()
+        if tasks and loop.run_until_complete(asyncio.wait(tasks, timeout=END_WAIT))[1]:
+            return
+        self._runner.close()
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         # When Python ends, parts of the loop are gone.
