@@ -147,13 +147,20 @@ class Signals(ProgramTest):
     def test_a_program_that_is_terminated_leaves_a_state_that_opens_again(self) -> None:
         for end, expected in ("signal.SIGTERM", -signal.SIGTERM), ("signal.SIGKILL", -signal.SIGKILL):
             code, _, errors = self.run_in_folder(f"""
+                begun = asyncio.Event()
+                @tool
+                async def stay() -> None:
+                    '''Stay.'''
+                    begun.set()
+                    await asyncio.Event().wait()
                 @tool
                 async def terminate() -> None:
                     '''Terminate the program.'''
+                    await begun.wait()
                     os.kill(os.getpid(), {end})
                 with Host(policy, state_dir=state) as host:
-                    host.register(wait, terminate)
-                    host.call_all_sync(host.view(), [ToolCall("1", "wait"), ToolCall("2", "terminate")])
+                    host.register(stay, terminate)
+                    host.call_all_sync(host.view(), [ToolCall("1", "stay"), ToolCall("2", "terminate")])
             """)
             self.assertEqual((code, errors), (expected, ""))
         with self.host(state_dir=self.folder / "state") as host:
@@ -161,7 +168,7 @@ class Signals(ProgramTest):
             [result] = host.call_all_sync(host.view(), [ToolCall("1", "echo", {"text": "x"})])
             self.assertEqual(result.output.value, "x")
         begun = [json.loads(line)["tool"] for line in self.audit().splitlines() if '"kind":"start"' in line]
-        self.assertEqual(sorted(begun), ["echo", "terminate", "terminate", "wait", "wait"])
+        self.assertEqual(sorted(begun), ["echo", "stay", "stay", "terminate", "terminate"])
 
     def test_control_c_once_and_twice_leaves_a_host_that_works(self) -> None:
         code, output, errors = self.run_in_folder("""
