@@ -7,7 +7,6 @@
 //! new policy within [`SWAP_TIME`]. Tools that take longer, or whose document must be fetched first, are removed until
 //! they are ready.
 
-mod api;
 mod document;
 mod exchange;
 mod known;
@@ -106,7 +105,7 @@ impl OpenApiServices {
 
     /// Loads the documents of the `wanted` sections and registers their tools. Each section is registered as soon as it is
     /// ready, and its source is pending until then. The result is dropped if the section changed meanwhile.
-    async fn load(
+    pub(crate) async fn load(
         &self,
         into: &InstalledPlugins,
         refresh: bool,
@@ -366,7 +365,7 @@ impl OpenApiServices {
 ///
 /// # Errors
 /// The document cannot be loaded.
-async fn read_document(
+pub(crate) async fn read_document(
     section: &Arc<OpenApiService>,
     services: &Arc<Services>,
 ) -> Result<(Arc<str>, Arc<str>), PolicyRefusal> {

@@ -115,7 +115,7 @@ pub struct HostBuilder {
     cache: CacheLocation,
     cache_limits: CacheLimits,
     state: Option<PathBuf>,
-    pub(crate) credentials: Option<PathBuf>,
+    pub(super) credentials: Option<PathBuf>,
     state_wait: Duration,
     pub(super) source_wait: Duration,
     pub(super) worker: Option<PathBuf>,

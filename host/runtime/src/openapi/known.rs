@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use futures_util::StreamExt as _;
 use toolbay_core::tool::definition_text::no_redaction;
+use toolbay_core::tool::tags::possible_tags;
 use toolbay_openapi::{Import, ImportedOperation, OpenApiDocument, import, unmatched_options};
 use toolbay_policy::permission::SourceLabel;
 use toolbay_policy::refusal::PolicyRefusal;
@@ -18,7 +19,6 @@ use toolbay_policy::{
 use super::document::{DocumentCopy, DocumentText, read_file};
 use super::plan::{absent_tools, import_options, misplaced_secret, rename};
 use super::{MAX_PARALLEL_PLANS, OpenApiServices, PLAN_TIME};
-use crate::host::known_names::{add_tool, possible_tags};
 
 /// The contents of one service's document.
 #[derive(Debug)]
@@ -61,8 +61,8 @@ impl OpenApiServices {
                     })));
                     known.services.insert(name, contents.service);
                     for (name, mut tool) in contents.tools {
-                        tool.tags.extend(possible_tags("openapi", &[]));
-                        add_tool(known, name, tool);
+                        tool.tags.extend(possible_tags("openapi", &[]).map(str::to_owned));
+                        known.add_tool(name, tool);
                     }
                 }
                 Err(UnreadService::Absent(why)) => drop(reasons.insert(format!("openapi:{name}"), why)),

@@ -90,6 +90,14 @@ pub struct KnownNames {
     pub reducers: BTreeSet<String>,
 }
 
+impl KnownNames {
+    /// Adds a tool with its tags.
+    pub fn add_tool(&mut self, name: String, tool: KnownTool) {
+        self.tags.extend(tool.tags.iter().cloned());
+        self.tools.insert(name, tool);
+    }
+}
+
 /// What a path leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PathKind {
