@@ -77,6 +77,7 @@ impl Host {
         let mut review = policy.review(known, machine);
         let catalog = self.registry().snapshot();
         review.findings.extend(policy.long_name_findings(catalog.tools().map(|entry| entry.def.named())));
+        review.findings.extend(policy.feature_warnings(FEATURES));
         review.findings.sort_by_key(|finding| (finding.line, finding.column));
         review
     }

@@ -10,7 +10,7 @@ use super::super::Policy;
 use crate::capability::Capability;
 use crate::capability::net::NetRule;
 use crate::capability::path_rule::PathRule;
-use crate::capability::program::Program;
+use crate::capability::program::{Program, SandboxMode};
 use crate::mcp_server::ServerTransport;
 use crate::permission::SourceLabel;
 
@@ -192,6 +192,11 @@ pub trait Machine {
 
     /// Why a run could not use a file.
     fn file_problem(&self, _file: &Path, _content: FileContent) -> Option<String> {
+        None
+    }
+
+    /// The strictest `sandbox` with which a program runs here. `None` on a system without a sandbox.
+    fn sandbox(&self) -> Option<SandboxMode> {
         None
     }
 
