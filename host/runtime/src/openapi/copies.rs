@@ -3,12 +3,11 @@
 //! As in the compile cache, copies that were not used for long are removed, then the least recently used until the rest
 //! fits. A removed copy is fetched again.
 
-use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
-use toolbay_sandbox::compile::cache::{CacheEntryFiles, CacheLimits, touch};
+use toolbay_sandbox::compile::cache::{CacheLimits, touch};
 use toolbay_state::digest::Digest;
 use toolbay_state::private;
 use url::Url;
@@ -19,8 +18,6 @@ use super::document_text::{DocumentText, MAX_BYTES};
 const EXTENSION: &str = "openapi";
 /// Maximum length of a copy's first line, in bytes.
 const MAX_HEADER_BYTES: u64 = 8 << 10;
-/// Maximum number of files that are examined when a copy is written.
-const MAX_SWEPT: usize = 100_000;
 
 /// The folder of the copies, and their limits.
 #[derive(Debug, Clone)]
@@ -38,20 +35,6 @@ impl DocumentCopies {
     pub(super) fn copy_of(&self, url: &Url) -> DocumentCopy {
         let file = self.dir.join(format!("{}.{EXTENSION}", Digest::of(url.as_str().as_bytes())));
         DocumentCopy { copies: self.clone(), file, url: url.to_string() }
-    }
-
-    /// Removes copies until the rest is within the limits. Files of others are left alone.
-    fn sweep(&self) {
-        private::sweep_temporary(&self.dir);
-        let Ok(entries) = fs::read_dir(&self.dir) else { return };
-        let copies = entries.flatten().take(MAX_SWEPT).filter_map(|entry| {
-            let path = entry.path();
-            let meta = entry.metadata().ok().filter(fs::Metadata::is_file)?;
-            let is_copy = path.extension().is_some_and(|extension| extension == EXTENSION);
-            let used = meta.modified().ok().filter(|_| is_copy)?;
-            Some(CacheEntryFiles { used, bytes: meta.len(), files: vec![path] })
-        });
-        self.limits.enforce(copies.collect());
     }
 }
 
@@ -124,13 +107,15 @@ impl DocumentCopy {
         let header = serde_json::to_string(header).map_err(|e| e.to_string())?;
         private::replace_unsynced(&self.file, &[header.as_bytes(), b"\n", text.as_received()])
             .map_err(|e| e.to_string())?;
-        self.copies.sweep();
+        self.copies.limits.enforce_in(&self.copies.dir, EXTENSION);
         Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     const DAY: Duration = Duration::from_secs(24 * 3600);

@@ -60,20 +60,10 @@ impl Default for CacheLimits {
     }
 }
 
-/// A cache folder that only this user can write.
-#[derive(Debug, Clone)]
-pub struct Cache {
-    dir: PathBuf,
-    key: String,
-    limits: CacheLimits,
-    /// Whether a failed write was logged.
-    warned: Arc<Once>,
-}
-
 impl CacheLimits {
     /// Removes the entries that were not used for long, then the least recently used until the rest fits. The files of an
     /// entry are removed from the last to the first. Blocks.
-    pub fn enforce(self, mut entries: Vec<CacheEntryFiles>) {
+    fn enforce(self, mut entries: Vec<CacheEntryFiles>) {
         let now = SystemTime::now();
         entries.sort_by_key(|one| one.used);
         let mut bytes: u64 = entries.iter().map(|one| one.bytes).sum();
@@ -88,17 +78,38 @@ impl CacheLimits {
             }
         }
     }
+
+    /// Does the same in a folder where each file with this extension is an entry. Temporary files that killed processes left
+    /// are removed, and other files are left alone. Blocks.
+    pub fn enforce_in(self, folder: &Path, extension: &str) {
+        private::sweep_temporary(folder);
+        let Ok(entries) = fs::read_dir(folder) else { return };
+        let entries = entries.flatten().take(MAX_SWEPT).filter_map(|entry| {
+            let path = entry.path();
+            let meta = entry.metadata().ok().filter(fs::Metadata::is_file)?;
+            let is_entry = path.extension().is_some_and(|found| found == extension);
+            let used = meta.modified().ok().filter(|_| is_entry)?;
+            Some(CacheEntryFiles { used, bytes: meta.len(), files: vec![path] })
+        });
+        self.enforce(entries.collect());
+    }
 }
 
 /// The files of one entry of a cache, such as those of one component for one engine.
-#[derive(Debug)]
-pub struct CacheEntryFiles {
-    /// The time of the last use.
-    pub used: SystemTime,
-    /// The size of all files, in bytes.
-    pub bytes: u64,
-    /// The files.
-    pub files: Vec<PathBuf>,
+struct CacheEntryFiles {
+    used: SystemTime,
+    bytes: u64,
+    files: Vec<PathBuf>,
+}
+
+/// A cache folder that only this user can write.
+#[derive(Debug, Clone)]
+pub struct Cache {
+    dir: PathBuf,
+    key: String,
+    limits: CacheLimits,
+    /// Whether a failed write was logged.
+    warned: Arc<Once>,
 }
 
 #[derive(Serialize, Deserialize)]
