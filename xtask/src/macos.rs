@@ -9,8 +9,8 @@ use crate::foreign::shell;
 use crate::zig::Zig;
 
 const TARGET: &str = "aarch64-apple-darwin";
-/// The packages that people on macOS use.
-const PACKAGES: &[&str] = &["toolbay-cli"];
+/// The packages that people on macOS use, and the tasks of this project.
+const PACKAGES: &[&str] = &["toolbay-cli", "toolbay-python", "xtask"];
 
 /// Compiles the packages, with everything that they use, up to the machine code. A warning is an error.
 pub(crate) fn check(workspace: &Path) -> Result<()> {

@@ -10,4 +10,6 @@ pub(crate) const FEATURES: &[Feature] = &[
     Feature::Mcp,
     #[cfg(feature = "openapi")]
     Feature::OpenApi,
+    #[cfg(feature = "registry")]
+    Feature::Registry,
 ];

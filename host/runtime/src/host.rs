@@ -7,6 +7,10 @@ mod http;
 #[path = "host/no_http.rs"]
 mod http;
 pub(crate) mod known_names;
+#[cfg(feature = "mcp")]
+mod mcp_servers;
+#[cfg(feature = "openapi")]
+mod openapi;
 pub(crate) mod probe;
 mod reload;
 pub(crate) mod running;

@@ -49,8 +49,10 @@
 //! | `registry` | no | the client of registries, and signatures. [`Host::load_lock`] needs no feature |
 //! | `keyring` | no | secrets from the key ring of the system (`from = "keyring:…"`) |
 //!
-//! A feature adds modules, methods and sources of tools, and changes nothing else. A policy that grants or names what this
-//! program was built without is an error with the feature's name ([`HostError::Policy`]).
+//! A feature adds modules, methods and sources of tools, and changes nothing else. A policy that grants or connects what this
+//! program was built without is an error with the feature's name ([`HostError::Policy`]). Sections that the program does not
+//! need then (`[serve]` without `mcp`, `[registry]` and `[[trust]]` without `registry`) are warnings of
+//! [`Host::policy_warnings`] and [`Host::check_policy`].
 
 mod backup;
 mod conversation;

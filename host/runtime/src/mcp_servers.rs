@@ -8,16 +8,15 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
+use toolbay_core::call::server_connector::ServerConnector;
 use toolbay_core::registry::event::HostEvent;
 use toolbay_mcp::Bridge;
 use toolbay_mcp::client::ServerStatus;
-use toolbay_policy::capability::protected_paths::Protection;
 
 pub(crate) use known::add_saved_tools;
 pub use server_connector::saved_tools;
 
-use crate::host::running::RunningHost;
-use crate::host::{Host, HostBuilder};
+use crate::plugins::installed::InstalledPlugins;
 use server_connector::PolicyServerConnector;
 
 /// The folders of a host for MCP servers.
@@ -39,41 +38,19 @@ impl ServerFolders {
     }
 }
 
-impl HostBuilder {
-    /// Keeps the credentials of MCP servers in this folder instead of `credentials` in the state directory. It is created
-    /// for this user only, and plugins can neither read nor write it.
-    #[must_use]
-    pub fn credentials_dir(mut self, dir: impl Into<PathBuf>) -> Self {
-        let dir = dir.into();
-        self.credentials = Some(dir.clone());
-        self.protect_path(dir, Protection::ReadAndWrite)
-    }
+/// Connects to the MCP servers of the policy, always under the current policy.
+pub(crate) fn policy_connector(
+    installed: &Arc<InstalledPlugins>,
+    folders: &ServerFolders,
+) -> Arc<dyn ServerConnector> {
+    Arc::new(PolicyServerConnector { installed: Arc::clone(installed), folders: folders.clone() })
 }
 
-impl Host {
-    /// Connects to the MCP servers of the policy, always under the current policy.
-    #[must_use]
-    pub fn server_connector(&self) -> Arc<dyn toolbay_core::call::server_connector::ServerConnector> {
-        Arc::new(PolicyServerConnector {
-            installed: Arc::clone(&self.installed),
-            folders: self.server_folders.clone(),
-        })
-    }
-
-    /// A bridge to MCP servers that has none yet. [`HostBuilder::start`] connects those of the policy.
-    #[must_use]
-    pub fn mcp_bridge(&self) -> Bridge {
-        let reducer = |name: &str| crate::reducers::native("x", name).ok().map(|entry| entry.reducer);
-        Bridge::new(Arc::clone(self.registry()), self.server_connector()).with_reducers(Arc::new(reducer))
-    }
-}
-
-impl RunningHost {
-    /// The states of the MCP servers.
-    #[must_use]
-    pub fn servers(&self) -> Vec<ServerStatus> {
-        self.servers.bridge.status()
-    }
+/// A bridge to MCP servers that has none yet.
+pub(crate) fn new_bridge(installed: &Arc<InstalledPlugins>, folders: &ServerFolders) -> Bridge {
+    let reducer = |name: &str| crate::reducers::native("x", name).ok().map(|entry| entry.reducer);
+    let connector = policy_connector(installed, folders);
+    Bridge::new(Arc::clone(&installed.registry), connector).with_reducers(Arc::new(reducer))
 }
 
 /// The connections to the MCP servers, which follow the policy.
@@ -85,19 +62,25 @@ pub(crate) struct Servers {
 
 impl Servers {
     /// Connects to the servers of the policy, and follows it.
-    pub(crate) fn start(host: &Host) -> Self {
-        let bridge = Arc::new(host.mcp_bridge());
-        bridge.apply(&host.policy());
+    pub(crate) fn start(installed: &Arc<InstalledPlugins>, folders: &ServerFolders) -> Self {
+        let bridge = Arc::new(new_bridge(installed, folders));
+        bridge.apply(&installed.services().policy);
         let reloaded = Arc::new(Notify::new());
-        let (newest, changed) = (host.clone(), Arc::clone(&reloaded));
-        host.events().listen(move |event| {
+        let (newest, changed) = (Arc::clone(installed), Arc::clone(&reloaded));
+        installed.registry.events().listen(move |event| {
             if matches!(event, HostEvent::PolicyReloaded { .. }) {
                 reloaded.notify_one();
             }
         });
         // Follows the policy until these `Servers` end.
-        let follow = Bridge::follow_policy(Arc::downgrade(&bridge), changed, move || newest.policy());
+        let newest = move || Arc::clone(&newest.services().policy);
+        let follow = Bridge::follow_policy(Arc::downgrade(&bridge), changed, newest);
         Self { bridge, follow: AbortOnDropHandle::new(tokio::spawn(follow)) }
+    }
+
+    /// The states of the servers.
+    pub(crate) fn status(&self) -> Vec<ServerStatus> {
+        self.bridge.status()
     }
 
     /// Waits until each server is ready or has failed.

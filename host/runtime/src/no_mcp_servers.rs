@@ -1,10 +1,11 @@
 //! The place of MCP servers in a build without the feature `mcp`. The policy names none: it would have been refused.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use toolbay_policy::{KnownNames, Policy, PolicyFinding};
 
-use crate::host::Host;
+use crate::plugins::installed::InstalledPlugins;
 
 /// No folder is needed.
 #[derive(Debug, Clone, Copy)]
@@ -21,8 +22,7 @@ impl ServerFolders {
 pub(crate) struct Servers;
 
 impl Servers {
-    pub(crate) fn start(host: &Host) -> Self {
-        let ServerFolders = host.server_folders;
+    pub(crate) fn start(_installed: &Arc<InstalledPlugins>, _folders: &ServerFolders) -> Self {
         Self
     }
 

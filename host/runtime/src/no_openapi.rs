@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use toolbay_policy::{KnownNames, Policy, PolicyFinding};
+use toolbay_sandbox::compile::cache::CacheLimits;
 
 use crate::openapi_info::OpenApiInfo;
 use crate::plugins::installed::InstalledPlugins;
@@ -15,7 +16,7 @@ use crate::plugins::installed::InstalledPlugins;
 pub(crate) struct OpenApiServices;
 
 impl OpenApiServices {
-    pub(crate) fn new(_copies: Option<PathBuf>) -> Self {
+    pub(crate) fn new(_folder: Option<PathBuf>, _limits: CacheLimits) -> Self {
         Self
     }
 

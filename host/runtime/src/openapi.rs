@@ -7,8 +7,9 @@
 //! new policy within [`SWAP_TIME`]. Tools that take longer, or whose document must be fetched first, are removed until
 //! they are ready.
 
-mod api;
+mod copies;
 mod document;
+mod document_text;
 mod exchange;
 mod known;
 mod plan;
@@ -31,10 +32,12 @@ use toolbay_policy::excerpt::one_line;
 use toolbay_policy::name::{NAME_SEPARATOR, PluginId};
 use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_policy::{DocumentLocation, OpenApiService};
+use toolbay_sandbox::compile::cache::CacheLimits;
 
 use crate::openapi_info::{DocumentState, OpenApiInfo};
 use crate::plugins::installed::InstalledPlugins;
-use document::DocumentText;
+use copies::DocumentCopies;
+use document_text::DocumentText;
 use plan::ToolPlan;
 
 /// Maximum number of parallel fetches, more than most policies have sections: one that hangs must not delay the others.
@@ -59,8 +62,8 @@ const MAX_WARNINGS: usize = 20;
 pub(crate) struct OpenApiServices {
     documents: Mutex<BTreeMap<PluginId, LoadedDocument>>,
     infos: ArcSwap<BTreeMap<PluginId, OpenApiInfo>>,
-    /// The folder for copies of documents.
-    copies: Option<PathBuf>,
+    /// `None` without a cache.
+    copies: Option<DocumentCopies>,
     /// Numbers the loads, so that a load does not replace the result of a later one.
     sequence: AtomicU64,
     plan_permits: Arc<Semaphore>,
@@ -83,12 +86,12 @@ impl LoadedDocument {
 }
 
 impl OpenApiServices {
-    /// Creates the services without any document. `copies` is the folder for copies.
-    pub(crate) fn new(copies: Option<PathBuf>) -> Self {
+    /// Creates the services without any document. `folder` is that for copies, which have these limits.
+    pub(crate) fn new(folder: Option<PathBuf>, limits: CacheLimits) -> Self {
         Self {
             documents: Mutex::default(),
             infos: ArcSwap::default(),
-            copies,
+            copies: folder.map(|folder| DocumentCopies::new(folder, limits)),
             sequence: AtomicU64::new(0),
             plan_permits: Arc::new(Semaphore::new(MAX_PARALLEL_PLANS)),
         }
@@ -106,7 +109,7 @@ impl OpenApiServices {
 
     /// Loads the documents of the `wanted` sections and registers their tools. Each section is registered as soon as it is
     /// ready, and its source is pending until then. The result is dropped if the section changed meanwhile.
-    async fn load(
+    pub(crate) async fn load(
         &self,
         into: &InstalledPlugins,
         refresh: bool,
@@ -144,7 +147,7 @@ impl OpenApiServices {
             // A plugin that could write the document could define tools.
             into.shared.folders.protect(path, Protection::WriteOnly);
         }
-        let got = document::fetch_document(&section, &into.services(), self.copies.clone(), refresh).await;
+        let got = document::fetch_document(&section, &into.services(), self.copies.as_ref(), refresh).await;
         let got = got.map_err(|why| why.for_operator());
         for _ in 0..MAX_ATTEMPTS {
             let services = into.services();
@@ -366,7 +369,7 @@ impl OpenApiServices {
 ///
 /// # Errors
 /// The document cannot be loaded.
-async fn read_document(
+pub(crate) async fn read_document(
     section: &Arc<OpenApiService>,
     services: &Arc<Services>,
 ) -> Result<(Arc<str>, Arc<str>), PolicyRefusal> {

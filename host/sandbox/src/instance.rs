@@ -28,7 +28,8 @@ use crate::stdio::OutputSink;
 const MAX_REASON_CHARS: usize = 400;
 /// Maximum number of lines of a guest's output in the log.
 const MAX_LINES: usize = 200;
-/// Maximum number of characters per line of a guest's output in the log.
+/// Maximum number of characters per line of a guest's output in the log, and of the cause of a trap: sixteen functions with
+/// their places.
 const MAX_LINE: usize = 2000;
 
 /// How many handles a guest may have for each host handle that it may open: handles of resources that its parts create
@@ -299,7 +300,7 @@ impl GuestEntry<'_> {
             Some(exit) => format!("ended itself with exit status {}", exit.0),
             None => {
                 // The words of the engine are for the operator: models and clients get those of the specification.
-                let cause = one_line(&format!("{error:#}"), MAX_REASON_CHARS);
+                let cause = one_line(&format!("{error:#}"), MAX_LINE);
                 tracing::warn!(target: "toolbay::guest", plugin = %self.plugin, cause, "a guest trapped");
                 match error.downcast_ref::<ContractBreach>() {
                     Some(ContractBreach(breach)) => {

@@ -5,7 +5,15 @@
 //! process that started it was killed, the step ends. Processes whose parent ended become children of the step, so that it
 //! finds them.
 
-use std::collections::BTreeMap;
+#[cfg_attr(target_os = "linux", path = "process/linux.rs")]
+#[cfg_attr(not(target_os = "linux"), path = "process/macos.rs")]
+mod system;
+// Its tests read what `ps` prints everywhere.
+#[cfg(all(test, target_os = "linux"))]
+#[path = "process/macos.rs"]
+#[allow(dead_code, reason = "only its tests run on Linux")]
+mod macos;
+
 use std::fs::File;
 use std::io::Read as _;
 use std::os::fd::AsFd as _;
@@ -24,7 +32,7 @@ const ROUNDS: usize = 200;
 pub(super) fn isolated(run: impl FnOnce() -> Result<()>) -> Result<()> {
     let own = rustix::process::getpid();
     rustix::process::setsid().context("cannot create a session")?;
-    rustix::process::set_child_subreaper(Some(own)).context("cannot adopt processes")?;
+    system::adopt_descendants(own)?;
     let mut lifeline = File::from(std::io::stdin().as_fd().try_clone_to_owned()?);
     // Programs of the step find an empty stdin.
     rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
@@ -64,58 +72,39 @@ fn end_descendants(root: Pid) -> Vec<String> {
     ended
 }
 
+/// A process of the system.
+#[derive(Debug, PartialEq, Eq)]
+struct ListedProcess {
+    name: String,
+    has_ended: bool,
+    parent: i32,
+}
+
 /// The running descendants of a process with their names.
 fn descendants(root: i32) -> Vec<(i32, String)> {
-    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    let all: BTreeMap<i32, ProcessStat> = ids.filter_map(|id| Some((id, ProcessStat::read(id)?))).collect();
+    let all = system::processes();
     let is_below = |mut id: i32| {
         // A process that starts meanwhile may be missing. The next round finds it.
-        while let Some(stat) = all.get(&id) {
-            if stat.parent == root {
+        while let Some(process) = all.get(&id) {
+            if process.parent == root {
                 return true;
             }
-            id = stat.parent;
+            id = process.parent;
         }
         false
     };
-    let running = all.iter().filter(|(id, stat)| !stat.has_ended && is_below(**id));
-    running.map(|(id, stat)| (*id, stat.name.clone())).collect()
+    let running = all.iter().filter(|(id, process)| !process.has_ended && is_below(**id));
+    running.map(|(id, process)| (*id, process.name.clone())).collect()
 }
 
-/// Waits for the end of a process, and returns the processor time that it and its ended children took.
+/// Waits for the end of a process, and returns the processor time that it and its ended children took; zero where the system
+/// does not say.
 pub(crate) fn cpu_seconds_at_end(child: &Child) -> f64 {
     let Ok(id) = i32::try_from(child.id()) else { return 0.0 };
     // The process stays readable until somebody takes its status.
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     let ended = Pid::from_raw(id).map(|id| rustix::process::waitid(WaitId::Pid(id), options));
-    let stat = ended.and_then(Result::ok).and_then(|_| ProcessStat::read(id));
-    stat.map_or(0.0, |stat| stat.ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
-}
-
-/// What `/proc/ID/stat` says of a process (proc_pid_stat(5)).
-struct ProcessStat {
-    name: String,
-    has_ended: bool,
-    parent: i32,
-    /// Processor time of the process and its ended children.
-    ticks: u64,
-}
-
-impl ProcessStat {
-    fn read(id: i32) -> Option<Self> {
-        Self::parse(&std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?)
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        // The name is in parentheses and may contain any of its own.
-        let (head, rest) = text.rsplit_once(") ")?;
-        let name = head.split_once('(')?.1.to_owned();
-        let fields: Vec<&str> = rest.split(' ').collect();
-        let ticks = fields.get(11..15)?.iter().filter_map(|field| field.parse::<u64>().ok()).sum();
-        let has_ended = matches!(*fields.first()?, "Z" | "X");
-        Some(Self { name, has_ended, parent: fields.get(1)?.parse().ok()?, ticks })
-    }
+    ended.and_then(Result::ok).and_then(|_| system::cpu_seconds(id)).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -123,15 +112,6 @@ mod tests {
     use std::process::{Command, Stdio};
 
     use super::*;
-
-    #[test]
-    fn the_state_of_a_process_is_read() {
-        let text = "42 (a) b) S 7 42 42 0 -1 4194560 1 2 3 4 10 20 30 40 20 0 1 0 5 6";
-        let stat = ProcessStat::parse(text).unwrap();
-        assert_eq!((stat.name.as_str(), stat.has_ended, stat.parent, stat.ticks), ("a) b", false, 7, 100));
-        assert!(ProcessStat::parse("42 (a) Z 7 42 42 0 -1 0 0 0 0 0 0 0 0 0 0").unwrap().has_ended);
-        assert!(ProcessStat::parse("").is_none());
-    }
 
     #[test]
     fn a_child_of_a_child_is_ended() {

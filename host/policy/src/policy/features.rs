@@ -1,24 +1,28 @@
-//! The parts of the program that a policy needs. A program can be built without some of them, and then refuses a policy
-//! that names them: what it grants or connects would silently be absent.
+//! The parts of the program that a policy needs. A program can be built without some of them. It then refuses a policy
+//! that grants or connects something through them, which would silently be absent. It warns about sections for work
+//! that it never does, such as fetching plugins: the policy may also be for a program that does it.
 
-use super::check::Severity;
-use super::{Policy, PolicyError};
+use super::check::{PolicyFinding, Severity};
+use super::{Policy, PolicyError, trust};
 use crate::problem::PolicyProblem;
+use crate::serve::ServePolicy;
 
 /// A part that a program can be built without: a feature of the crate `toolbay`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Feature {
     /// Requests and connections of plugins.
     Net,
-    /// Other MCP servers.
+    /// Other MCP servers, and the MCP server of the program itself.
     Mcp,
     /// Services that OpenAPI documents describe.
     OpenApi,
+    /// The client of registries, and the verification of signatures.
+    Registry,
 }
 
 impl Feature {
     /// All features.
-    pub const ALL: [Self; 3] = [Self::Net, Self::Mcp, Self::OpenApi];
+    pub const ALL: [Self; 4] = [Self::Net, Self::Mcp, Self::OpenApi, Self::Registry];
 
     /// The name of the Cargo feature.
     #[must_use]
@@ -27,12 +31,13 @@ impl Feature {
             Self::Net => "net",
             Self::Mcp => "mcp",
             Self::OpenApi => "openapi",
+            Self::Registry => "registry",
         }
     }
 }
 
 impl Policy {
-    /// Checks that the policy names nothing that a program with only these features lacks.
+    /// Checks that the policy grants and connects nothing that a program with only these features lacks.
     ///
     /// ```
     /// use std::path::Path;
@@ -49,23 +54,41 @@ impl Policy {
     /// # Errors
     /// Lists all lines that need another feature.
     pub fn check_features(&self, built: &[Feature]) -> Result<(), PolicyError> {
-        let lacking = Feature::ALL.into_iter().filter(|feature| !built.contains(feature));
-        let problems: Vec<PolicyProblem> = lacking.flat_map(|feature| self.lines_of(feature)).collect();
-        match self.source.findings(Severity::Error, problems) {
+        let refused = lacking(built).flat_map(|feature| self.refused_without(feature));
+        match self.source.findings(Severity::Error, refused.collect()) {
             findings if findings.is_empty() => Ok(()),
             findings => Err(PolicyError::new(findings)),
         }
     }
 
-    /// The lines that need a feature.
-    fn lines_of(&self, feature: Feature) -> Vec<PolicyProblem> {
+    /// Warns about sections without effect in a program with only these features: settings of a server that it cannot be,
+    /// and of registries that it cannot ask. It verifies no signature, either.
+    ///
+    /// ```
+    /// use std::path::Path;
+    /// use toolbay_policy::{Feature, Policy};
+    ///
+    /// let text = "version = 1\n[[trust]]\nscope = \"registry.example/\"\nkeys = [\"acme.pub\"]";
+    /// let policy = Policy::parse(text, Path::new("/srv/agent"), None)?;
+    /// assert!(policy.feature_warnings(&Feature::ALL).is_empty());
+    /// let warnings = policy.feature_warnings(&[Feature::Net]);
+    /// assert!(warnings[0].message.contains("feature `registry`"));
+    /// # Ok::<(), toolbay_policy::PolicyError>(())
+    /// ```
+    #[must_use]
+    pub fn feature_warnings(&self, built: &[Feature]) -> Vec<PolicyFinding> {
+        let idle = lacking(built).flat_map(|feature| self.idle_without(feature));
+        self.source.findings(Severity::Warning, idle.collect())
+    }
+
+    /// The lines that a program without a feature refuses.
+    fn refused_without(&self, feature: Feature) -> Vec<PolicyProblem> {
         let problem = |keys: &[&str]| {
             let name = feature.name();
-            let message =
-                format!("this program was built without the feature `{name}` of the crate `toolbay`");
+            let help = format!("build it with `features = [\"{name}\"]`, or remove this");
             PolicyProblem {
-                help: Some(format!("build it with `features = [\"{name}\"]`, or remove this")),
-                ..PolicyProblem::at_keys(keys.iter().copied(), message)
+                help: Some(help),
+                ..PolicyProblem::at_keys(keys.iter().copied(), absence(feature))
             }
         };
         match feature {
@@ -80,8 +103,46 @@ impl Policy {
             Feature::OpenApi => {
                 self.openapi.keys().map(|name| problem(&["openapi", name.as_str()])).collect()
             }
+            Feature::Registry => Vec::new(),
         }
     }
+
+    /// The sections that a program without a feature ignores.
+    fn idle_without(&self, feature: Feature) -> Vec<PolicyProblem> {
+        let ignored = |problem: PolicyProblem, effect: &str| {
+            let message = format!("{}, so {effect}", absence(feature));
+            PolicyProblem { message, ..problem }
+        };
+        match feature {
+            Feature::Net | Feature::OpenApi => Vec::new(),
+            Feature::Mcp => {
+                let problem = PolicyProblem::at_keys(["serve"], String::new());
+                let written = self.serve != ServePolicy::default();
+                written.then(|| ignored(problem, "it serves no clients")).into_iter().collect()
+            }
+            Feature::Registry => {
+                let registries = self.registries.keys().map(|host| {
+                    let problem = PolicyProblem::at_keys(["registry", host.as_str()], String::new());
+                    ignored(problem, "it fetches no plugins")
+                });
+                let rules = (0..self.trust.len()).map(|index| {
+                    let problem = PolicyProblem::at_list_entry(trust::LIST, index, String::new());
+                    let problem = problem.in_key("scope");
+                    ignored(problem, "it verifies no signatures: a program with it must fetch the plugins")
+                });
+                registries.chain(rules).collect()
+            }
+        }
+    }
+}
+
+/// The features that a program lacks.
+fn lacking(built: &[Feature]) -> impl Iterator<Item = Feature> {
+    Feature::ALL.into_iter().filter(|feature| !built.contains(feature))
+}
+
+fn absence(feature: Feature) -> String {
+    format!("this program was built without the feature `{}` of the crate `toolbay`", feature.name())
 }
 
 #[cfg(test)]
@@ -104,6 +165,31 @@ mod tests {
             assert!(finding.message.contains(&format!("`{}`", feature.name())), "{error}");
             assert_ne!(finding.line, 1, "{error}");
             assert_eq!(policy.check_features(&[feature]), Ok(()), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_section_without_effect_in_this_program_is_a_warning_at_its_line() {
+        let oauth = "[serve.oauth]\nissuer = \"https://i.example\"\naudience = [\"a\"]\njwks = \"k\"";
+        let trust = "[[trust]]\nscope = \"a.example/\"\nkeys = [\"a.pub\"]";
+        let two_rules = format!("{trust}\n{}", trust.replace("a.example", "b.example"));
+        for (feature, text, lines) in [
+            (Feature::Mcp, oauth, 1),
+            (Feature::Registry, "[registry.\"registry.example\"]", 1),
+            (Feature::Registry, trust, 1),
+            (Feature::Registry, two_rules.as_str(), 2),
+        ] {
+            let policy = Policy::parse(&format!("version = 1\n{text}"), Path::new("/srv"), None).unwrap();
+            let others: Vec<Feature> = Feature::ALL.into_iter().filter(|one| *one != feature).collect();
+            let found = policy.feature_warnings(&others);
+            assert_eq!(found.len(), lines, "{text}: {found:?}");
+            for finding in found {
+                assert!(finding.message.contains(&format!("`{}`", feature.name())), "{text}: {finding}");
+                assert_eq!(finding.severity, Severity::Warning, "{text}");
+                assert_ne!(finding.line, 1, "{text}: {finding}");
+            }
+            assert!(policy.feature_warnings(&[feature]).is_empty(), "{text}");
+            assert_eq!(policy.check_features(&[]), Ok(()), "{text}");
         }
     }
 

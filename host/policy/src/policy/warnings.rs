@@ -22,6 +22,7 @@ mod quantities;
 mod reach;
 mod rule_arguments;
 mod rule_order;
+mod sandbox;
 mod secrets;
 mod sources;
 mod unused;
@@ -45,12 +46,13 @@ use crate::problem::{PolicyProblem, suggest_name};
 type Check = fn(&CheckInput<'_>, &mut CheckReport);
 
 /// All checks.
-const CHECKS: [Check; 27] = [
+const CHECKS: [Check; 28] = [
     paths::check_paths,
     paths::check_whole_machine,
     paths::check_grants,
     environment::check_secrets,
     environment::check_shared_key,
+    sandbox::check_unconfined,
     clear_text::check_credentials,
     clear_text::check_placeholders,
     quantities::check_networks,

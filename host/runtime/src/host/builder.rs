@@ -115,7 +115,7 @@ pub struct HostBuilder {
     cache: CacheLocation,
     cache_limits: CacheLimits,
     state: Option<PathBuf>,
-    pub(crate) credentials: Option<PathBuf>,
+    pub(super) credentials: Option<PathBuf>,
     state_wait: Duration,
     pub(super) source_wait: Duration,
     pub(super) worker: Option<PathBuf>,
@@ -208,7 +208,7 @@ impl HostBuilder {
 
     /// Limits the compile cache to `bytes`, and to entries used within `age`: 2 GiB and 30 days by default. The least
     /// recently used entries are removed first and compiled again when they are needed. In the shared folder, the limits
-    /// hold for the entries of all programs.
+    /// hold for the entries of all programs. Copies of OpenAPI documents have the same limits, and are counted on their own.
     #[must_use]
     pub fn cache_limits(mut self, bytes: u64, age: Duration) -> Self {
         self.cache_limits = CacheLimits { bytes, age };
@@ -410,7 +410,7 @@ impl HostBuilder {
         let cache = self.cache.dir();
         let folders = self.protected_folders(cache.as_deref());
         let compiler = Compiler::new(self.policy.host(), self.worker, self.base)?;
-        let openapi = OpenApiServices::new(cache.as_ref().map(|dir| dir.join("openapi")));
+        let openapi = OpenApiServices::new(cache.as_ref().map(|dir| dir.join("openapi")), self.cache_limits);
         let metering = if self.policy.counts_fuel() { Metering::Fuel } else { Metering::Time };
         let kind = EngineKind { metering, async_support: AsyncSupport::Off };
         let cache = cache.and_then(|dir| self.cache.open(&dir, kind, self.cache_limits));

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use toolbay_core::registry::ToolEntry;
 use toolbay_core::tool::{ToolDef, ToolSource, tags};
-use toolbay_policy::capability::Capability;
 use toolbay_policy::name::PluginId;
 use toolbay_policy::{
     KnownNames, KnownPlugin, KnownService, KnownTool, Policy, PolicyError, PolicyFinding, PolicyReview,
@@ -78,6 +77,7 @@ impl Host {
         let mut review = policy.review(known, machine);
         let catalog = self.registry().snapshot();
         review.findings.extend(policy.long_name_findings(catalog.tools().map(|entry| entry.def.named())));
+        review.findings.extend(policy.feature_warnings(FEATURES));
         review.findings.sort_by_key(|finding| (finding.line, finding.column));
         review
     }
@@ -99,8 +99,8 @@ impl Host {
         for entry in catalog.tools() {
             let tool = known_tool(entry, with_arguments);
             known.toolsets.extend(entry.def.keywords.toolset.clone());
-            add_tool(&mut known, entry.def.full_name().to_string(), tool.clone());
-            add_tool(&mut known, entry.def.name.to_string(), tool);
+            known.add_tool(entry.def.full_name().to_string(), tool.clone());
+            known.add_tool(entry.def.name.to_string(), tool);
         }
         known
     }
@@ -154,20 +154,6 @@ impl Host {
     }
 }
 
-/// The tags that the host may derive from grants, which are not known yet.
-pub(crate) fn possible_tags<'a>(
-    kind: &'a str,
-    declared: &'a [Capability],
-) -> impl Iterator<Item = String> + 'a {
-    tags::possible_tags(kind, declared).map(str::to_owned)
-}
-
-/// Adds a tool with its tags.
-pub(crate) fn add_tool(known: &mut KnownNames, name: String, tool: KnownTool) {
-    known.tags.extend(tool.tags.iter().cloned());
-    known.tools.insert(name, tool);
-}
-
 /// A tool of the catalog. The derived tags depend on its grants, so it has every tag that its declared capabilities
 /// allow.
 fn known_tool(entry: &ToolEntry, with_arguments: bool) -> KnownTool {
@@ -177,7 +163,7 @@ fn known_tool(entry: &ToolEntry, with_arguments: bool) -> KnownTool {
     KnownTool {
         kind: label.kind,
         source: label.name.to_owned(),
-        tags: own.chain(possible_tags(label.kind, &def.capabilities)).collect(),
+        tags: own.chain(tags::possible_tags(label.kind, &def.capabilities).map(str::to_owned)).collect(),
         arguments: with_arguments.then(|| def.input_schema.value().clone()),
     }
 }

@@ -32,7 +32,7 @@ pub struct RunningHost {
     plugins: Option<PathBuf>,
     report: LoadReport,
     watch: Option<WatchHandle>,
-    pub(crate) servers: Servers,
+    pub(super) servers: Servers,
     /// The first load of the documents. It ends when every document is loaded or has failed.
     _documents: AbortOnDropHandle<()>,
 }
@@ -77,7 +77,7 @@ impl HostBuilder {
             Some(plugins) => host.protect_sources(plugins),
             None => host.protect_documents(),
         }
-        let servers = Servers::start(&host);
+        let servers = Servers::start(&host.installed, &host.server_folders);
         let loading = host.clone();
         // The `RunningHost` owns the task, which ends when every document is loaded or has failed.
         let load = async move { loading.openapi.load_all(&loading.installed).await };

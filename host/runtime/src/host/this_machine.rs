@@ -8,7 +8,9 @@ use toolbay_capabilities::files::{FileAccess, FolderHandles, SharedProtectedPath
 use toolbay_capabilities::process::ProcessLauncher;
 use toolbay_capabilities::secrets::SecretStore;
 use toolbay_policy::capability::path_rule::PathRule;
+use toolbay_policy::capability::program::SandboxMode;
 use toolbay_policy::{FileContent, Machine, PathKind, Policy, ProgramRefusal, ProgramSection};
+use toolbay_sandbox::process_sandbox;
 
 /// Reads a file as a run would, and fails with the reason why it cannot be used.
 type FileCheck = fn(&Path) -> Result<(), String>;
@@ -91,7 +93,25 @@ impl Machine for ThisMachine {
         read(file).err()
     }
 
+    fn sandbox(&self) -> Option<SandboxMode> {
+        let confinement = process_sandbox::available().ok()?;
+        let mode = confinement.weaker_mode().unwrap_or(SandboxMode::Required);
+        (mode != SandboxMode::None).then_some(mode)
+    }
+
     fn secret_problem(&self, name: &str) -> Option<String> {
         SecretStore::problem(&self.run.as_ref()?.policy, name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Host;
+
+    #[test]
+    fn the_sandbox_of_the_checks_is_the_one_that_programs_get() {
+        let complete = ThisMachine::default().sandbox() == Some(SandboxMode::Required);
+        assert_eq!(complete, Host::missing_program_sandbox().is_none());
     }
 }

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
+use toolbay_core::tool::tags::possible_tags;
 use toolbay_mcp::client::{SavedTool, SavedTools};
 use toolbay_policy::{KnownNames, KnownTool, Policy, PolicyFinding};
 
 use super::saved_tools;
-use crate::host::known_names::{add_tool, possible_tags};
 
 /// Adds the tools that the servers of a policy had when a host with this state directory last listed them, and returns the
 /// findings about their names. Blocks on files.
@@ -28,9 +28,9 @@ fn add_server(known: &mut KnownNames, server: &str, saved: &SavedTools) {
         let known_tool = KnownTool {
             kind: "mcp",
             source: server.to_owned(),
-            tags: possible_tags("mcp", &[]).collect(),
+            tags: possible_tags("mcp", &[]).map(str::to_owned).collect(),
             arguments: tool.input_schema.clone(),
         };
-        add_tool(known, tool.named().name.to_owned(), known_tool);
+        known.add_tool(tool.named().name.to_owned(), known_tool);
     }
 }

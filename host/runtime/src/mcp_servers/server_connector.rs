@@ -16,8 +16,9 @@ use toolbay_core::call::server_connector::{
 };
 use toolbay_mcp::client::{self, MAX_SAVED_LIST_BYTES, SavedTools};
 use toolbay_policy::Policy;
-use toolbay_policy::mcp_server::{HttpServerConfig, McpServer, StdioServerConfig};
+use toolbay_policy::mcp_server::{HttpServerConfig, MAX_SERVERS, McpServer, StdioServerConfig};
 use toolbay_policy::name::PluginId;
+use toolbay_sandbox::compile::cache::CacheLimits;
 use toolbay_state::private;
 use zeroize::Zeroizing;
 
@@ -33,8 +34,15 @@ pub(super) struct PolicyServerConnector {
 
 /// The file of a server in a folder. A server name contains no path separator.
 fn server_file(folder: &Path, name: &PluginId) -> PathBuf {
-    folder.join(format!("{name}.json"))
+    folder.join(format!("{name}.{EXTENSION}"))
 }
+
+/// How the files of servers end.
+const EXTENSION: &str = "json";
+/// The limits of the tool lists: those of as many servers as a policy can have, at their largest. Lists of servers that no
+/// policy names any more go first, because nothing writes them.
+const LIST_LIMITS: CacheLimits =
+    CacheLimits { bytes: (MAX_SERVERS * MAX_SAVED_LIST_BYTES) as u64, age: Duration::MAX };
 
 /// The folder of the last known tool lists.
 pub(super) fn tool_list_folder(state_dir: &Path) -> PathBuf {
@@ -82,11 +90,13 @@ fn write_credentials(file: &Path, bytes: Option<&[u8]>) -> Result<(), String> {
     written.map_err(|error| format!("`{}`: {error}", file.display()))
 }
 
-/// Writes a file in a folder of the host.
-fn write_private(file: &Path, bytes: &[u8]) -> Result<(), String> {
+/// Writes a tool list, and removes the oldest ones beyond the limits.
+fn write_tool_list(file: &Path, bytes: &[u8], limits: CacheLimits) -> Result<(), String> {
     let dir = file.parent().unwrap_or(Path::new("/"));
     private::make_dir(dir)?;
-    private::replace_unsynced(file, &[bytes]).map_err(|error| format!("`{}`: {error}", file.display()))
+    private::replace_unsynced(file, &[bytes]).map_err(|error| format!("`{}`: {error}", file.display()))?;
+    limits.enforce_in(dir, EXTENSION);
+    Ok(())
 }
 
 impl std::fmt::Debug for PolicyServerConnector {
@@ -187,7 +197,8 @@ impl ServerConnector for PolicyServerConnector {
         Box::pin(async move {
             let Some(folder) = &self.folders.tool_lists else { return };
             let file = server_file(folder, name);
-            let written = tokio::task::spawn_blocking(move || write_private(&file, &bytes)).await;
+            let written =
+                tokio::task::spawn_blocking(move || write_tool_list(&file, &bytes, LIST_LIMITS)).await;
             if let Ok(Err(problem)) = written {
                 tracing::warn!(server = %name, "the tool list was not saved: {problem}");
             }
@@ -206,6 +217,20 @@ impl ServerConnector for PolicyServerConnector {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_oldest_tool_lists_beyond_the_limit_are_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = tool_list_folder(dir.path());
+        let file = |name: &str| server_file(&folder, &PluginId::new(name).unwrap());
+        let limits = CacheLimits { bytes: 250, ..LIST_LIMITS };
+        for (name, days) in [("a", 2), ("b", 1), ("c", 0)] {
+            write_tool_list(&file(name), &[b' '; 100], limits).unwrap();
+            let time = std::time::SystemTime::now() - Duration::from_secs(days * 24 * 3600);
+            std::fs::File::open(file(name)).unwrap().set_modified(time).unwrap();
+        }
+        assert_eq!(["a", "b", "c"].map(|name| file(name).exists()), [false, true, true]);
+    }
 
     #[test]
     fn the_credentials_of_a_server_have_one_lock_for_all_processes() {

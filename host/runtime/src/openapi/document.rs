@@ -1,13 +1,13 @@
-//! Fetches OpenAPI documents from a file or a server, with a copy on disk for when the server is not reachable.
+//! Fetches OpenAPI documents from a file or a server, with a [copy](super::copies) on disk for when the server is not
+//! reachable.
 //!
 //! A copy is used without a request while it is younger than `refresh`, or always if the policy pins the content.
 //! Otherwise the server is asked for a newer version. If the request fails, the copy is used with a warning.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
 use toolbay_capabilities::http::NetError;
 use toolbay_capabilities::http::service;
 use toolbay_capabilities::service_grants::ServiceGrants;
@@ -20,67 +20,25 @@ use toolbay_policy::name::ToolName;
 use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_policy::rule::GrantRule as _;
 use toolbay_policy::{DocumentLocation, Grants, OpenApiService};
-use toolbay_state::digest::Digest;
-use toolbay_state::private;
 use toolbay_state::regular::read_regular;
 use url::Url;
 
-/// Maximum size of a document, in bytes. The parser has the same limit.
-pub(crate) const MAX_BYTES: u64 = 32 << 20;
+use super::copies::{CopyHeader, DocumentCopies, DocumentCopy};
+use super::document_text::{DocumentText, MAX_BYTES};
+
 /// Time limit for a fetch.
 const FETCH_TIME: Duration = Duration::from_secs(20);
 /// Maximum length of a stored `ETag`, in bytes.
 const MAX_ETAG_BYTES: usize = 1024;
-/// Maximum length of a copy's first line, in bytes.
-const MAX_HEADER_BYTES: u64 = 8 << 10;
 
-/// The text of a document.
-#[derive(Debug, Clone)]
-pub(crate) struct DocumentText {
-    pub(crate) text: Arc<str>,
-    /// SHA-256, in hex.
-    pub(crate) digest: Arc<str>,
-    /// A problem with its source.
-    pub(crate) warning: Option<String>,
-    /// The document as it came, if that is not UTF-8.
-    encoded: Option<Arc<[u8]>>,
-}
-
-impl DocumentText {
-    pub(super) fn new(bytes: Vec<u8>, warning: Option<String>) -> Result<Self, String> {
-        let digest = Digest::of(&bytes).to_string().into();
-        let (text, encoded) = match String::from_utf8(bytes) {
-            Ok(text) => (text, None),
-            Err(error) => {
-                let bytes = error.into_bytes();
-                (
-                    toolbay_openapi::decode_utf_16(&bytes).map_err(|error| error.to_string())?,
-                    Some(bytes.into()),
-                )
-            }
-        };
-        Ok(Self { text: text.into(), digest, warning, encoded })
-    }
-
-    fn check_pin(self, section: &OpenApiService) -> Result<Self, String> {
-        match &section.sha256 {
-            Some(pinned) if **pinned != *self.digest => {
-                Err(format!("it has SHA-256 {}, but the policy pins {pinned}", self.digest))
-            }
-            _ => Ok(self),
-        }
-    }
-}
-
-/// Fetches the document of a section. `cache` is the folder for copies. With `refresh`, no copy is used without a
-/// request.
+/// Fetches the document of a section. With `refresh`, no copy is used without a request.
 ///
 /// # Errors
 /// The reason why there is no document.
-pub(crate) async fn fetch_document(
+pub(super) async fn fetch_document(
     section: &Arc<OpenApiService>,
     services: &Arc<Services>,
-    cache: Option<PathBuf>,
+    copies: Option<&DocumentCopies>,
     refresh: bool,
 ) -> Result<DocumentText, PolicyRefusal> {
     match &section.document {
@@ -95,7 +53,7 @@ pub(crate) async fn fetch_document(
             Ok(read.map_err(|e| e.to_string())??.check_pin(section)?)
         }
         DocumentLocation::Url(url) => {
-            let copy = cache.map(|dir| DocumentCopy::new(dir, url));
+            let copy = copies.map(|copies| copies.copy_of(url));
             fetch_with_copy(section, url, services, copy, refresh).await
         }
     }
@@ -133,7 +91,7 @@ async fn fetch_with_copy(
         }
         Ok(None) => match held {
             Some((header, text)) => {
-                store_copy(copy, CopyHeader { fetched: unix_seconds(), ..header }, &text).await;
+                store_copy(copy, header.confirmed(), &text).await;
                 Ok(text)
             }
             None => Err("its server answered 304 Not Modified, but there is no copy".into()),
@@ -192,7 +150,7 @@ async fn request_document(
     }
     let tag = response.headers.iter().find(|(name, _)| name == "etag").map(|(_, value)| value.clone());
     let tag = tag.filter(|tag| tag.len() <= MAX_ETAG_BYTES && tag.bytes().all(|b| (0x20..0x7f).contains(&b)));
-    Ok(Some((CopyHeader { url: url.to_string(), fetched: unix_seconds(), tag }, response.body)))
+    Ok(Some((CopyHeader::new(url, tag), response.body)))
 }
 
 /// Grants the document's own origin, and redirects to where the section allows.
@@ -219,68 +177,5 @@ async fn store_copy(copy: Option<DocumentCopy>, header: CopyHeader, text: &Docum
     let write = tokio::task::spawn_blocking(move || copy.write(&header, &text));
     if let Ok(Err(problem)) = write.await {
         tracing::warn!("the copy of a document was not saved: {problem}");
-    }
-}
-
-fn unix_seconds() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
-}
-
-/// The first line of a copy.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct CopyHeader {
-    url: String,
-    /// When the copy was fetched or last confirmed, in seconds since 1970.
-    fetched: u64,
-    /// The `ETag` of the content.
-    tag: Option<String>,
-}
-
-impl CopyHeader {
-    fn age(&self) -> Duration {
-        // A copy from the future counts as old.
-        unix_seconds().checked_sub(self.fetched).map_or(Duration::MAX, Duration::from_secs)
-    }
-}
-
-/// A copy on disk, in a folder that only this user can write.
-#[derive(Debug, Clone)]
-pub(super) struct DocumentCopy {
-    dir: PathBuf,
-    file: PathBuf,
-    url: String,
-}
-
-impl DocumentCopy {
-    pub(super) fn new(dir: PathBuf, url: &Url) -> Self {
-        let file = dir.join(format!("{}.openapi", Digest::of(url.as_str().as_bytes())));
-        Self { dir, file, url: url.to_string() }
-    }
-
-    /// Reads the copy, if it exists and can be trusted.
-    pub(super) fn read(&self) -> Option<(CopyHeader, DocumentText)> {
-        if self.dir.exists()
-            && let Err(problem) = private::check_dir(&self.dir)
-        {
-            tracing::warn!("the copies of documents are not used: {problem}");
-            return None;
-        }
-        let bytes = private::read(&self.file, MAX_BYTES + MAX_HEADER_BYTES)
-            .inspect_err(|problem| tracing::warn!("the copy of a document is not used: {problem}"))
-            .ok()??;
-        let end = bytes.iter().position(|b| *b == b'\n')?;
-        let (header, text) = bytes.split_at_checked(end + 1)?;
-        let header: CopyHeader = serde_json::from_slice(header).ok()?;
-        let text = DocumentText::new(text.to_vec(), None).ok()?;
-        (header.url == self.url).then_some((header, text))
-    }
-
-    fn write(&self, header: &CopyHeader, text: &DocumentText) -> Result<(), String> {
-        private::make_dir(&self.dir)?;
-        let header = serde_json::to_string(header).map_err(|e| e.to_string())?;
-        // The digest is that of the document as it came.
-        let document = text.encoded.as_deref().unwrap_or(text.text.as_bytes());
-        private::replace_unsynced(&self.file, &[header.as_bytes(), b"\n", document])
-            .map_err(|e| e.to_string())
     }
 }

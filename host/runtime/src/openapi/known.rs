@@ -2,12 +2,12 @@
 //! its copy, however old it is.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::StreamExt as _;
 use toolbay_core::tool::definition_text::no_redaction;
+use toolbay_core::tool::tags::possible_tags;
 use toolbay_openapi::{Import, ImportedOperation, OpenApiDocument, import, unmatched_options};
 use toolbay_policy::permission::SourceLabel;
 use toolbay_policy::refusal::PolicyRefusal;
@@ -15,10 +15,11 @@ use toolbay_policy::{
     DocumentLocation, KnownNames, KnownService, KnownTool, NamedTool, OpenApiService, Policy, PolicyFinding,
 };
 
-use super::document::{DocumentCopy, DocumentText, read_file};
+use super::copies::DocumentCopies;
+use super::document::read_file;
+use super::document_text::DocumentText;
 use super::plan::{absent_tools, import_options, misplaced_secret, rename};
 use super::{MAX_PARALLEL_PLANS, OpenApiServices, PLAN_TIME};
-use crate::host::known_names::{add_tool, possible_tags};
 
 /// The contents of one service's document.
 #[derive(Debug)]
@@ -49,7 +50,7 @@ impl OpenApiServices {
         reasons: &mut BTreeMap<String, String>,
     ) -> Vec<PolicyFinding> {
         let mut findings = Vec::new();
-        for (name, read) in read_services(policy, self.copies.clone()).await {
+        for (name, read) in read_services(policy, self.copies.as_ref()).await {
             match read {
                 Ok(contents) => {
                     findings.extend(policy.long_name_findings(contents.names.iter().map(|(tool, own)| {
@@ -61,8 +62,8 @@ impl OpenApiServices {
                     })));
                     known.services.insert(name, contents.service);
                     for (name, mut tool) in contents.tools {
-                        tool.tags.extend(possible_tags("openapi", &[]));
-                        add_tool(known, name, tool);
+                        tool.tags.extend(possible_tags("openapi", &[]).map(str::to_owned));
+                        known.add_tool(name, tool);
                     }
                 }
                 Err(UnreadService::Absent(why)) => drop(reasons.insert(format!("openapi:{name}"), why)),
@@ -76,18 +77,18 @@ impl OpenApiServices {
     }
 }
 
-/// Reads the documents of all services of a policy, or says why one cannot be read. `copies` is the folder for copies.
+/// Reads the documents of all services of a policy, or says why one cannot be read.
 async fn read_services(
     policy: &Arc<Policy>,
-    copies: Option<PathBuf>,
+    copies: Option<&DocumentCopies>,
 ) -> BTreeMap<String, Result<ServiceContents, UnreadService>> {
     let read = |section: &Arc<OpenApiService>| {
-        let (section, copies, policy) = (Arc::clone(section), copies.clone(), Arc::clone(policy));
+        let (section, copies, policy) = (Arc::clone(section), copies.cloned(), Arc::clone(policy));
         async move {
             let name = section.name.to_string();
             // Ends with the deadline of the import.
             let read = tokio::task::spawn_blocking(move || {
-                let text = read_text(&section, copies)?;
+                let text = read_text(&section, copies.as_ref())?;
                 read_service(&policy, &section, &text).map_err(UnreadService::Broken)
             });
             (name, read.await.unwrap_or_else(|error| Err(UnreadService::Absent(error.to_string()))))
@@ -97,7 +98,10 @@ async fn read_services(
     futures_util::stream::iter(all).buffer_unordered(MAX_PARALLEL_PLANS).collect().await
 }
 
-fn read_text(section: &OpenApiService, copies: Option<PathBuf>) -> Result<DocumentText, UnreadService> {
+fn read_text(
+    section: &OpenApiService,
+    copies: Option<&DocumentCopies>,
+) -> Result<DocumentText, UnreadService> {
     match &section.document {
         DocumentLocation::File(path) => {
             let text = read_file(path).and_then(|bytes| DocumentText::new(bytes, None));
@@ -105,7 +109,7 @@ fn read_text(section: &OpenApiService, copies: Option<PathBuf>) -> Result<Docume
             text.map_err(if path.is_file() { UnreadService::Broken } else { UnreadService::Absent })
         }
         DocumentLocation::Url(url) => {
-            let copy = copies.and_then(|dir| DocumentCopy::new(dir, url).read());
+            let copy = copies.and_then(|copies| copies.copy_of(url).read());
             let absent = || UnreadService::Absent("its document was not fetched yet".to_owned());
             copy.map(|(_, text)| text).ok_or_else(absent)
         }

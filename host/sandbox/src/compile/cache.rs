@@ -44,7 +44,7 @@ const MAX_SWEPT: usize = 100_000;
 /// The number of hexadecimal digits that identify an engine in file names.
 const KEY_DIGITS: usize = 16;
 
-/// The limits of the cache.
+/// The limits of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheLimits {
     /// Maximum total size, in bytes.
@@ -60,6 +60,48 @@ impl Default for CacheLimits {
     }
 }
 
+impl CacheLimits {
+    /// Removes the entries that were not used for long, then the least recently used until the rest fits. The files of an
+    /// entry are removed from the last to the first. Blocks.
+    fn enforce(self, mut entries: Vec<CacheEntryFiles>) {
+        let now = SystemTime::now();
+        entries.sort_by_key(|one| one.used);
+        let mut bytes: u64 = entries.iter().map(|one| one.bytes).sum();
+        for one in entries {
+            let age = now.duration_since(one.used).unwrap_or_default();
+            if bytes <= self.bytes && age <= self.age {
+                break;
+            }
+            bytes -= one.bytes;
+            for file in one.files.iter().rev() {
+                fs::remove_file(file).ok();
+            }
+        }
+    }
+
+    /// Does the same in a folder where each file with this extension is an entry. Temporary files that killed processes left
+    /// are removed, and other files are left alone. Blocks.
+    pub fn enforce_in(self, folder: &Path, extension: &str) {
+        private::sweep_temporary(folder);
+        let Ok(entries) = fs::read_dir(folder) else { return };
+        let entries = entries.flatten().take(MAX_SWEPT).filter_map(|entry| {
+            let path = entry.path();
+            let meta = entry.metadata().ok().filter(fs::Metadata::is_file)?;
+            let is_entry = path.extension().is_some_and(|found| found == extension);
+            let used = meta.modified().ok().filter(|_| is_entry)?;
+            Some(CacheEntryFiles { used, bytes: meta.len(), files: vec![path] })
+        });
+        self.enforce(entries.collect());
+    }
+}
+
+/// The files of one entry of a cache, such as those of one component for one engine.
+struct CacheEntryFiles {
+    used: SystemTime,
+    bytes: u64,
+    files: Vec<PathBuf>,
+}
+
 /// A cache folder that only this user can write.
 #[derive(Debug, Clone)]
 pub struct Cache {
@@ -68,13 +110,6 @@ pub struct Cache {
     limits: CacheLimits,
     /// Whether a failed write was logged.
     warned: Arc<Once>,
-}
-
-/// The files of one component for one engine.
-struct CacheEntryFiles {
-    used: SystemTime,
-    bytes: u64,
-    files: Vec<PathBuf>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -135,25 +170,16 @@ impl Cache {
                 files: Vec::new(),
             });
             one.bytes += meta.len();
-            // Each use touches the metadata or the index, so their time counts.
-            if kind != "cwasm" {
+            // Each use touches the metadata or the index, so their time counts. Code is removed last: metadata without code
+            // must not exist.
+            if kind == "cwasm" {
+                one.files.insert(0, path);
+            } else {
                 one.used = time;
-            }
-            one.files.push(path);
-        }
-        let mut kept: Vec<CacheEntryFiles> = kept.into_values().collect();
-        kept.sort_by_key(|one| one.used);
-        let mut bytes: u64 = kept.iter().map(|one| one.bytes).sum();
-        for one in kept {
-            if bytes <= self.limits.bytes && age(one.used) <= self.limits.age {
-                break;
-            }
-            bytes -= one.bytes;
-            // Metadata is removed first: metadata without code must not exist.
-            for file in one.files.iter().rev() {
-                fs::remove_file(file).ok();
+                one.files.push(path);
             }
         }
+        self.limits.enforce(kept.into_values().collect());
     }
 
     fn file(&self, component: &Digest, extension: &str) -> PathBuf {
@@ -173,18 +199,8 @@ impl Cache {
         if stored.format != FORMAT || stored.component != *component {
             return None;
         }
-        self.touch(&file);
+        touch(&file);
         Some(CachedMetadata { descriptor: stored.descriptor, code_digest: stored.code })
-    }
-
-    /// Records that an entry is in use.
-    pub fn touch(&self, metadata: &Path) {
-        let now = SystemTime::now();
-        let Ok(file) = open_regular(metadata) else { return };
-        let last = file.metadata().and_then(|meta| meta.modified()).unwrap_or(now);
-        if now.duration_since(last).unwrap_or_default() > TOUCH_INTERVAL {
-            file.set_modified(now).ok();
-        }
     }
 
     /// Maps the code of a component whose metadata [`Cache::get`] returned.
@@ -230,7 +246,7 @@ impl Cache {
             tracing::warn!(file = %file.display(), "compiled functions in the cache are damaged; compiling again");
             return None;
         }
-        self.touch(&file);
+        touch(&file);
         Some(bytes)
     }
 
@@ -291,6 +307,16 @@ fn is_cache_file(stem: &str, kind: &str) -> bool {
         && parts.is_some_and(|(digest, key)| {
             digest.len() == 64 && key.len() == KEY_DIGITS && hex(digest) && hex(key)
         })
+}
+
+/// Records that the entry with this file is in use: its time of modification is that of the last use.
+pub fn touch(file: &Path) {
+    let now = SystemTime::now();
+    let Ok(file) = open_regular(file) else { return };
+    let last = file.metadata().and_then(|meta| meta.modified()).unwrap_or(now);
+    if now.duration_since(last).unwrap_or_default() > TOUCH_INTERVAL {
+        file.set_modified(now).ok();
+    }
 }
 
 /// Reads a cache file, and logs if it cannot be trusted.

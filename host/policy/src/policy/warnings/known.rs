@@ -10,7 +10,7 @@ use super::super::Policy;
 use crate::capability::Capability;
 use crate::capability::net::NetRule;
 use crate::capability::path_rule::PathRule;
-use crate::capability::program::Program;
+use crate::capability::program::{Program, SandboxMode};
 use crate::mcp_server::ServerTransport;
 use crate::permission::SourceLabel;
 
@@ -88,6 +88,14 @@ pub struct KnownNames {
     pub tags: BTreeSet<String>,
     /// The built-in reducers. If empty, reducers are not compared.
     pub reducers: BTreeSet<String>,
+}
+
+impl KnownNames {
+    /// Adds a tool with its tags.
+    pub fn add_tool(&mut self, name: String, tool: KnownTool) {
+        self.tags.extend(tool.tags.iter().cloned());
+        self.tools.insert(name, tool);
+    }
 }
 
 /// What a path leads to.
@@ -184,6 +192,11 @@ pub trait Machine {
 
     /// Why a run could not use a file.
     fn file_problem(&self, _file: &Path, _content: FileContent) -> Option<String> {
+        None
+    }
+
+    /// The strictest `sandbox` with which a program runs here. `None` on a system without a sandbox.
+    fn sandbox(&self) -> Option<SandboxMode> {
         None
     }
 

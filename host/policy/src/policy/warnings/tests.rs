@@ -3,6 +3,7 @@ use std::path::Path;
 
 use super::*;
 use crate::capability::path_rule::PathRule;
+use crate::capability::program::SandboxMode;
 use crate::capability::{Capability, CapabilityKind};
 
 /// A plugin with a tool that reads files.
@@ -193,6 +194,46 @@ fn a_service_says_why_it_has_no_tools() {
             ([(2, message)], Some(expected)) => assert!(message.contains(expected), "{message}"),
             other => panic!("{other:?}"),
         }
+    }
+}
+
+/// A machine with this sandbox.
+struct ConfiningMachine(Option<SandboxMode>);
+
+impl Machine for ConfiningMachine {
+    fn path_kind(&self, path: &Path) -> PathKind {
+        CompleteMachine.path_kind(path)
+    }
+
+    fn has_variable(&self, _: &str) -> bool {
+        true
+    }
+
+    fn sandbox(&self) -> Option<SandboxMode> {
+        self.0
+    }
+}
+
+#[test]
+fn a_sandbox_that_is_switched_off_is_found_where_the_system_has_one() {
+    let program = |mode: &str| format!("[programs.x]\npath = \"/bin/x\"\nsandbox = \"{mode}\"");
+    let server = format!("{SERVER}sandbox = \"none\"");
+    let (required, best_effort) = (Some(SandboxMode::Required), Some(SandboxMode::BestEffort));
+    for (text, sandbox, lines) in [
+        (program("none"), required, &[4][..]),
+        (program("none"), best_effort, &[4]),
+        (program("none"), None, &[]),
+        (program("best-effort"), required, &[]),
+        (program("required"), None, &[]),
+        (server.clone(), required, &[4]),
+        (server, None, &[]),
+    ] {
+        let policy = Policy::check(&format!("version = 1\n{text}"), Path::new("/srv"), None).policy.unwrap();
+        let found = policy.review(&known(&[]), &ConfiningMachine(sandbox)).findings;
+        assert_eq!(found.iter().map(|one| one.line).collect::<Vec<_>>(), lines, "{text}, {sandbox:?}");
+        let mode = sandbox.map(|mode| format!("`sandbox = \"{}\"`", mode.name()));
+        let help = |one: &PolicyFinding| one.help.clone().unwrap_or_default();
+        assert!(found.iter().all(|one| help(one).contains(mode.as_deref().unwrap_or("?"))), "{found:?}");
     }
 }
 

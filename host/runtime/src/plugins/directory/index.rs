@@ -16,7 +16,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use toolbay_sandbox::compile::cache::{Cache, read_trusted};
+use toolbay_sandbox::compile::cache::{Cache, read_trusted, touch};
 use toolbay_state::digest::Digest;
 use toolbay_state::private;
 
@@ -68,7 +68,7 @@ impl DirectoryIndex {
         let Some(bytes) = read_trusted(&file, MAX_INDEX) else { return Self::default() };
         match Self::parse(&bytes, &dir) {
             Ok(index) => {
-                cache.touch(&file);
+                touch(&file);
                 index
             }
             Err(problem) => {

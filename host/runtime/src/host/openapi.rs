@@ -6,6 +6,7 @@ use toolbay_policy::OpenApiService;
 use toolbay_policy::refusal::PolicyRefusal;
 
 use crate::host::Host;
+use crate::openapi::read_document;
 use crate::openapi_info::OpenApiInfo;
 
 impl Host {
@@ -34,6 +35,6 @@ impl Host {
         &self,
         section: &Arc<OpenApiService>,
     ) -> Result<(Arc<str>, Arc<str>), PolicyRefusal> {
-        super::read_document(section, &self.installed.services()).await
+        read_document(section, &self.installed.services()).await
     }
 }
