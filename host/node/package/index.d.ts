@@ -153,17 +153,18 @@ export namespace Host {
       attributes?: object;
     };
   }
+  type Names = readonly string[] | ReadonlySet<string>;
   interface Filter {
     /** The name of a profile in the policy. */
     profile?: string;
-    allowedTools?: Iterable<string>;
-    allowedPlugins?: Iterable<string>;
-    allowedToolsets?: Iterable<string>;
-    allowedTags?: Iterable<string>;
-    allowedMcpServers?: Iterable<string>;
-    allowedMcpTools?: Readonly<Record<string, Iterable<string>>>;
-    excludeTools?: Iterable<string>;
-    excludeTags?: Iterable<string>;
+    allowedTools?: Names;
+    allowedPlugins?: Names;
+    allowedToolsets?: Names;
+    allowedTags?: Names;
+    allowedMcpServers?: Names;
+    allowedMcpTools?: Readonly<Record<string, Names>>;
+    excludeTools?: Names;
+    excludeTags?: Names;
     /** Lists tools that find and call the others. */
     lazy?: boolean;
     /** Whether each tool has an argument for the reason of its call. */
@@ -207,8 +208,8 @@ interface CallResultFields {
   /** What the plugin used. */
   readonly usage: {
     readonly fuel: number | null;
-    readonly wallUs: number;
-    readonly queuedUs: number;
+    readonly wallMs: number;
+    readonly queuedMs: number;
     readonly peakMemoryBytes: number;
     readonly argsBytes: number;
     readonly resultBytes: number;
@@ -385,6 +386,7 @@ export namespace tool {
   /** A native tool. */
   interface Definition {
     readonly name: string;
+    readonly description: string;
   }
 }
 

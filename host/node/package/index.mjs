@@ -1,2 +1,3 @@
-// The same implementation for `import`: one environment has one table of running calls.
-export { Host, HostError, Policy, Session, ToolError, ToolOutput, tool, vendor } from './index.js'
+// The same implementation for `import`, so that both ways share the mailbox of their environment.
+
+export { Host, HostError, Policy, Session, ToolError, ToolOutput, tool, vendor } from './index.js';
