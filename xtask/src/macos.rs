@@ -10,7 +10,7 @@ use crate::zig::Zig;
 
 const TARGET: &str = "aarch64-apple-darwin";
 /// The packages that people on macOS use.
-const PACKAGES: &[&str] = &["toolbay-cli"];
+const PACKAGES: &[&str] = &["toolbay-cli", "toolbay-node"];
 
 /// Compiles the packages, with everything that they use, up to the machine code. A warning is an error.
 pub(crate) fn check(workspace: &Path) -> Result<()> {

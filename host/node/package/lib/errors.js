@@ -11,7 +11,7 @@ const OTHER_NAMES = {
 /** The host failed. */
 class HostError extends Error {
   constructor(kind, message, { file, line, key, cause } = {}) {
-    super(message, { cause });
+    super(message, withCause(cause));
     this.name = 'HostError';
     this.kind = kind;
     this.file = file ?? null;
@@ -30,13 +30,16 @@ class ToolError extends Error {
     if (costUsd !== null && !Number.isFinite(costUsd)) {
       throw new RangeError(`the cost ${String(costUsd)} is no finite number of US dollars`);
     }
-    super(message, { cause });
+    super(message, withCause(cause));
     this.name = 'ToolError';
     this.code = known;
     this.subject = subject;
     this.costUsd = costUsd;
   }
 }
+
+// Otherwise an error without a cause would be shown with one.
+const withCause = (cause) => (cause === undefined ? {} : { cause });
 
 /** The message of what was thrown, with its causes, as for plugins. */
 function describe(error) {
