@@ -2,6 +2,8 @@
 
 /// <reference lib="esnext.disposable" />
 
+import type * as schema from './lib/schema.js';
+
 /** Tools, calls and results in the formats of model vendors: `openai-chat`, `openai-responses`, `anthropic`, `gemini`, `mcp`. */
 export namespace vendor {
   /**
@@ -317,36 +319,11 @@ export function tool<const I extends Record<string, tool.Schema> | tool.Schema =
 
 export namespace tool {
   /** A JSON Schema (2020-12). `optional` is only for a property of `input`. */
-  interface Schema {
-    readonly type?: string | readonly string[];
-    readonly description?: string;
-    readonly default?: unknown;
-    readonly optional?: boolean;
-    readonly enum?: readonly unknown[];
-    readonly items?: Schema;
-    readonly properties?: Readonly<Record<string, Schema>>;
-    readonly required?: readonly string[];
-    readonly additionalProperties?: boolean | Schema;
-    readonly [key: string]: unknown;
-  }
-
+  type Schema = schema.Schema;
   /** The type of a schema's values, derived from its `type`, `enum`, `items` and `properties`. */
-  type Value<S extends Schema> =
-    S extends { enum: readonly (infer E)[] } ? E
-      : S extends { type: keyof Simple } ? Simple[S['type']]
-        : S extends { type: 'array'; items: infer I extends Schema } ? Value<I>[]
-          : S extends { type: 'object'; properties: infer P extends Record<string, Schema> } ? { [K in keyof P]: Value<P[K]> }
-            // Anything that the schema allows.
-            : any;
-
-  type Simple = { string: string; integer: number; number: number; boolean: boolean; null: null };
-
+  type Value<S extends Schema> = schema.Value<S>;
   /** The arguments of a tool. `optional` ones may be missing. */
-  type Args<I> = I extends { type: 'object' } ? any
-    : I extends Record<string, Schema>
-      ? { [K in keyof I as I[K] extends { optional: true } ? never : K]: Value<I[K]> }
-        & { [K in keyof I as I[K] extends { optional: true } ? K : never]?: Value<I[K]> }
-      : Record<string, never>;
+  type Args<I> = schema.Args<I>;
 
   interface Options<I> {
     /** 1 to 48 letters, digits, `_` or `-`. */
