@@ -4,7 +4,10 @@
 
 import type * as schema from './lib/schema.js';
 
-/** Tools, calls and results in the formats of model vendors: `openai-chat`, `openai-responses`, `anthropic`, `gemini`, `mcp`. */
+/**
+ * Tools, calls and results in the formats of model vendors: `openai-chat`, `openai-responses`, `anthropic`, `gemini` and
+ * `mcp`.
+ */
 export namespace vendor {
   /**
    * The tools of a view, for the field `tools` of a request. With `strict`, the vendor constrains the arguments of each tool
@@ -73,8 +76,8 @@ export class Host {
   close(): Promise<void>;
   [Symbol.asyncDispose](): Promise<void>;
   /**
-   * Runs calls in parallel. Resolves to one result for each, in their order; a call that fails rejects nothing. If `signal` is
-   * aborted, the calls are cancelled and the promise rejects with its reason.
+   * Runs calls in parallel. Resolves to one result for each, in their order; a call that fails rejects nothing. If
+   * `signal` is aborted, the calls are cancelled and the promise rejects with its reason.
    */
   callAll(
     view: View, calls: Iterable<ToolCall>, options?: Host.CallOptions & { progress?: (event: ProgressEvent) => void },
@@ -331,7 +334,9 @@ export namespace tool {
     title?: string;
     /** The description by which a model chooses the tool. */
     description: string;
-    /** The properties of the arguments, required unless they have a `default` or are `optional`; or a schema of an object. */
+    /**
+     * The properties of the arguments, required unless they have a `default` or are `optional`; or a schema of an object.
+     */
     input?: I;
     /** The schema of the structured result. Values that are not objects are wrapped under `result`. */
     output?: Schema;
@@ -354,8 +359,8 @@ export namespace tool {
     needsApproval?: boolean;
     deferred?: boolean;
     /**
-     * Runs a call. A text is unchanged, undefined is an empty output, and any other value becomes JSON, which programs get in
-     * `structured`. An error fails the call.
+     * Runs a call. A text is unchanged, undefined is an empty output, and any other value becomes JSON, which programs get
+     * in `structured`. An error fails the call.
      */
     run(args: Args<I>, context: CallContext): unknown;
   }
@@ -367,7 +372,10 @@ export namespace tool {
   }
 }
 
-/** An error of a native tool. The model reads its message unchanged; `subject` is a JSON pointer to an argument, or a reason. */
+/**
+ * An error of a native tool. The model reads its message unchanged; `subject` is a JSON pointer to an argument, or a short
+ * reason.
+ */
 export class ToolError extends Error {
   constructor(
     code: 'input_invalid' | 'not_available' | 'execution_failed' | 'STALE_WRITE',

@@ -39,8 +39,8 @@ fn version() -> &'static str {
     env!("CARGO_PKG_VERSION")
 }
 
-/// Opens a mailbox, which is closed with its environment. Returns its number, and the file descriptor of its socket, which the
-/// caller closes.
+/// Opens a mailbox, which is closed with its environment. Returns its number, and the file descriptor of its socket, which
+/// the caller closes.
 #[napi]
 fn open_mailbox(env: Env) -> Result<(i64, i32)> {
     let mailbox = thrown(BRIDGE.open_mailbox())?;

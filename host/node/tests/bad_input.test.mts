@@ -57,13 +57,14 @@ test('what JSON cannot express is refused with its pointer, and no call of the b
 
 test('values with a JSON form are written', async (t) => {
   const folder = new TestFolder(t);
-  const echo = tool({ name: 'echo', description: 'Repeat.', input: { type: 'object', additionalProperties: true }, run: (args) => args });
+  const input = { type: 'object', additionalProperties: true } as const;
+  const echo = tool({ name: 'echo', description: 'Repeat.', input, run: (args) => args });
   await using host = await folder.host();
   host.register(echo);
   const date = new Date(0);
-  const args = { date, nothing: undefined, deep: nested(125), ['__proto__']: 1, text: 'é\u2028"\\', small: 1e-7 };
-  const { structured } = (await callOk(host, 'echo', args)).output;
-  assert.deepEqual(structured, { date: date.toJSON(), deep: nested(125), ['__proto__']: 1, text: 'é\u2028"\\', small: 1e-7 });
+  const rest = { deep: nested(125), ['__proto__']: 1, text: 'é\u2028"\\', small: 1e-7 };
+  const { structured } = (await callOk(host, 'echo', { date, nothing: undefined, ...rest })).output;
+  assert.deepEqual(structured, { date: date.toJSON(), ...rest });
 });
 
 test('what a model writes wrongly is a refusal', async (t) => {
@@ -80,7 +81,12 @@ test('what a model writes wrongly is a refusal', async (t) => {
 
 test('integers are exact both ways', async (t) => {
   const folder = new TestFolder(t);
-  const echo = tool({ name: 'echo', description: 'Repeat a number.', input: { n: { type: 'integer' } }, run: ({ n }) => ({ n, s: '[1, "2"]' }) });
+  const echo = tool({
+    name: 'echo',
+    description: 'Repeat a number.',
+    input: { n: { type: 'integer' } },
+    run: ({ n }) => ({ n, s: '[1, "2"]' }),
+  });
   await using host = await folder.host();
   host.register(echo);
   for (const n of [2n ** 53n + 1n, -(2n ** 63n), 2n ** 64n, 10n ** 99n + 7n]) {
@@ -122,7 +128,10 @@ test('what a tool throws is a failure and is logged', async (t) => {
     ['throws_text', () => { throw 'bad'; }, 'bad'],
     ['rejects_nothing', () => Promise.reject(), 'the tool threw undefined'],
     ['unreadable', () => { throw unreadable; }, 'the tool failed with an error that cannot be shown'],
-    ['block', () => new ToolOutput('', { content: [{ type: 'sound' }] }), 'the tool `block` returned a content block of the unknown type "sound"'],
+    [
+      'block', () => new ToolOutput('', { content: [{ type: 'sound' }] }),
+      'the tool `block` returned a content block of the unknown type "sound"',
+    ],
   ];
   await using host = await folder.host();
   host.register(...cases.map(([name, work]) => tool({ name, description: 'Fail.', run: work })));
@@ -180,7 +189,9 @@ test('a wrong definition says what is wrong', async (t) => {
     // @ts-expect-error: no options
     [() => tool(), /no object/],
   ];
-  for (const [make, expected] of cases) assert.throws(make, (error: Error) => error instanceof TypeError && expected.test(error.message));
+  for (const [make, expected] of cases) {
+    assert.throws(make, (error: Error) => error instanceof TypeError && expected.test(error.message));
+  }
   await using host = await folder.host();
   // @ts-expect-error: no tool
   assert.throws(() => host.register(() => ''), /made by `tool/);
@@ -207,7 +218,7 @@ test('a wrong policy names file, line and key', (t) => {
     () => Policy.read(join(folder.path, 'none.toml')), () => Policy.parse('version = 2', { base: folder.path }),
     () => Policy.parse({ version: 1, x: 1 }, { base: folder.path }),
   ];
-  for (const make of makers) assert.throws(make, (error: HostError) => error instanceof HostError && error.kind === 'policy');
+  for (const make of makers) assert.throws(make, (error: Error) => error instanceof HostError && error.kind === 'policy');
   writeFileSync(file, 'version = 1\n');
   Policy.read(new URL(`file://${file}`));
   assert.throws(() => Policy.parse({ version: new Set([1]) }, { base: folder.path }), TypeError);
@@ -269,14 +280,14 @@ test('a package without its module says how to get it, and one of another versio
   `);
   const start = () => run(process.execPath, [program]);
   const absent = await start();
-  assert.match(absent.output, /^HostError executable the package `@toolbay\/linux-\S+` is missing.*npm\/cli\/issues\/4828.*npm install @toolbay/);
+  assert.match(absent.output, /^HostError executable the package `@toolbay\/linux-\S+` is missing/);
+  assert.match(absent.output, /npm\/cli\/issues\/4828.*npm install @toolbay/);
   const scope = join(modules, '@toolbay', `linux-${process.arch}-gnu`);
   mkdirSync(scope, { recursive: true });
   writeFileSync(join(scope, 'toolbay.node'), 'no module');
   assert.match((await start()).output, /^HostError executable the native module cannot be loaded/);
   rmSync(join(scope, 'toolbay.node'));
-  const parts = require.resolve(`@toolbay/linux-${process.arch}-gnu/toolbay.node`, { paths: [require.resolve('toolbay')] });
-  cpSync(parts, join(scope, 'toolbay.node'));
+  cpSync(require.resolve(`@toolbay/linux-${process.arch}-gnu/toolbay.node`), join(scope, 'toolbay.node'));
   assert.equal((await start()).output, '');
   const manifest = join(modules, 'toolbay', 'package.json');
   const document = JSON.parse(readFileSync(manifest, 'utf8')) as object;
@@ -290,7 +301,7 @@ test('the public names are those of the documentation', () => {
   const names = [...types.matchAll(/^export (?:class|function|interface|namespace|type) (\w+)/gm)].map(([, name]) => name);
   assert.equal(new Set(names).size, 16, '15 names and the alias `ApprovalReply`');
   const values = [...types.matchAll(/^export (?:class|function) (\w+)/gm)].map(([, name]) => name);
-  assert.deepEqual([...new Set([...values, 'vendor'])].sort(), Object.keys(toolbay).filter((name) => name !== 'default').sort());
+  assert.deepEqual([...values, 'vendor'].sort(), Object.keys(toolbay).sort());
   const common = require('toolbay') as typeof toolbay;
   assert.equal(common.Host, Host);
 });

@@ -86,8 +86,8 @@ test('a tool runs in the context of its caller', async (t) => {
   const progress = (event: ProgressEvent) => seen.push([event, user.getStore()]);
   const result = await user.run('Ada', () => callOk(host, 'order', { number: '7' }, { progress }));
   assert.deepEqual(result.output.structured, { number: '7', user: 'Ada', call: '1' });
-  const event = { type: 'progress', callId: '1', tool: 'order', message: 'asking the warehouse', percent: 50, audience: 'user' };
-  assert.deepEqual(seen, [[event, 'Ada']]);
+  const message = 'asking the warehouse';
+  assert.deepEqual(seen, [[{ type: 'progress', callId: '1', tool: 'order', message, percent: 50, audience: 'user' }, 'Ada']]);
   const { failure } = await callFails(host, 'order', { number: '0' });
   assert.deepEqual([failure.kind, failure.code, failure.message, failure.subject],
     ['refused', 'input_invalid', 'there is no order 0', '/number']);
@@ -125,7 +125,7 @@ test('calls run side by side', async (t) => {
   });
   await using host = await folder.host();
   host.register(meet);
-  const results = await host.callAll(host.view(), [{ id: '1', tool: 'meet' }, { id: '2', tool: 'meet' }]);
+  const results = await host.callAll(host.view(), ['1', '2'].map((id) => ({ id, tool: 'meet' })));
   assert.deepEqual(results.map(({ output }) => output?.value), ['met', 'met']);
 });
 
@@ -252,9 +252,8 @@ test('an aborted signal cancels its calls', async (t) => {
       controller.abort(reason);
       await assert.rejects(calls, (error) => error === reason);
       await assert.rejects(call(host, 'wait', {}, { signal: controller.signal }), (error) => error === reason);
-      await assert.rejects(
-        host.stream(host.view(), [{ id: '1', tool: 'wait' }], { signal: controller.signal }).next(), (error) => error === reason,
-      );
+      const stream = host.stream(host.view(), [{ id: '1', tool: 'wait' }], { signal: controller.signal });
+      await assert.rejects(stream.next(), (error) => error === reason);
     }
   }
   assert(ended);

@@ -134,7 +134,8 @@ test('a program ends while worker threads call', async (t) => {
       const host = await open(); await begin(host); parentPort.postMessage('begun')
     `);
     const ended = await ends(folder, `
-      const workers = Array.from({ length: 8 }, () => new Worker(${source}, { eval: true, execArgv: ['--input-type=module'] }))
+      const start = () => new Worker(${source}, { eval: true, execArgv: ['--input-type=module'] })
+      const workers = Array.from({ length: 8 }, start)
       await Promise.all(workers.map((worker) => new Promise((resolve) => worker.once('message', resolve))))
       ${end}
     `);
@@ -145,10 +146,11 @@ test('a program ends while worker threads call', async (t) => {
 
 test('the import starts and opens nothing', async (t) => {
   const folder = new TestFolder(t);
-  const state = `[readdirSync('/proc/self/task').length, readdirSync('/proc/self/fd').length, readFileSync('/proc/self/maps', 'utf8').includes('toolbay.node')]`;
   const ended = await runProgram(`
     import { readFileSync, readdirSync } from 'node:fs'
-    const state = () => JSON.stringify(${state})
+    const count = (name) => readdirSync('/proc/self/' + name).length
+    const loaded = () => readFileSync('/proc/self/maps', 'utf8').includes('toolbay.node')
+    const state = () => JSON.stringify([count('task'), count('fd'), loaded()])
     const before = state()
     await import('toolbay')
     console.log(before === state(), before)

@@ -84,8 +84,8 @@ function releaseWith(object, number) {
 }
 
 /**
- * The members of an options object with the names of the bridge. `known` has a function that converts each, or null. An unknown
- * member is a mistake.
+ * The members of an options object with the names of the bridge. `known` has a function that converts each, or null. An
+ * unknown member is a mistake.
  */
 function fields(what, options, known) {
   if (typeof options !== 'object' || options === null) throw new TypeError(`the options of \`${what}\` are no object`);

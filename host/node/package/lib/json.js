@@ -5,6 +5,7 @@
 // Deepest nesting. The host's parser stops at 128.
 const MAX_DEPTH = 127;
 const MAY_BE_LARGE = /\d{16}/;
+const WHITE_SPACE = new Set([' ', '\n', '\t', '\r']);
 const NUMBER = /-?\d+(\.\d+)?([eE][+-]?\d+)?/y;
 const LITERALS = { t: ['true', true], f: ['false', false], n: ['null', null] };
 
@@ -101,7 +102,7 @@ class ExactReader {
   /** The next character that is no white space. */
   #next() {
     const text = this.#text;
-    while (text[this.#at] === ' ' || text[this.#at] === '\n' || text[this.#at] === '\t' || text[this.#at] === '\r') this.#at++;
+    while (WHITE_SPACE.has(text[this.#at])) this.#at++;
     return text[this.#at];
   }
 
@@ -111,8 +112,8 @@ class ExactReader {
 }
 
 /**
- * Writes a value. Throws a TypeError for what has another type than JSON has, and a RangeError for a value that JSON lacks; both
- * name its JSON pointer. A member that is undefined is left out, as `JSON.stringify` does.
+ * Writes a value. Throws a TypeError for what has another type than JSON has, and a RangeError for a value that JSON lacks;
+ * both name its JSON pointer. A member that is undefined is left out, as `JSON.stringify` does.
  */
 function encode(value) {
   return new Writer().write(value);
@@ -135,7 +136,7 @@ class Writer {
       case 'object':
         return value === null ? 'null' : this.#object(value);
       default:
-        return this.#fail(TypeError, value === undefined ? 'undefined, which JSON lacks,' : `a ${typeof value}, which JSON lacks,`);
+        return this.#fail(TypeError, `${value === undefined ? '' : 'a '}${typeof value}, which JSON lacks,`);
     }
   }
 

@@ -46,8 +46,8 @@ class ResultPromise {
 }
 
 /**
- * The events of a stream that its loop has not taken. When more progress waits than may, the oldest is dropped: a person wants
- * the newest.
+ * The events of a stream that its loop has not taken. When more progress waits than may, the oldest is dropped: a person
+ * wants the newest.
  */
 class StreamQueue {
   #events = [];

@@ -34,8 +34,8 @@ class Policy {
 
   /** What the bridge reads it from. */
   static sourceOf(policy) {
-    if (!(policy instanceof Policy)) throw new TypeError('a policy is made by `Policy.read`, `Policy.parse` or `Policy.denyAll`');
-    return policy.#source;
+    if (policy instanceof Policy) return policy.#source;
+    throw new TypeError('a policy is made by `Policy.read`, `Policy.parse` or `Policy.denyAll`');
   }
 }
 

@@ -117,7 +117,8 @@ function readable(error) {
 
 function replyWithError(mailbox, id, { code, message, subject, costUsd }) {
   reply(mailbox, id, 'error', {
-    code, message: message.toWellFormed(), subject: subject === null ? null : String(subject).toWellFormed(), cost_usd: costUsd,
+    code, message: message.toWellFormed(), cost_usd: costUsd,
+    subject: subject === null ? null : String(subject).toWellFormed(),
   });
 }
 

@@ -146,11 +146,15 @@ function readBody(kind, value) {
     default: {
       const [[inner, content]] = Object.entries(value.body);
       const { uri, mime_type } = value;
-      return { type: 'resource', resource: { ...present({ uri, mime_type }), [inner === 'Text' ? 'text' : 'blob']: content } };
+      const resource = { ...present({ uri, mime_type }), [inner === 'Text' ? 'text' : 'blob']: content };
+      return { type: 'resource', resource };
     }
   }
 }
 
-const present = (document) => members(Object.fromEntries(Object.entries(document).filter(([, value]) => value !== null)));
+/** The members that have a value. */
+function present(document) {
+  return members(Object.fromEntries(Object.entries(document).filter(([, value]) => value !== null)));
+}
 
 module.exports = { CallResult, ToolOutput };

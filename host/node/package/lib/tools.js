@@ -7,7 +7,8 @@ const { encode, parse } = require('./json.js');
 // With the names of the host.
 const TRAITS = {
   readOnly: 'read_only', additive: 'additive', idempotent: 'idempotent', closedWorld: 'closed_world',
-  alwaysInclude: 'always_include', untrustedOutput: 'untrusted_output', needsApproval: 'needs_approval', deferred: 'deferred',
+  alwaysInclude: 'always_include', untrustedOutput: 'untrusted_output', needsApproval: 'needs_approval',
+  deferred: 'deferred',
 };
 const OPTIONS = {
   name: null, title: null, description: null, input: null, output: null, namespace: null, toolset: null, tags: null,
@@ -32,8 +33,8 @@ class NativeTool {
 
   /** What the host knows of the tool. */
   static requestOf(tool) {
-    if (!(tool instanceof NativeTool)) throw new TypeError('a native tool is made by `tool({ name, description, input, run })`');
-    return tool.#request;
+    if (tool instanceof NativeTool) return tool.#request;
+    throw new TypeError('a native tool is made by `tool({ name, description, input, run })`');
   }
 
   /** Runs a call with the arguments in a JSON text. */
