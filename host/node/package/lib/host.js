@@ -26,6 +26,7 @@ const CALL_OPTIONS = {
   session: Session.numberOf, signal: checkedSignal, budgetChars: null, dryRun: null,
   identity: (identity) => fields('identity', identity, IDENTITY),
 };
+const CALL_ALL_OPTIONS = { ...CALL_OPTIONS, progress: checkedFunction };
 const FILTER = {
   profile: null, allowedTools: names, allowedPlugins: names, allowedToolsets: names, allowedTags: names,
   allowedMcpServers: names, allowedMcpTools: namesByServer, excludeTools: names, excludeTags: names, lazy: null,
@@ -61,8 +62,7 @@ class Host {
   }
 
   async callAll(view, calls, options = {}) {
-    const known = { ...CALL_OPTIONS, progress: checkedFunction };
-    const { signal, progress = null, ...settings } = fields('callAll', options, known);
+    const { signal, progress = null, ...settings } = fields('callAll', options, CALL_ALL_OPTIONS);
     const receiver = new ResultPromise(progress);
     const request = { ...this.#calls(view, calls), ...settings, progress: progress !== null };
     signal?.throwIfAborted();

@@ -182,11 +182,11 @@ class Mailbox {
   #handle(event) {
     switch (event.event) {
       case 'done':
-        return this.#answer(event.id, ({ succeed }) => succeed(event.value));
+        return this.#answer(event.id, (one) => one.succeed(event.value));
       case 'failed':
         return this.#failed(event.id, bridge.errorOf(event.error));
       case 'results':
-        return this.#finish(event.id, ({ succeed }) => succeed(event.results.map((result) => new CallResult(result))));
+        return this.#finish(event.id, (one) => one.succeed(event.results.map((result) => new CallResult(result))));
       case 'result':
         return this.#batches.get(event.id)?.receiver.result(new CallResult(event.result));
       case 'progress':
@@ -212,8 +212,8 @@ class Mailbox {
   }
 
   #failed(number, error) {
-    this.#answer(number, ({ fail }) => fail(error));
-    this.#finish(number, ({ fail }) => fail(error));
+    this.#answer(number, (one) => one.fail(error));
+    this.#finish(number, (one) => one.fail(error));
   }
 
   #finish(number, use) {

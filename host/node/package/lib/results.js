@@ -74,7 +74,7 @@ class CallResult {
     this.cutFromChars = document.cut_from_chars;
     this.saved = document.saved;
     this.untrusted = document.untrusted;
-    this.usage = members(document.usage);
+    this.usage = usageOf(document.usage);
     this.hints = document.hints;
   }
 
@@ -82,6 +82,13 @@ class CallResult {
     if (!(result instanceof CallResult)) throw new TypeError('a result is made by `host.callAll` or `host.stream`');
     return result.#document;
   }
+}
+
+function usageOf(usage) {
+  return {
+    fuel: usage.fuel ?? null, wallMs: usage.wall_us / 1000, queuedMs: usage.queued_us / 1000,
+    peakMemoryBytes: usage.peak_memory_bytes, argsBytes: usage.args_bytes, resultBytes: usage.result_bytes,
+  };
 }
 
 function failureOf({ kind, code, message, subject, limit, retry_after_ms: retryAfterMs }, hints) {
