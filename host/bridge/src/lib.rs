@@ -10,13 +10,14 @@
 //! | [`Bridge::cancel`] | cancels the calls of a request, or the opening of a host |
 //! | [`Bridge::release`] | forgets a view, a session, or a host that nobody closed |
 //! | [`Bridge::close_mailbox`] | the event loop has ended: its calls are cancelled, its questions withdrawn |
+//! | [`Bridge::close_host`] | closes a host and waits for it, when its event loop has ended |
 //! | [`Bridge::shut_down`] | closes all hosts and waits for them, when the process ends |
 //!
 //! # Mailboxes
 //!
 //! All values cross as JSON text or bytes, and numbers name hosts, views and sessions. No object of the language enters this
 //! crate, and no thread of this crate calls the language. So nothing can race with the end of an interpreter or wait for
-//! its lock. Only [`Bridge::shut_down`] blocks.
+//! its lock. Only [`Bridge::close_host`] and [`Bridge::shut_down`] block.
 //!
 //! # Processes
 //!
@@ -217,6 +218,24 @@ impl Bridge {
             let closed = self.mailboxes.lock().remove(&mailbox);
             if let Some(mailbox) = closed {
                 mailbox.close();
+            }
+            Ok(())
+        })
+    }
+
+    /// Closes a host, and blocks until its calls and servers have ended, for at most five seconds. Call it when the event loop
+    /// ends that alone uses the host. A host that is closed already is no error.
+    ///
+    /// # Errors
+    /// The process is a fork.
+    pub fn close_host(&self, host: u64) -> Answer<()> {
+        self.enter(|| {
+            let closed = self.hosts.lock().remove(&host);
+            if let Some(host) = closed {
+                let (end, ended) = channel::<()>();
+                self.end(host, async move { drop(end) });
+                // Nothing is sent: the channel is disconnected, or the time is over.
+                let _ = ended.recv_timeout(host::CLOSE_WAIT);
             }
             Ok(())
         })

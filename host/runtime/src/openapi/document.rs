@@ -99,7 +99,7 @@ async fn fetch_with_copy(
         Err(why) => match before {
             Some((_, text)) => {
                 let warning = format!("{}; the cached copy is used", why.for_operator());
-                Ok(DocumentText { warning: Some(warning), ..text.clone() })
+                Ok(text.clone().with_warning(warning))
             }
             None => Err(why),
         },

@@ -41,6 +41,11 @@ impl DocumentText {
         self.encoded.as_deref().unwrap_or(self.text.as_bytes())
     }
 
+    /// Names a problem with its source.
+    pub(super) fn with_warning(self, warning: String) -> Self {
+        Self { warning: Some(warning), ..self }
+    }
+
     /// Checks the digest that the policy pins.
     pub(super) fn check_pin(self, section: &OpenApiService) -> Result<Self, String> {
         match &section.sha256 {

@@ -1,0 +1,179 @@
+// The host.
+'use strict';
+
+const bridge = require('./bridge.js');
+const { HostError } = require('./errors.js');
+const { encode } = require('./json.js');
+const { Batch, ResultPromise, StreamQueue, mailbox } = require('./mailbox.js');
+const { executable } = require('./native.js');
+const { absolute } = require('./paths.js');
+const { Policy } = require('./policy.js');
+const { Session } = require('./session.js');
+const { NativeTool } = require('./tools.js');
+const { View } = require('./view.js');
+
+const { fields, members, query } = bridge;
+
+const IDENTITY = {
+  sessionKey: null, platform: null, client: null, agentId: null, personalityId: null, teamId: null, turn: null,
+  messageCount: null, traceparent: null, attributes: null,
+};
+const OPTIONS = {
+  plugins: absolute, stateDir: absolute, cacheDir: absolute, approver: checkedFunction, stateWaitMs: null,
+  sourceWaitMs: null, callLog: null,
+};
+const CALL_OPTIONS = {
+  session: Session.numberOf, signal: checkedSignal, budgetChars: null, dryRun: null,
+  identity: (identity) => fields('identity', identity, IDENTITY),
+};
+const CALL_ALL_OPTIONS = { ...CALL_OPTIONS, progress: checkedFunction };
+const FILTER = {
+  profile: null, allowedTools: names, allowedPlugins: names, allowedToolsets: names, allowedTags: names,
+  allowedMcpServers: names, allowedMcpTools: namesByServer, excludeTools: names, excludeTags: names, lazy: null,
+  toolcallReason: null,
+};
+
+/** A host of plugins and native tools. */
+class Host {
+  // `number` is null once the host is closed.
+  #state;
+
+  constructor(number = null, approver = null) {
+    this.#state = { number, approver, tools: new Map() };
+  }
+
+  static async start(policy, options = {}) {
+    const { approver = null, ...request } = fields('Host.start', options, OPTIONS);
+    const number = await mailbox().request({
+      op: 'open', policy: Policy.sourceOf(policy), executable: executable(), approver: approver !== null, ...request,
+    });
+    bridge.closeWithEnvironment(number);
+    const host = new Host(number, approver);
+    bridge.releaseWith(host, number);
+    return host;
+  }
+
+  async close() {
+    const { number } = this.#state;
+    if (number === null) return;
+    this.#state.number = null;
+    await mailbox().request({ op: 'close', host: number });
+    this.#state.tools.clear();
+  }
+
+  async callAll(view, calls, options = {}) {
+    const { signal, progress = null, ...settings } = fields('callAll', options, CALL_ALL_OPTIONS);
+    const receiver = new ResultPromise(progress);
+    const request = { ...this.#calls(view, calls), ...settings, progress: progress !== null };
+    signal?.throwIfAborted();
+    const number = mailbox().begin(new Batch(this, this.#state, receiver), request, signal);
+    try {
+      return await receiver.promise;
+    } finally {
+      mailbox().end(number);
+    }
+  }
+
+  async *stream(view, calls, options = {}) {
+    const { signal, ...settings } = fields('stream', options, CALL_OPTIONS);
+    const receiver = new StreamQueue();
+    const request = { ...this.#calls(view, calls), ...settings, progress: true, stream: true };
+    signal?.throwIfAborted();
+    const number = mailbox().begin(new Batch(this, this.#state, receiver), request, signal);
+    try {
+      for (let event = await receiver.take(); event !== null; event = await receiver.take()) yield event;
+    } finally {
+      mailbox().end(number);
+    }
+  }
+
+  view(filter = {}) {
+    return new View(query('view', { host: this.#number(), filter: fields('view', filter, FILTER) }));
+  }
+
+  register(...tools) {
+    const requests = tools.map(NativeTool.requestOf);
+    const added = query('register', { host: this.#number(), tools: requests });
+    added.forEach((name, index) => this.#state.tools.set(name, tools[index]));
+  }
+
+  unregister(tool) {
+    const registered = [...this.#state.tools].find(([, one]) => one === tool);
+    const name = typeof tool === 'string' ? tool : (registered?.[0] ?? '');
+    return query('unregister', { host: this.#number(), tool: name });
+  }
+
+  async loadFile(plugin, file) {
+    return mailbox().request({ op: 'load_file', host: this.#number(), plugin, file: absolute(file) });
+  }
+
+  async loadBytes(plugin, component) {
+    if (!(component instanceof Uint8Array)) throw new TypeError('`component` is a `Uint8Array`');
+    return mailbox().request({ op: 'load_bytes', host: this.#number(), plugin }, component);
+  }
+
+  unload(plugin) {
+    return query('unload', { host: this.#number(), plugin });
+  }
+
+  async reloadPolicy(policy) {
+    return mailbox().request({ op: 'reload_policy', host: this.#number(), policy: Policy.sourceOf(policy) });
+  }
+
+  get problems() {
+    return query('problems', { host: this.#number() });
+  }
+
+  calls(options = {}) {
+    const known = { limit: null, tool: null, outcome: null, sessionId: null };
+    return query('calls', { host: this.#number(), query: fields('calls', options, known) }).map(members);
+  }
+
+  #number() {
+    const { number } = this.#state;
+    if (number === null) {
+      throw new HostError('closed', 'the host is not open: write `await using host = await Host.start(…)`');
+    }
+    return number;
+  }
+
+  #calls(view, calls) {
+    return { op: 'call_all', host: this.#number(), view: View.numberOf(view), calls: Array.from(calls, callRequest) };
+  }
+}
+
+// Node 20.0 to 20.3 have no such symbol.
+if (Symbol.asyncDispose) Host.prototype[Symbol.asyncDispose] = Host.prototype.close;
+
+const CALL = { id: null, tool: null, args: null, idempotencyKey: null };
+
+function callRequest(call) {
+  const { args = '{}', ...request } = fields('a call', call, CALL);
+  try {
+    return { ...request, args: typeof args === 'string' ? args : encode(args) };
+  } catch (error) {
+    error.message = `the arguments of the call \`${request.id}\`: ${error.message}`;
+    throw error;
+  }
+}
+
+function checkedFunction(value) {
+  if (typeof value !== 'function') throw new TypeError(`a function, not ${typeof value}`);
+  return value;
+}
+
+function checkedSignal(signal) {
+  if (!(signal instanceof AbortSignal)) throw new TypeError('`signal` is an `AbortSignal`');
+  return signal;
+}
+
+function names(list) {
+  if (typeof list === 'string') throw new TypeError(`a list of names, not the text ${JSON.stringify(list)}`);
+  return [...list];
+}
+
+function namesByServer(servers) {
+  return Object.fromEntries(Object.entries(servers).map(([server, list]) => [server, names(list)]));
+}
+
+module.exports = { Host };

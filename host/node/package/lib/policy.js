@@ -1,0 +1,42 @@
+// Policies.
+'use strict';
+
+const fs = require('node:fs');
+const path = require('node:path');
+
+const { fields, query } = require('./bridge.js');
+const { absolute } = require('./paths.js');
+
+/** What an operator grants. */
+class Policy {
+  #source;
+
+  constructor(source) {
+    this.#source = source;
+  }
+
+  static read(file) {
+    const full = absolute(file);
+    const text = query('policy', { policy: { file: full } });
+    return new Policy({ file: full, text, base: path.dirname(fs.realpathSync(full)) });
+  }
+
+  static parse(policy, options) {
+    const { base } = fields('Policy.parse', options, { base: absolute });
+    const source = { [typeof policy === 'string' ? 'text' : 'table']: policy, base };
+    query('policy', { policy: source });
+    return new Policy(source);
+  }
+
+  static denyAll(base) {
+    return new Policy({ base: absolute(base) });
+  }
+
+  /** What the bridge reads it from. */
+  static sourceOf(policy) {
+    if (policy instanceof Policy) return policy.#source;
+    throw new TypeError('a policy is made by `Policy.read`, `Policy.parse` or `Policy.denyAll`');
+  }
+}
+
+module.exports = { Policy };

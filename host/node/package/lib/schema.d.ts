@@ -1,0 +1,1 @@
+../../../../sdk/js/src/schema.d.ts

@@ -1,0 +1,42 @@
+// Sessions.
+'use strict';
+
+const { fields, query, releaseWith } = require('./bridge.js');
+
+const OPTIONS = {
+  name: null, id: null, maxCalls: null, maxIdenticalCalls: null, maxCallsPerTurn: null, maxIdenticalCallsPerTurn: null,
+  maxCostUsd: null,
+};
+
+/** A conversation: its budgets, approvals and saved outputs. */
+class Session {
+  #number;
+
+  constructor(options = {}) {
+    this.#number = query('session', fields('Session', options, OPTIONS));
+    releaseWith(this, this.#number);
+  }
+
+  get id() {
+    return this.#usage().id;
+  }
+
+  get calls() {
+    return this.#usage().calls;
+  }
+
+  get costUsd() {
+    return this.#usage().cost_usd;
+  }
+
+  #usage() {
+    return query('session_usage', { session: this.#number });
+  }
+
+  static numberOf(session) {
+    if (!(session instanceof Session)) throw new TypeError('`session` is made by `new Session()`');
+    return session.#number;
+  }
+}
+
+module.exports = { Session };

@@ -1,0 +1,22 @@
+// Tools, calls and results in the formats of model vendors.
+'use strict';
+
+const { fields, query } = require('./bridge.js');
+const { encode } = require('./json.js');
+const { CallResult } = require('./results.js');
+const { View } = require('./view.js');
+
+function viewDefinitions(vendor, view, options = {}) {
+  const { strict = false } = fields('vendor.viewDefinitions', options, { strict: null });
+  return query('definitions', { vendor, view: View.numberOf(view), strict }).tools;
+}
+
+function parseCalls(vendor, message) {
+  return query('parse_calls', { vendor }, encode(message));
+}
+
+function resultMessages(vendor, results) {
+  return query('result_messages', { vendor }, encode(results.map(CallResult.documentOf)));
+}
+
+module.exports = { parseCalls, resultMessages, viewDefinitions };
