@@ -1,0 +1,80 @@
+"""Bar 7: 10 000 calls with 64 in flight, and then a million: none lost or doubled, and memory that does not grow.
+
+    volume.py CALLS
+
+Prints the figures after 10 000 calls, or after CALLS if there are more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import shutil
+import sys
+import time
+from collections import Counter
+
+from support import BATCH, PLUGINS, WORK, checked, host, recorded, report, resident_bytes
+
+from toolbay import ToolCall, tool
+
+WARM_UP = 1_000
+#: Calls that the audit has in one file.
+AUDITED = 10_000
+
+ran: Counter[int] = Counter()
+
+
+@tool
+async def record(number: int) -> int:
+    """Record a call."""
+    ran[number] += 1
+    return number
+
+
+async def main(calls: int) -> None:
+    plugins = WORK / "plugins"
+    plugins.mkdir()
+    shutil.copy(PLUGINS / "text.wasm", plugins)
+    audit = {"bytes": "128MiB"}
+    numbers = itertools.count(1)
+    done = after_warm_up = lost = 0
+
+    async def call(number: int) -> int:
+        """A call of a native tool or of a plugin. Returns the number of results that are not its own."""
+        if number % 2:
+            wanted = ToolCall(str(number), "record", f'{{"number": {number}}}')
+        else:
+            wanted = ToolCall(str(number), "text__word_count", f'{{"text": "{"a " * (number % 100)}"}}')
+        [result] = results = await opened.call_all(view, [wanted])
+        checked(results)
+        if number % 2:
+            is_own = result.output.structured == {"result": number}
+        else:
+            is_own = result.output.structured["words"] == number % 100
+        return not (is_own and result.call_id == str(number))
+
+    async def worker() -> None:
+        nonlocal done, lost, after_warm_up
+        while (number := next(numbers)) <= calls:
+            lost += await call(number)
+            done += 1
+            if done == WARM_UP:
+                after_warm_up = resident_bytes()
+
+    async with host({"audit": audit}, plugins=plugins, state_dir=WORK / "state") as opened:
+        opened.register(record)
+        view = opened.view()
+        start = time.perf_counter()
+        await asyncio.gather(*(worker() for _ in range(BATCH)))
+        seconds = time.perf_counter() - start
+        memory = resident_bytes()
+    doubled = sum(times != 1 for times in ran.values())
+    figures = {"calls": done, "per_s": done / seconds, "grown_mb": (memory - after_warm_up) / 1e6}
+    wrong = lost + doubled + abs(len(ran) - (calls + 1) // 2)
+    if calls <= AUDITED:
+        wrong += abs(len(recorded(WORK / "state")) - calls)
+    report(wrong=wrong, **figures)
+
+
+asyncio.run(main(int(sys.argv[1])))
