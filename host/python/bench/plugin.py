@@ -30,6 +30,9 @@ async def main() -> None:
         async def ours(size: int) -> int:
             return checked(await opened.call_all(view, batch(TOOL, size)))
 
+        async def apart() -> int:
+            return sum(await asyncio.gather(*(ours(1) for _ in range(BATCH))))
+
         async def through_mcp(size: int) -> int:
             results = await asyncio.gather(*(client.call_tool(TOOL, arguments) for _ in range(size)))
             if any(result.is_error for result in results):
@@ -38,7 +41,7 @@ async def main() -> None:
 
         report(**await side_by_side({
             "one": lambda: ours(1), "mcp_one": lambda: through_mcp(1),
-            "many": lambda: ours(BATCH), "mcp_many": lambda: through_mcp(BATCH),
+            "apart": apart, "many": lambda: ours(BATCH), "mcp_many": lambda: through_mcp(BATCH),
         }))
 
 
