@@ -74,8 +74,9 @@ async def side_by_side(sides: dict[str, Callable[[], Awaitable[int]]]) -> dict[s
 
 def recorded(state: Path) -> list[dict[str, Any]]:
     """The records of calls that have ended, from the audit in a state directory."""
-    records = map(json.loads, (state / "audit.jsonl").read_text().splitlines())
-    return [record for record in records if record["kind"] == "call"]
+    # A line that is being written has no end.
+    lines = (state / "audit.jsonl").read_text().split("\n")[:-1]
+    return [record for record in map(json.loads, lines) if record["kind"] == "call"]
 
 
 def resident_bytes() -> int:
