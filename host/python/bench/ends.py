@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
@@ -13,7 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from support import PLUGINS, WORK, report
+from support import PLUGINS, WORK, recorded, report
 
 #: Programs that run at the same time.
 PARALLEL = 4
@@ -106,16 +105,11 @@ def run(number: int) -> tuple[bool, float, int, int]:
     is_right = program.returncode == 7 and len(said) == 1
     if not is_right:
         print(f"{way} {number}: {program.returncode} {errors[-2000:]}", file=sys.stderr)
-    missing = begun - in_audit(state, way)
+    # A killed program leaves the lines that it wrote when its calls began.
+    kinds = ("call", "start") if way == "kill" else ("call",)
+    missing = begun - {record["call_id"] for record in recorded(state, *kinds)}
     shutil.rmtree(state)
     return is_right, ended - (said or [ended - MOST_SECONDS])[0], len(begun), len(missing)
-
-
-def in_audit(state: Path, way: str) -> set[str]:
-    """The ids of calls that are recorded. A killed program leaves the lines that it wrote when its calls began."""
-    kinds = ("call", "start") if way == "kill" else ("call",)
-    records = map(json.loads, (state / "audit.jsonl").read_text().splitlines())
-    return {record["call_id"] for record in records if record["kind"] in kinds}
 
 
 def main(programs: int) -> None:

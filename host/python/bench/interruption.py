@@ -83,7 +83,7 @@ async def cancel(state: Path) -> tuple[float, float]:
                 raise SystemExit(f"{count} of {2 * BATCH} calls are recorded")
             await asyncio.sleep(POLL_SECONDS)
         complete = time.perf_counter() - start
-    outcomes = {record["outcome"] for record in recorded(state) if record["tool"] == "script__run"}
+    outcomes = {record["outcome"] for record in recorded(state, "call") if record["tool"] == "script__run"}
     if outcomes != {"cancelled"}:
         raise SystemExit(f"the calls are recorded as {outcomes}")
     return returned * 1000, complete * 1000

@@ -72,11 +72,11 @@ async def side_by_side(sides: dict[str, Callable[[], Awaitable[int]]]) -> dict[s
     return figures
 
 
-def recorded(state: Path) -> list[dict[str, Any]]:
-    """The records of calls that have ended, from the audit in a state directory."""
+def recorded(state: Path, *kinds: str) -> list[dict[str, Any]]:
+    """The records of some kinds in the audit of a state directory."""
     # A line that is being written has no end.
     lines = (state / "audit.jsonl").read_text().split("\n")[:-1]
-    return [record for record in map(json.loads, lines) if record["kind"] == "call"]
+    return [record for record in map(json.loads, lines) if record["kind"] in kinds]
 
 
 def resident_bytes() -> int:

@@ -73,7 +73,7 @@ async def main(calls: int) -> None:
     figures = {"calls": done, "per_s": done / seconds, "grown_mb": (memory - after_warm_up) / 1e6}
     wrong = lost + doubled + abs(len(ran) - (calls + 1) // 2)
     if calls <= AUDITED:
-        wrong += abs(len(recorded(WORK / "state")) - calls)
+        wrong += abs(len(recorded(WORK / "state", "call")) - calls)
     report(wrong=wrong, **figures)
 
 
