@@ -1,8 +1,6 @@
-"""Bar 7: 10 000 calls with 64 in flight, and then a million: none lost or doubled, and memory that does not grow.
+"""Bar 7: calls with 64 in flight, of a native tool and of a plugin: none is lost or doubled, and memory does not grow.
 
     volume.py CALLS
-
-Prints the figures after 10 000 calls, or after CALLS if there are more.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from support import BATCH, PLUGINS, WORK, checked, host, recorded, report, resid
 from toolbay import ToolCall, tool
 
 WARM_UP = 1_000
-#: Calls that the audit has in one file.
+#: With more calls, the audit has more files, and then fewer records.
 AUDITED = 10_000
 
 #: How often each call ran, at most 255 times. A dictionary would grow more than what is measured.
