@@ -1,0 +1,88 @@
+//! The agents of the documentation, for the step `python`.
+//!
+//! The agents of `docs/how-to/model-apis.md` use the packages of the vendors, against a model that follows a script
+//! (`tests/agents`). Those of the tutorial are typed as they are written.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+
+use crate::folder::{emptied, read_text, read_tutorial};
+use crate::foreign::{NodeRuntime, shell};
+use crate::{cargo, plugins, tutorials, vendors};
+
+/// The page with an agent for each model API.
+const PAGE: &str = "docs/how-to/model-apis.md";
+/// The tutorial in Python.
+const TUTORIAL: &str = "python-agent";
+/// The plugins that the pages use.
+const PLUGINS: [&str; 2] = ["text.wasm", "files.wasm"];
+
+/// Installs the packages of the vendors for Node, and the programs that check types.
+pub(crate) fn install(workspace: &Path) -> Result<NodeRuntime> {
+    NodeRuntime::with(workspace, "npm-agents", &workspace.join("tests/agents"))
+}
+
+/// Types the tutorial, and runs the agents and checks their types. `library` is the folder with the package `toolbay`, and
+/// `mypy` a Python with mypy.
+pub(crate) fn run_python(workspace: &Path, library: &Path, mypy: &Path) -> Result<()> {
+    let node = install(workspace)?;
+    add_plugins(workspace, library)?;
+    let count = tutorials::type_library_page(workspace, TUTORIAL, &node, library)?;
+    println!("{TUTORIAL}: {count} commands match");
+
+    let target = wasm::target_dir(workspace);
+    let folder = target.join("agents-python");
+    emptied(&folder)?;
+    write_files(&read_text(&workspace.join(PAGE))?, "py", &folder)?;
+    write_files(&read_tutorial(workspace, TUTORIAL)?, "py", &folder)?;
+    let python = vendors::install(workspace)?;
+    let tests = workspace.join("tests/agents");
+    let run = |command: &mut Command| {
+        command.env("PYTHONPATH", library).env("MYPYPATH", library).env("PYTHONDONTWRITEBYTECODE", "1");
+        command.env("TOOLBAY_BIN", cargo::host(workspace)).env("TOOLBAY_CACHE", target.join("test-cache"));
+        shell(command.current_dir(&target))
+    };
+    let mut check = Command::new(&python);
+    run(check.arg(tests.join("check.py")).arg(&folder).arg(".py").arg(&python))?;
+    let mut types = Command::new(mypy);
+    types.args(["-m", "mypy", "--strict", "--cache-dir", "mypy", "--python-executable"]).arg(&python);
+    run(types.arg(&folder).arg(&tests))?;
+    run(node.run("pyright/index.js").arg("--pythonpath").arg(&python).arg(&folder))
+}
+
+/// Puts the package `toolbay_plugins` beside the library, and the metadata by which pip knows that both are installed.
+fn add_plugins(workspace: &Path, library: &Path) -> Result<()> {
+    let package = library.join("toolbay_plugins");
+    fs::create_dir_all(package.join("plugins"))?;
+    fs::copy(
+        workspace.join("xtask/packages/python/toolbay_plugins/__init__.py"),
+        package.join("__init__.py"),
+    )?;
+    fs::write(package.join("py.typed"), "")?;
+    for plugin in PLUGINS {
+        let built = plugins::folder(workspace).join(plugin);
+        fs::copy(&built, package.join("plugins").join(plugin))
+            .with_context(|| format!("cannot copy `{}`", built.display()))?;
+    }
+    for name in ["toolbay", "toolbay_plugins"] {
+        let metadata = library.join(format!("{name}-0.dist-info"));
+        fs::create_dir_all(&metadata)?;
+        fs::write(metadata.join("METADATA"), format!("Metadata-Version: 2.1\nName: {name}\nVersion: 0\n"))?;
+    }
+    Ok(())
+}
+
+/// Writes the files with an extension that a page shows.
+fn write_files(page: &str, extension: &str, folder: &Path) -> Result<()> {
+    for (file, text) in tutorials::files(page) {
+        let file = folder.join(file);
+        if file.extension().is_some_and(|end| end == extension) {
+            fs::write(&file, format!("{text}\n"))
+                .with_context(|| format!("cannot write `{}`", file.display()))?;
+        }
+    }
+    Ok(())
+}
