@@ -28,6 +28,8 @@ AGENTS: dict[str, type[Conversation]] = {
     "openai_responses": OpenAIResponses, "openai_chat": OpenAIChat, "anthropic_messages": Anthropic,
     "google_generate": Google,
 }
+#: Frameworks, in Python only. They speak the API of a vendor.
+FRAMEWORKS: dict[str, type[Conversation]] = {"pydantic_agent": OpenAIChat, "langchain_agent": OpenAIChat}
 
 
 def run(agent: Path, program: list[str], conversation: type[Conversation]) -> list[str]:
@@ -84,15 +86,16 @@ MISTAKES: dict[str, Callable[[dict[str, Any], list[Any]], object]] = {
 
 def main() -> int:
     folder, suffix, *program = sys.argv[1:]
+    agents = AGENTS | FRAMEWORKS if suffix == ".py" else AGENTS
 
     def check(name: str) -> bool:
         start = time.monotonic()
-        problems = run(Path(folder, name + suffix), program, AGENTS[name])
+        problems = run(Path(folder, name + suffix), program, agents[name])
         print("\n".join([f"{name}{suffix}: {'FAILED' if problems else 'ok'}, {time.monotonic() - start:.1f} s", *problems]))
         return not problems
 
     with ThreadPoolExecutor(2) as pool:
-        return 0 if all(list(pool.map(check, AGENTS))) else 1
+        return 0 if all(list(pool.map(check, agents))) else 1
 
 
 if __name__ == "__main__":

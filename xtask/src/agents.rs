@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 
 use crate::folder::{emptied, read_text, read_tutorial};
 use crate::foreign::{NodeRuntime, shell};
@@ -19,6 +19,8 @@ const PAGE: &str = "docs/how-to/model-apis.md";
 const TUTORIAL: &str = "python-agent";
 /// The plugins that the pages use.
 const PLUGINS: [&str; 2] = ["text.wasm", "files.wasm"];
+/// The agents of frameworks, whose packages would take mypy ten seconds. pyright checks them.
+const NOT_FOR_MYPY: &str = "(pydantic|langchain)_agent";
 
 /// Installs the packages of the vendors for Node, and the programs that check types.
 pub(crate) fn install(workspace: &Path) -> Result<NodeRuntime> {
@@ -29,28 +31,34 @@ pub(crate) fn install(workspace: &Path) -> Result<NodeRuntime> {
 /// `mypy` a Python with mypy.
 pub(crate) fn run_python(workspace: &Path, library: &Path, mypy: &Path) -> Result<()> {
     let node = install(workspace)?;
+    let python = vendors::install(workspace)?;
     add_plugins(workspace, library)?;
-    let count = tutorials::type_library_page(workspace, TUTORIAL, &node, library)?;
-    println!("{TUTORIAL}: {count} commands match");
-
     let target = wasm::target_dir(workspace);
     let folder = target.join("agents-python");
     emptied(&folder)?;
     write_files(&read_text(&workspace.join(PAGE))?, "py", &folder)?;
     write_files(&read_tutorial(workspace, TUTORIAL)?, "py", &folder)?;
-    let python = vendors::install(workspace)?;
+
     let tests = workspace.join("tests/agents");
     let run = |command: &mut Command| {
         command.env("PYTHONPATH", library).env("MYPYPATH", library).env("PYTHONDONTWRITEBYTECODE", "1");
         command.env("TOOLBAY_BIN", cargo::host(workspace)).env("TOOLBAY_CACHE", target.join("test-cache"));
         shell(command.current_dir(&target))
     };
-    let mut check = Command::new(&python);
-    run(check.arg(tests.join("check.py")).arg(&folder).arg(".py").arg(&python))?;
-    let mut types = Command::new(mypy);
-    types.args(["-m", "mypy", "--strict", "--cache-dir", "mypy", "--python-executable"]).arg(&python);
-    run(types.arg(&folder).arg(&tests))?;
-    run(node.run("pyright/index.js").arg("--pythonpath").arg(&python).arg(&folder))
+    let check_types = || {
+        run(node.run("pyright/index.js").arg("--pythonpath").arg(&python).arg(&folder))?;
+        let mut types = Command::new(mypy);
+        types.args(["-m", "mypy", "--strict", "--cache-dir", "mypy", "--exclude", NOT_FOR_MYPY]);
+        run(types.arg("--python-executable").arg(&python).arg(&folder).arg(&tests))
+    };
+    // mypy reads the packages of all vendors, which takes as long as the rest. The thread ends with this function.
+    std::thread::scope(|scope| {
+        let types = scope.spawn(check_types);
+        let count = tutorials::type_library_page(workspace, TUTORIAL, &node, library)?;
+        println!("{TUTORIAL}: {count} commands match");
+        run(Command::new(&python).arg(tests.join("check.py")).arg(&folder).arg(".py").arg(&python))?;
+        types.join().map_err(|_| anyhow!("the check of types panicked"))?
+    })
 }
 
 /// Puts the package `toolbay_plugins` beside the library, and the metadata by which pip knows that both are installed.
