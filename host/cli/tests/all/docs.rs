@@ -8,7 +8,7 @@
 //! * `console`: every command runs in a shell, and its output must contain the lines below it in order. `…` matches
 //!   anything. `console,ignore` is not run.
 //! * `rust`: part of a compiled file.
-//! * `js`, `python`, `c`: built by `cargo xtask test languages`. `text`, `nginx`: not checked.
+//! * `js`, `python`, `c`: built or run by `cargo xtask test languages python`. `text`, `nginx`: not checked.
 //!
 //! The cookbook pages have separate plugins and a service at `127.0.0.1:8090`. So have others: see `prepare`.
 
