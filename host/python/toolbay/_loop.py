@@ -38,6 +38,7 @@ class Batch:
         self.progress = progress
         self.events = events
         self.context = contextvars.copy_context()
+        self.timer: asyncio.TimerHandle | None = None
 
 
 class StreamQueue:
@@ -149,15 +150,19 @@ class LoopMailbox:
         finally:
             self._answers.pop(number, None)
 
-    def begin(self, batch: Batch, request: dict[str, Any]) -> int:
-        """Begins calls. `end` must follow."""
+    def begin(self, batch: Batch, request: dict[str, Any], timeout: float | None) -> int:
+        """Begins calls, and cancels those that still run after `timeout` seconds. `end` must follow."""
         number = _bridge.submit(self.number, request)
         self._batches[number] = batch
+        if timeout is not None:
+            batch.timer = batch.future.get_loop().call_later(timeout, self._cancel, number)
         return number
 
     def end(self, number: int) -> None:
         """Ends calls, and cancels those that still run."""
         batch = self._batches.pop(number, None)
+        if batch is not None and batch.timer is not None:
+            batch.timer.cancel()
         if batch is not None and not (batch.future.done() and not batch.future.cancelled()):
             self._cancel(number)
 
