@@ -2,8 +2,8 @@
 
     python check.py FOLDER SUFFIX PROGRAM…
 
-FOLDER has the agents, which PROGRAM runs. The requests that they sent are then sent with mistakes, which the model must refuse.
-Prints a line for each agent, and ends with 1 if something failed.
+FOLDER has the agents, which PROGRAM runs. The requests that they sent are then sent with mistakes, which the model must
+refuse. Prints a line for each agent, and ends with 1 if something failed.
 """
 
 from __future__ import annotations
