@@ -1,4 +1,5 @@
-//! `python`: tests the Python package with the module that the build made, and checks its types.
+//! `python`: tests the Python package with the module that the build made, checks its types, and runs the agents of the
+//! documentation with it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use anyhow::{Context as _, Result};
 
 use crate::folder::{emptied, read_text};
 use crate::foreign::{NodeRuntime, python_with, shell};
-use crate::{cargo, plugins};
+use crate::{agents, cargo, plugins};
 
 /// The page that describes the package.
 const PAGE: &str = "docs/reference/python-library.md";
@@ -36,7 +37,8 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     shell(run().args(mypy).arg(&package))?;
     shell(run().args(mypy).arg(&tests))?;
     shell(run().args(["-m", "mypy.stubtest", "toolbay._native"]))?;
-    check_with_pyright(workspace, &python, &folder)
+    check_with_pyright(workspace, &python, &folder)?;
+    agents::run_python(workspace, &folder, &python)
 }
 
 /// Checks with pyright, which most editors use, the types of the package and of the programs of its page, and that no checker
