@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 
 use crate::folder::{emptied, read_text};
-use crate::foreign::{NodeRuntime, python_with, shell};
+use crate::foreign::{python_with, shell};
 use crate::{agents, cargo, plugins};
 
 /// The page that describes the package.
@@ -44,8 +44,8 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
 /// Checks with pyright, which most editors use, the types of the package and of the programs of its page, and that no checker
 /// has to infer the type of a public name.
 fn check_with_pyright(workspace: &Path, python: &Path, folder: &Path) -> Result<()> {
-    let settings = workspace.join("host/python/tests/pyright");
-    let node = NodeRuntime::with(workspace, "npm-pyright", &settings)?;
+    let settings = workspace.join("host/python/tests");
+    let node = agents::install(workspace)?;
     let programs = folder.join("programs");
     emptied(&programs)?;
     let page = read_text(&workspace.join(PAGE))?;
