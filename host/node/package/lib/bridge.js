@@ -116,5 +116,6 @@ function members(document) {
 }
 
 module.exports = {
-  cancel, closeWithEnvironment, drain, errorOf, fields, members, openMailbox, optionTable, query, releaseWith, reply, shutDown, submit,
+  cancel, closeWithEnvironment, drain, errorOf, fields, members, openMailbox, optionTable, query, releaseWith, reply,
+  shutDown, submit,
 };
