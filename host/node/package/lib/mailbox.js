@@ -1,7 +1,7 @@
 // The mailbox of this environment: answers for its promises, and its native tools, approvers and progress functions.
 'use strict';
 
-const { AsyncLocalStorage } = require('node:async_hooks');
+const { AsyncResource } = require('node:async_hooks');
 const { Socket } = require('node:net');
 const { isMainThread } = require('node:worker_threads');
 
@@ -13,13 +13,12 @@ const { CallResult } = require('./results.js');
 // Most progress events that wait for a stream, as in the bridge.
 const MAX_PROGRESS = 1000;
 
-/** Calls in progress. `host` keeps the host open meanwhile. */
-class Batch {
+/** Calls in progress, in the context of their caller. `host` keeps the host open meanwhile. */
+class Batch extends AsyncResource {
   isDone = false;
-  // The context of the caller.
-  inContext = AsyncLocalStorage.snapshot();
 
   constructor(host, state, receiver) {
+    super('TOOLBAY_CALLS');
     this.host = host;
     this.state = state;
     this.receiver = receiver;
@@ -227,7 +226,7 @@ class Mailbox {
     const batch = this.#batches.get(id);
     const event = { type: 'progress', callId, tool, message, percent, audience };
     try {
-      batch?.inContext(() => batch.receiver.progress(event));
+      batch?.runInAsyncScope(() => batch.receiver.progress(event));
     } catch (error) {
       logProgressError(error);
     }
@@ -253,7 +252,7 @@ class Mailbox {
   #ask(batch, { id }, answer) {
     const withdrawal = new Withdrawal();
     this.#questions.set(id, withdrawal);
-    batch.inContext(answer, withdrawal).finally(() => this.#questions.delete(id));
+    batch.runInAsyncScope(answer, null, withdrawal).finally(() => this.#questions.delete(id));
   }
 }
 
