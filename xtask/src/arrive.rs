@@ -8,6 +8,7 @@ mod command;
 mod crate_cost;
 mod installation;
 mod launcher;
+mod python;
 mod stdio_server;
 
 use std::path::{Path, PathBuf};
@@ -48,6 +49,18 @@ impl Line {
         }
     }
 
+    /// A figure that must not be smaller.
+    pub(crate) fn at_least(bar: u32, what: &str, figure: f64, limit: f64, unit: &str) -> Self {
+        let [shown, least] = [figure, limit].map(|number| format!("{number:.0} {unit}"));
+        Self {
+            bar,
+            what: what.to_owned(),
+            figure: shown,
+            limit: format!("≥ {least}"),
+            holds: figure >= limit,
+        }
+    }
+
     /// Something that is so, or is not.
     pub(crate) fn fact(bar: u32, what: &str, figure: &str, limit: &str, holds: bool) -> Self {
         Self { bar, what: what.to_owned(), figure: figure.to_owned(), limit: limit.to_owned(), holds }
@@ -57,7 +70,8 @@ impl Line {
 /// A part of the figures, by name.
 type Part = (&'static str, fn(&Path, &ArriveArgs) -> Result<Vec<Line>>);
 
-const PARTS: [Part; 2] = [("command", command::lines), ("crate", crate_cost::lines)];
+const PARTS: [Part; 3] =
+    [("command", command::lines), ("crate", crate_cost::lines), ("python", python::lines)];
 
 /// Measures, and prints a line for each figure.
 pub(crate) fn run(workspace: &Path, args: &ArriveArgs) -> Result<()> {

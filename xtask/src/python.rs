@@ -16,7 +16,7 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     let target = wasm::target_dir(workspace);
     let python = python_with(&target.join("venv-python"), &tests)?;
     let folder = target.join("python");
-    let package = package(workspace, &folder)?;
+    let package = package(workspace, &target.join("debug/libtoolbay_python.so"), &folder)?;
     let run = || {
         let mut command = Command::new(&python);
         command.env("PYTHONPATH", &folder).env("MYPYPATH", &folder).env("PYTHONDONTWRITEBYTECODE", "1");
@@ -35,8 +35,8 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     shell(run().args(["-m", "mypy.stubtest", "toolbay._native"]))
 }
 
-/// Puts the package and the built module into a folder, as the wheel has them.
-fn package(workspace: &Path, folder: &Path) -> Result<PathBuf> {
+/// Puts the package and a built module into a folder, as the wheel has them.
+pub(crate) fn package(workspace: &Path, module: &Path, folder: &Path) -> Result<PathBuf> {
     emptied(folder)?;
     let package = folder.join("toolbay");
     fs::create_dir(&package)?;
@@ -48,8 +48,7 @@ fn package(workspace: &Path, folder: &Path) -> Result<PathBuf> {
             fs::copy(&path, package.join(path.file_name().unwrap_or_default()))?;
         }
     }
-    let module = wasm::target_dir(workspace).join("debug/libtoolbay_python.so");
-    fs::copy(&module, package.join("_native.abi3.so"))
+    fs::copy(module, package.join("_native.abi3.so"))
         .with_context(|| format!("cannot copy `{}`; `cargo xtask test build` makes it", module.display()))?;
     Ok(package)
 }

@@ -38,7 +38,7 @@ def open_mailbox() -> tuple[int, int]:
 def submit(mailbox: int, request: dict[str, Any], payload: bytes = b"") -> int:
     """Begins a request; its answer comes through the mailbox."""
     try:
-        return _native.submit(mailbox, _json.encode(request), payload)
+        return _native.submit(mailbox, _json.write(request), payload)
     except RuntimeError as error:
         failure = error_of(_json.parse(str(error)))
     raise failure
@@ -47,7 +47,7 @@ def submit(mailbox: int, request: dict[str, Any], payload: bytes = b"") -> int:
 def reply(mailbox: int, question: int, kind: str, /, **answer: Any) -> None:
     """Replies to a question. Once the loop or the host is gone, nobody waits for it. Raises `ValueError` for an answer that
     the host cannot read."""
-    text = _json.encode({"reply": kind, **answer})
+    text = _json.write({"reply": kind, **answer})
     try:
         _native.reply(mailbox, question, text)
     except RuntimeError as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-from pathlib import Path, PurePosixPath
 
 from .errors import HostError
 
@@ -16,6 +15,7 @@ def find() -> str:
         return os.path.abspath(named)
     import csv
     from importlib.metadata import Distribution
+    from pathlib import Path, PurePosixPath
 
     # Another folder of `sys.path` can have another version.
     folder = Path(__file__).parent.parent

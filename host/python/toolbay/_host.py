@@ -7,7 +7,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from . import _bridge, _executable
+from . import _bridge, _executable, _json
 from ._results import CallResult, ProgressEvent, ToolCall
 from ._tools import Definition, definition_of
 from .errors import HostError
@@ -233,7 +233,7 @@ class Host:
         return {
             "op": "call_all", "host": self._open_number(), "view": view._number,
             "calls": [call._request() for call in calls], "session": None if session is None else session._number,
-            "budget_chars": budget_chars, "dry_run": dry_run, "identity": dict(identity or {}),
+            "budget_chars": budget_chars, "dry_run": dry_run, **_json.plain({"identity": identity or {}}),
         }
 
     def _open_number(self) -> int:

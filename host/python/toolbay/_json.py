@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 MAX_DEPTH = 127
 """Deepest nesting. The host's parser stops at 128."""
 
@@ -19,7 +20,19 @@ def parse(text: str) -> Any:
 def encode(value: Any) -> str:
     """Writes a value. Raises `TypeError` for what has another type than JSON has, and `ValueError` for a value that
     JSON lacks; both name its JSON pointer."""
-    return json.dumps(plain(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return _ENCODER.encode(plain(value))
+
+
+def write(document: dict[str, Any]) -> str:
+    """Writes a document of this package, whose keys are texts. Most are right, so that only one with a mistake is looked
+    through; the error is that of `encode`."""
+    try:
+        text = _ENCODER.encode(document)
+        if text.isascii() or text.encode():
+            return text
+    except (TypeError, ValueError, RecursionError):
+        pass
+    return encode(document)
 
 
 def plain(value: Any) -> Any:

@@ -76,8 +76,12 @@ class ToolOutput:
         return output
 
     def _reply(self) -> dict[str, Any]:
-        return {"value": self.value, "structured": self._structured, "meta": self._meta, "cost_usd": self.cost_usd,
-                "content": [_contract_block(block) for block in self.content]}
+        reply: dict[str, Any] = {
+            "value": self.value, "structured": self._structured, "meta": self._meta, "cost_usd": self.cost_usd,
+        }
+        if self.content:
+            reply |= _json.plain({"content": [_contract_block(block) for block in self.content]})
+        return reply
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -190,9 +190,8 @@ def _readable(text: str) -> str:
 def _output_of(value: Any) -> ToolOutput:
     if value is None:
         return ToolOutput()
-    text = _json.encode(value)
     if isinstance(value, str):
-        return ToolOutput(value)
-    output = ToolOutput(text)
-    output._structured = text
+        return ToolOutput(_json.plain(value))
+    output = ToolOutput(_json.encode(value))
+    output._structured = output.value
     return output
