@@ -6,33 +6,29 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { recorded, report, WORK } from './support.mjs';
 
-const PROGRAMS = Number(process.env.TOOLBAY_BENCH_PROGRAMS ?? 200);
+const PROGRAMS = Number(process.argv[2]);
 /** The ways to end, with the status that each has. */
 const WAYS = [['exit', 0], ['throw', 1], ['terminate', 0], ['exit-workers', 0]];
-const LATE_MS = 5_000;
 /** A program that has not ended by then never will. */
 const KILL_MS = 60_000;
 const COMPLAINTS = 5;
 const PROGRAM = fileURLToPath(new URL('ends-program.mjs', import.meta.url));
 
-const figures = { programs: 0, signals: 0, other_status: 0, late: 0, slowest_ms: 0, begun: 0, unrecorded: 0, complaints: [] };
+const figures = { wrong: 0, slowest_s: 0, begun: 0, unrecorded: 0 };
+let complaints = COMPLAINTS;
 for (let number = 0; number < PROGRAMS; number++) {
   const [way, status] = WAYS[number % WAYS.length];
   const folder = mkdtempSync(path.join(WORK, 'program-'));
   const ended = await run(way, folder);
   const records = recordedCalls(folder);
+  const isWrong = ended.signal !== null || ended.status !== status;
   const unrecorded = ended.begun.filter((call) => records.get(call) !== 1);
-  const [isSignal, isOther] = [ended.signal !== null, ended.signal === null && ended.status !== status];
-  figures.programs++;
-  figures.signals += Number(isSignal);
-  figures.other_status += Number(isOther);
-  figures.late += Number(ended.milliseconds > LATE_MS);
-  figures.slowest_ms = Math.max(figures.slowest_ms, ended.milliseconds);
+  figures.wrong += Number(isWrong);
+  figures.slowest_s = Math.max(figures.slowest_s, ended.seconds);
   figures.begun += ended.begun.length;
   figures.unrecorded += unrecorded.length;
-  if ((isSignal || isOther || unrecorded.length > 0) && figures.complaints.length < COMPLAINTS) {
-    const { signal, status, errors } = ended;
-    figures.complaints.push({ way, signal, status, unrecorded: unrecorded.slice(0, 3), errors: errors.slice(-300) });
+  if ((isWrong || unrecorded.length > 0) && complaints-- > 0) {
+    console.error(`${way} ended with ${ended.signal ?? ended.status}; without a record: ${unrecorded}\n${ended.errors}`);
   }
   rmSync(folder, { recursive: true });
 }
@@ -52,9 +48,9 @@ function run(way, folder) {
     program.stderr.setEncoding('utf8').on('data', (text) => { errors += text; });
     program.on('error', reject).on('close', (status, signal) => {
       clearTimeout(timer);
-      const milliseconds = ends === undefined ? KILL_MS : performance.now() - ends;
+      const seconds = (ends === undefined ? KILL_MS : performance.now() - ends) / 1000;
       const begun = [...output.matchAll(/^begun (\d+) (\S+)$/gm)].map(([, worker, id]) => `${worker} ${id}`);
-      resolve({ status, signal, milliseconds, begun, errors });
+      resolve({ status, signal, seconds, begun, errors });
     });
   });
 }

@@ -15,5 +15,5 @@ const starts = Array.from({ length: ROUNDS }, () => {
 report({
   import_ms: median(starts.map((start) => start.import_ms)),
   first_use_ms: median(starts.map((start) => start.first_use_ms)),
-  side_effects: [...new Set(starts.flatMap((start) => start.side_effects))].join(', '),
+  side_effects: [...new Set(starts.flatMap((start) => start.side_effects))],
 });
