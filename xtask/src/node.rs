@@ -1,4 +1,5 @@
-//! `node`: tests the library for Node with the module that the build made, and checks its types and its package.
+//! `node`: tests the library for Node with the module that the build made, checks its types and its package, and runs the agents
+//! of the documentation with it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use serde_json::Value;
 
 use crate::folder::{emptied, read_text};
 use crate::foreign::{NodeRuntime, node_version, shell};
-use crate::{cargo, plugins};
+use crate::{agents, cargo, plugins};
 
 /// Versions that run the smoke test only. The version of [`NodeRuntime`] runs all tests.
 const OTHER_VERSIONS: [&str; 2] = ["20.18.0", "22.20.0"];
@@ -38,7 +39,8 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     for compiler in TYPESCRIPT {
         shell(node.run(&format!("{compiler}/bin/tsc")).arg("--project").arg(&tests))?;
     }
-    check_package(&node, &modules.join(PACKAGE))
+    check_package(&node, &modules.join(PACKAGE))?;
+    agents::run_typescript(workspace, &node, &TYPESCRIPT)
 }
 
 fn test(workspace: &Path, mut node: Command, tests: &Path) -> Result<()> {
