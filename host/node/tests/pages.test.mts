@@ -12,9 +12,8 @@ import { TestFolder } from './support.mts';
 // `cargo xtask test node` sets it.
 const DOCS = process.env['TOOLBAY_TEST_DOCS'] ?? 'docs';
 
-const { resolve } = createRequire(import.meta.url);
-const MODULES = dirname(dirname(resolve('typescript/package.json')));
-const COMPILERS = [resolve('typescript-7/bin/tsc'), resolve('typescript/bin/tsc')];
+const MODULES = dirname(dirname(createRequire(import.meta.url).resolve('typescript/package.json')));
+const COMPILERS = ['typescript/bin/tsc', 'typescript-7/bin/tsc'].map((file) => join(MODULES, file));
 const OPTIONS = ['--noEmit', '--strict', '--target', 'esnext', '--module', 'nodenext', '--types', 'node'];
 
 test('the program of the page runs and has the right types', (t) => {
