@@ -41,7 +41,8 @@ export function checked(results) {
 
 /** The records of calls in a state directory. */
 export function recorded(stateDir) {
-  const lines = readFileSync(path.join(stateDir, 'audit.jsonl'), 'utf8').split('\n').filter(Boolean);
+  // A line that is being written has no end.
+  const lines = readFileSync(path.join(stateDir, 'audit.jsonl'), 'utf8').split('\n').slice(0, -1);
   return lines.map((line) => JSON.parse(line)).filter(({ kind }) => kind === 'call');
 }
 
