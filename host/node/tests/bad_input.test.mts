@@ -226,10 +226,12 @@ test('a wrong policy names file, line and key', (t) => {
 
 test('a file that does not load is a problem, and a component that does not is an error', async (t) => {
   const folder = new TestFolder(t);
+  const entries = logged(t);
   const { plugins } = folder;
   writeFileSync(join(plugins, 'broken.wasm'), 'no component');
   await using host = await folder.host({ plugins });
   assert.deepEqual(host.problems.map(({ plugin }) => plugin), ['broken']);
+  assert(entries.some(({ message }) => message.includes('broken.wasm')));
   const loads = [host.loadBytes('x', Buffer.from('no component')), host.loadFile('x', join(folder.path, 'none'))];
   for (const load of loads) await assert.rejects(load, (error: HostError) => error.kind === 'load');
 });

@@ -184,3 +184,18 @@ fn a_process_that_ends_closes_its_hosts() {
     let audit = std::fs::read_to_string(folder.path().join("state/audit.jsonl")).unwrap();
     assert!(audit.contains("cancelled"), "{audit}");
 }
+
+#[test]
+fn a_host_that_is_closed_with_its_loop_records_its_calls() {
+    let (folder, bridge) = (tempfile::tempdir().unwrap(), Arc::<Bridge>::default());
+    let mut program = EventLoop::new(&bridge);
+    let host = program.open(folder.path(), json!({"state_dir": folder.path().join("state")}));
+    program.register(host, json!({"name": "t"}));
+    let _id = program.call(host, "t", &["{}"], json!({}));
+    drop(program.expect("call"));
+    bridge.close_mailbox(program.mailbox).unwrap();
+    bridge.close_host(host).unwrap();
+    bridge.close_host(host).unwrap();
+    let audit = std::fs::read_to_string(folder.path().join("state/audit.jsonl")).unwrap();
+    assert!(audit.contains("cancelled"), "{audit}");
+}

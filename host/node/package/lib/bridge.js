@@ -83,18 +83,22 @@ function releaseWith(object, number) {
   releases.register(object, number);
 }
 
-/**
- * The members of an options object with the names of the bridge. `known` has a function that converts each, or null. An
- * unknown member is a mistake.
- */
+/** What an options object may have. `known` has a function that converts each member, or null. */
+function optionTable(known) {
+  return new Map(Object.entries(known).map(([name, convert]) => [name, { name: snakeCase(name), convert }]));
+}
+
+/** The members of an options object with the names of the bridge. An unknown member is a mistake. */
 function fields(what, options, known) {
   if (typeof options !== 'object' || options === null) throw new TypeError(`the options of \`${what}\` are no object`);
   const request = {};
-  for (const [name, value] of Object.entries(options)) {
-    if (!Object.hasOwn(known, name)) {
-      throw new TypeError(`\`${what}\` has no option \`${name}\`; known are \`${Object.keys(known).join('`, `')}\``);
+  for (const name of Object.keys(options)) {
+    const option = known.get(name);
+    if (option === undefined) {
+      throw new TypeError(`\`${what}\` has no option \`${name}\`; known are \`${[...known.keys()].join('`, `')}\``);
     }
-    if (value !== undefined) request[snakeCase(name)] = known[name] === null ? value : known[name](value);
+    const value = options[name];
+    if (value !== undefined) request[option.name] = option.convert === null ? value : option.convert(value);
   }
   return request;
 }
@@ -122,5 +126,6 @@ function members(document) {
 }
 
 module.exports = {
-  cancel, closeWithEnvironment, drain, errorOf, fields, members, openMailbox, query, releaseWith, reply, shutDown, submit,
+  cancel, closeWithEnvironment, drain, errorOf, fields, members, openMailbox, optionTable, query, releaseWith, reply,
+  shutDown, submit,
 };

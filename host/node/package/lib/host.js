@@ -12,26 +12,29 @@ const { Session } = require('./session.js');
 const { NativeTool } = require('./tools.js');
 const { View } = require('./view.js');
 
-const { fields, members, query } = bridge;
+const { fields, members, optionTable, query } = bridge;
 
-const IDENTITY = {
+const IDENTITY = optionTable({
   sessionKey: null, platform: null, client: null, agentId: null, personalityId: null, teamId: null, turn: null,
   messageCount: null, traceparent: null, attributes: null,
-};
-const OPTIONS = {
+});
+const OPTIONS = optionTable({
   plugins: absolute, stateDir: absolute, cacheDir: absolute, approver: checkedFunction, stateWaitMs: null,
   sourceWaitMs: null, callLog: null,
-};
-const CALL_OPTIONS = {
+});
+const OF_CALLS = {
   session: Session.numberOf, signal: checkedSignal, budgetChars: null, dryRun: null,
   identity: (identity) => fields('identity', identity, IDENTITY),
 };
-const CALL_ALL_OPTIONS = { ...CALL_OPTIONS, progress: checkedFunction };
-const FILTER = {
+const STREAM_OPTIONS = optionTable(OF_CALLS);
+const CALL_ALL_OPTIONS = optionTable({ ...OF_CALLS, progress: checkedFunction });
+const FILTER = optionTable({
   profile: null, allowedTools: names, allowedPlugins: names, allowedToolsets: names, allowedTags: names,
   allowedMcpServers: names, allowedMcpTools: namesByServer, excludeTools: names, excludeTags: names, lazy: null,
   toolcallReason: null,
-};
+});
+const CALL = optionTable({ id: null, tool: null, args: null, idempotencyKey: null });
+const CALL_LOG = optionTable({ limit: null, tool: null, outcome: null, sessionId: null });
 
 /** A host of plugins and native tools. */
 class Host {
@@ -75,7 +78,7 @@ class Host {
   }
 
   async *stream(view, calls, options = {}) {
-    const { signal, ...settings } = fields('stream', options, CALL_OPTIONS);
+    const { signal, ...settings } = fields('stream', options, STREAM_OPTIONS);
     const receiver = new StreamQueue();
     const request = { ...this.#calls(view, calls), ...settings, progress: true, stream: true };
     signal?.throwIfAborted();
@@ -125,8 +128,7 @@ class Host {
   }
 
   calls(options = {}) {
-    const known = { limit: null, tool: null, outcome: null, sessionId: null };
-    return query('calls', { host: this.#number(), query: fields('calls', options, known) }).map(members);
+    return query('calls', { host: this.#number(), query: fields('calls', options, CALL_LOG) }).map(members);
   }
 
   #number() {
@@ -144,8 +146,6 @@ class Host {
 
 // Node 20.0 to 20.3 have no such symbol.
 if (Symbol.asyncDispose) Host.prototype[Symbol.asyncDispose] = Host.prototype.close;
-
-const CALL = { id: null, tool: null, args: null, idempotencyKey: null };
 
 function callRequest(call) {
   const { args = '{}', ...request } = fields('a call', call, CALL);

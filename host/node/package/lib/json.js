@@ -117,33 +117,38 @@ class ExactReader {
  * both name its JSON pointer. A member that is undefined is left out, as `JSON.stringify` does.
  */
 function encode(value) {
-  return new Writer().write(value);
+  const check = new Check();
+  check.value(value);
+  return check.hasBigInt ? write(value) : JSON.stringify(value);
 }
 
-class Writer {
-  // The way to the value that is written, and the containers that it is in.
+/** Finds what `JSON.stringify` would change or cannot write. */
+class Check {
+  hasBigInt = false;
+  // The way to the value, and the containers that it is in.
   #steps = [];
   #containers = [];
 
-  write(value) {
+  value(value) {
     switch (typeof value) {
       case 'string':
         return this.#string(value);
       case 'number':
         return this.#number(value);
       case 'bigint':
+        this.hasBigInt = true;
+        return;
       case 'boolean':
-        return String(value);
+        return;
       case 'object':
-        return value === null ? 'null' : this.#object(value);
+        return value === null ? undefined : this.#object(value);
       default:
-        return this.#fail(TypeError, `${value === undefined ? '' : 'a '}${typeof value}, which JSON lacks,`);
+        this.#fail(TypeError, `${value === undefined ? '' : 'a '}${typeof value}, which JSON lacks,`);
     }
   }
 
   #string(text) {
     if (!text.isWellFormed()) this.#fail(RangeError, 'a text with a lone surrogate, which is not Unicode,');
-    return JSON.stringify(text);
   }
 
   #number(number) {
@@ -151,51 +156,61 @@ class Writer {
     if (Number.isInteger(number) && !Number.isSafeInteger(number)) {
       this.#fail(RangeError, `the number ${number}, which can be rounded: write a BigInt,`);
     }
-    return String(number);
   }
 
-  #object(value) {
-    if (typeof value.toJSON === 'function' && !ArrayBuffer.isView(value)) {
-      value = value.toJSON(this.#steps.at(-1) ?? '');
-      if (typeof value !== 'object' || value === null) return this.write(value);
-    }
+  #object(object) {
+    const value = plain(object, this.#steps.at(-1));
+    if (typeof value !== 'object' || value === null) return this.value(value);
     if (this.#containers.includes(value)) this.#fail(TypeError, 'a container that contains itself');
     if (this.#containers.length >= MAX_DEPTH) this.#fail(RangeError, `nested deeper than ${MAX_DEPTH} levels`);
     this.#containers.push(value);
-    const text = Array.isArray(value) ? this.#array(value) : this.#members(value);
+    if (Array.isArray(value)) this.#array(value);
+    else this.#members(value);
     this.#containers.pop();
-    return text;
   }
 
   #array(array) {
-    let text = '[';
     for (let index = 0; index < array.length; index++) {
       this.#steps.push(index);
-      text += `${index === 0 ? '' : ','}${this.write(array[index])}`;
+      this.value(array[index]);
       this.#steps.pop();
     }
-    return `${text}]`;
   }
 
   #members(object) {
     // Maps, sets, bytes, errors and promises would become `{}`.
     const kind = Object.prototype.toString.call(object).slice('[object '.length, -1);
     if (kind !== 'Object') this.#fail(TypeError, `a value of type \`${kind}\`, which JSON cannot express,`);
-    let text = '{';
     for (const key of Object.keys(object)) {
       const value = object[key];
       if (value === undefined) continue;
       this.#steps.push(key);
-      text += `${text === '{' ? '' : ','}${this.#string(key)}:${this.write(value)}`;
+      this.#string(key);
+      this.value(value);
       this.#steps.pop();
     }
-    return `${text}}`;
   }
 
   #fail(Kind, what) {
     const pointer = this.#steps.map((step) => `/${escaped(step)}`).join('');
     throw new Kind(pointer === '' ? what.replace(/,$/, '') : `${what} at \`${pointer}\``);
   }
+}
+
+/** The value that JSON has for an object with `toJSON`, such as a date. Those of bytes would be arrays of numbers. */
+function plain(object, key = '') {
+  return typeof object.toJSON === 'function' && !ArrayBuffer.isView(object) ? object.toJSON(String(key)) : object;
+}
+
+/** Writes a checked value, with BigInts as integers. */
+function write(value, key) {
+  if (typeof value === 'bigint') return String(value);
+  if (typeof value !== 'object' || value === null) return JSON.stringify(value);
+  const object = plain(value, key);
+  if (typeof object !== 'object' || object === null) return write(object);
+  if (Array.isArray(object)) return `[${object.map(write).join(',')}]`;
+  const members = Object.entries(object).filter(([, member]) => member !== undefined);
+  return `{${members.map(([name, member]) => `${JSON.stringify(name)}:${write(member, name)}`).join(',')}}`;
 }
 
 const escaped = (step) => String(step).replaceAll('~', '~0').replaceAll('/', '~1').toWellFormed();

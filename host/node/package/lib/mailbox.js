@@ -13,21 +13,15 @@ const { CallResult } = require('./results.js');
 // Most progress events that wait for a stream, as in the bridge.
 const MAX_PROGRESS = 1000;
 
-/** Calls in progress. `host` keeps the host open meanwhile. */
-class Batch {
+/** Calls in progress, in the context of their caller. `host` keeps the host open meanwhile. */
+class Batch extends AsyncResource {
   isDone = false;
-  // The context of the caller. `AsyncLocalStorage.snapshot` does the same, and takes a hundred times as long.
-  #context = new AsyncResource('toolbay', { requireManualDestroy: true });
 
   constructor(host, state, receiver) {
+    super('TOOLBAY_CALLS');
     this.host = host;
     this.state = state;
     this.receiver = receiver;
-  }
-
-  /** Runs a function in the context of the caller. */
-  inContext(run, ...args) {
-    return this.#context.runInAsyncScope(run, undefined, ...args);
   }
 }
 
@@ -232,7 +226,7 @@ class Mailbox {
     const batch = this.#batches.get(id);
     const event = { type: 'progress', callId, tool, message, percent, audience };
     try {
-      batch?.inContext(() => batch.receiver.progress(event));
+      batch?.runInAsyncScope(() => batch.receiver.progress(event));
     } catch (error) {
       logProgressError(error);
     }
@@ -258,7 +252,7 @@ class Mailbox {
   #ask(batch, { id }, answer) {
     const withdrawal = new Withdrawal();
     this.#questions.set(id, withdrawal);
-    batch.inContext(answer, withdrawal).finally(() => this.#questions.delete(id));
+    batch.runInAsyncScope(answer, null, withdrawal).finally(() => this.#questions.delete(id));
   }
 }
 

@@ -4,8 +4,10 @@
 const fs = require('node:fs');
 const path = require('node:path');
 
-const { fields, query } = require('./bridge.js');
+const { fields, optionTable, query } = require('./bridge.js');
 const { absolute } = require('./paths.js');
+
+const BASE = optionTable({ base: absolute });
 
 /** What an operator grants. */
 class Policy {
@@ -22,7 +24,7 @@ class Policy {
   }
 
   static parse(policy, options) {
-    const { base } = fields('Policy.parse', options, { base: absolute });
+    const { base } = fields('Policy.parse', options, BASE);
     const source = { [typeof policy === 'string' ? 'text' : 'table']: policy, base };
     query('policy', { policy: source });
     return new Policy(source);

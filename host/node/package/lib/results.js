@@ -2,7 +2,9 @@
 'use strict';
 
 const { encode, parse } = require('./json.js');
-const { fields, members } = require('./bridge.js');
+const { fields, members, optionTable } = require('./bridge.js');
+
+const OPTIONS = optionTable({ structured: null, content: null, costUsd: null, meta: null });
 
 /** An output: text for the model, data for programs, content blocks as in MCP, and the cost in US dollars. */
 class ToolOutput {
@@ -11,8 +13,7 @@ class ToolOutput {
   #meta = null;
 
   constructor(value = '', options = {}) {
-    const known = { structured: null, content: null, costUsd: null, meta: null };
-    const { content = [], cost_usd: costUsd = null } = fields('ToolOutput', options, known);
+    const { content = [], cost_usd: costUsd = null } = fields('ToolOutput', options, OPTIONS);
     this.value = String(value);
     this.content = content;
     this.costUsd = costUsd;

@@ -1,12 +1,12 @@
 // Sessions.
 'use strict';
 
-const { fields, query, releaseWith } = require('./bridge.js');
+const { fields, optionTable, query, releaseWith } = require('./bridge.js');
 
-const OPTIONS = {
+const OPTIONS = optionTable({
   name: null, id: null, maxCalls: null, maxIdenticalCalls: null, maxCallsPerTurn: null, maxIdenticalCallsPerTurn: null,
   maxCostUsd: null,
-};
+});
 
 /** A conversation: its budgets, approvals and saved outputs. */
 class Session {

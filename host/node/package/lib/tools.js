@@ -1,7 +1,7 @@
 // Native tools: functions of the program with a description and a JSON Schema, as in the SDK for plugins.
 'use strict';
 
-const { fields } = require('./bridge.js');
+const { fields, optionTable } = require('./bridge.js');
 const { encode, parse } = require('./json.js');
 
 // With the names of the host.
@@ -10,11 +10,11 @@ const TRAITS = {
   alwaysInclude: 'always_include', untrustedOutput: 'untrusted_output', needsApproval: 'needs_approval',
   deferred: 'deferred',
 };
-const OPTIONS = {
+const OPTIONS = optionTable({
   name: null, title: null, description: null, input: null, output: null, namespace: null, toolset: null, tags: null,
   searchHint: null, maxResultChars: null, timeoutMs: null, serial: null, cacheMs: null, run: null,
   ...Object.fromEntries(Object.keys(TRAITS).map((name) => [name, null])),
-};
+});
 const NAME = /^[a-zA-Z0-9_-]{1,48}$/;
 
 /** A native tool. */

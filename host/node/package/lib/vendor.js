@@ -1,13 +1,15 @@
 // Tools, calls and results in the formats of model vendors.
 'use strict';
 
-const { fields, query } = require('./bridge.js');
+const { fields, optionTable, query } = require('./bridge.js');
 const { encode } = require('./json.js');
 const { CallResult } = require('./results.js');
 const { View } = require('./view.js');
 
+const OPTIONS = optionTable({ strict: null });
+
 function viewDefinitions(vendor, view, options = {}) {
-  const { strict = false } = fields('vendor.viewDefinitions', options, { strict: null });
+  const { strict = false } = fields('vendor.viewDefinitions', options, OPTIONS);
   return query('definitions', { vendor, view: View.numberOf(view), strict }).tools;
 }
 
