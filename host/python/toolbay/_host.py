@@ -111,19 +111,15 @@ class Host:
         `identity` has the fields that plugins can ask for, such as `agent_id` and `platform`. A cancelled task cancels its
         calls.
         """
-        import asyncio
-
-        from ._loop import Batch
-
         request = self._calls(view, calls, session, budget_chars, dry_run, identity)
         request["progress"] = progress is not None
         mailbox = _mailbox()
-        future: asyncio.Future[list[CallResult]] = asyncio.get_running_loop().create_future()
-        number = mailbox.begin(Batch(self, future, _checked(progress)), request)
+        batch = mailbox.begin(self, request, progress=_checked(progress))
         try:
-            return await future
+            results: list[CallResult] = await batch.future
+            return results
         finally:
-            mailbox.end(number)
+            mailbox.end(batch)
 
     def call_all_sync(
         self, view: View, calls: Iterable[ToolCall], *, session: Session | None = None,
@@ -141,22 +137,18 @@ class Host:
         dry_run: bool = False, identity: Mapping[str, Any] | None = None,
     ) -> AsyncIterator[ProgressEvent | CallResult]:
         """Runs calls in parallel, and yields their progress and results as they come. Leaving the loop cancels the rest."""
-        import asyncio
-
-        from ._loop import Batch, StreamQueue
+        from ._loop import StreamQueue
 
         request = self._calls(view, calls, session, budget_chars, dry_run, identity)
         request |= {"progress": True, "stream": True}
-        mailbox = _mailbox()
-        future: asyncio.Future[list[CallResult]] = asyncio.get_running_loop().create_future()
-        events = StreamQueue()
-        number = mailbox.begin(Batch(self, future, None, events), request)
+        mailbox, events = _mailbox(), StreamQueue()
+        batch = mailbox.begin(self, request, events=events)
         try:
             while (event := await events.get()) is not None:
                 yield event
-            await future
+            await batch.future
         finally:
-            mailbox.end(number)
+            mailbox.end(batch)
 
     def view(
         self, *, profile: str | None = None, allowed_tools: Iterable[str] | None = None,
@@ -323,6 +315,8 @@ def _shut_down() -> None:
 
 
 def _checked(progress: Callable[[ProgressEvent], object] | None) -> Callable[[ProgressEvent], object] | None:
+    if progress is None:
+        return None
     import inspect
 
     if inspect.iscoroutinefunction(progress):

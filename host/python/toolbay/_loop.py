@@ -31,10 +31,11 @@ MAX_PROGRESS = 1000
 class Batch:
     """Calls in progress."""
 
-    def __init__(self, host: Host, future: asyncio.Future[Any], progress: Callable[[ProgressEvent], object] | None,
-                 events: StreamQueue | None = None) -> None:
+    def __init__(self, number: int, host: Host, progress: Callable[[ProgressEvent], object] | None,
+                 events: StreamQueue | None) -> None:
+        self.number = number
         self.host = host
-        self.future = future
+        self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.progress = progress
         self.events = events
         self.context = contextvars.copy_context()
@@ -149,17 +150,18 @@ class LoopMailbox:
         finally:
             self._answers.pop(number, None)
 
-    def begin(self, batch: Batch, request: dict[str, Any]) -> int:
+    def begin(self, host: Host, request: dict[str, Any], *, progress: Callable[[ProgressEvent], object] | None = None,
+              events: StreamQueue | None = None) -> Batch:
         """Begins calls. `end` must follow."""
         number = _bridge.submit(self.number, request)
-        self._batches[number] = batch
-        return number
+        batch = self._batches[number] = Batch(number, host, progress, events)
+        return batch
 
-    def end(self, number: int) -> None:
+    def end(self, batch: Batch) -> None:
         """Ends calls, and cancels those that still run."""
-        batch = self._batches.pop(number, None)
-        if batch is not None and not (batch.future.done() and not batch.future.cancelled()):
-            self._cancel(number)
+        del self._batches[batch.number]
+        if not (batch.future.done() and not batch.future.cancelled()):
+            self._cancel(batch.number)
 
     def _cancel(self, number: int) -> None:
         try:
