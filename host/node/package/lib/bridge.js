@@ -103,17 +103,7 @@ function fields(what, options, known) {
   return request;
 }
 
-// Each call has some of few names.
-const snakeCases = new Map();
-
-function snakeCase(name) {
-  let written = snakeCases.get(name);
-  if (written === undefined) {
-    written = name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
-    snakeCases.set(name, written);
-  }
-  return written;
-}
+const snakeCase = (name) => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 
 /** A document of the bridge with the names of JavaScript. Times in microseconds become milliseconds. */
 function members(document) {
