@@ -53,8 +53,13 @@ async function work() {
   }
 }
 
-/** The resident memory, after what V8 can free is freed. */
+/**
+ * The resident memory without the free part of V8's heap, which follows the rate of allocation: it grows to 70 MB while 6 MB
+ * of it are in use.
+ */
 function residentBytes() {
   globalThis.gc();
-  return Number(readFileSync('/proc/self/statm', 'utf8').split(' ')[1]) * PAGE_BYTES;
+  const resident = Number(readFileSync('/proc/self/statm', 'utf8').split(' ')[1]) * PAGE_BYTES;
+  const { heapTotal, heapUsed } = process.memoryUsage();
+  return resident - (heapTotal - heapUsed);
 }
