@@ -47,6 +47,8 @@ fn test(workspace: &Path, mut node: Command, tests: &Path) -> Result<()> {
     node.args(["--test", "--test-reporter=dot"]).args(files_with(tests, ".test.mts")?);
     node.env("TOOLBAY_TEST_PLUGINS", plugins::folder(workspace));
     node.env("TOOLBAY_TEST_CACHE", tests).env("TOOLBAY_TEST_DOCS", workspace.join("docs"));
+    // Sources of worker threads find the package from the working directory.
+    node.current_dir(tests);
     shell(&mut node)
 }
 

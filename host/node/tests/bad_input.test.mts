@@ -11,6 +11,9 @@ import { Host, HostError, Policy, Session, ToolError, ToolOutput, tool, vendor }
 
 import { TestFolder, call, callFails, callOk, logged, run } from './support.mts';
 
+// The types of Node leave it out.
+declare const WebAssembly: any;
+
 const cycle: unknown[] = [];
 cycle.push({ x: cycle });
 
@@ -222,6 +225,38 @@ test('a wrong policy names file, line and key', (t) => {
   writeFileSync(file, 'version = 1\n');
   Policy.read(new URL(`file://${file}`));
   assert.throws(() => Policy.parse({ version: new Set([1]) }, { base: folder.path }), TypeError);
+});
+
+/*
+ * (component
+ *   (core module $m
+ *     (memory 1)
+ *     (func (export "crash") (result i32) (i32.load (i32.const 0x7fffffff))))
+ *   (core instance $i (instantiate $m))
+ *   (func (export "crash") (result u32) (canon lift (core func $i "crash"))))
+ */
+const CRASH = Buffer.from([
+  '0061736d0d000100013d0061736d010000000105016000017f03020100050301000107090105637261736800000a0d010b0041ffffffff07',
+  '2802000b0009046e616d650002016d02040100000007050140000079060b010000010005637261736808060100000000000b0b0100056372',
+  '617368010000001f0e636f6d706f6e656e742d6e616d65010600110100016d0106001201000169',
+].join(''), 'hex');
+// After the head of the component, and that of its first section.
+const CRASH_MODULE = CRASH.subarray(10, 10 + 61);
+
+test('a trap of a guest is a fault, and one of WebAssembly in JavaScript still an error', async (t) => {
+  const folder = new TestFolder(t);
+  const entries = logged(t);
+  const { exports } = new WebAssembly.Instance(new WebAssembly.Module(CRASH_MODULE));
+  const crashHere = () => assert.throws(exports['crash'] as () => void, WebAssembly.RuntimeError);
+  await using host = await folder.host();
+  await host.loadBytes('guest', CRASH);
+  for (let n = 0; n < 3; n++) {
+    crashHere();
+    const { failure } = await callFails(host, 'guest__crash');
+    assert.deepEqual([failure.kind, failure.code], ['fault', 'trap']);
+  }
+  crashHere();
+  assert(entries.some(({ message }) => message.includes('trapped')));
 });
 
 test('a file that does not load is a problem, and a component that does not is an error', async (t) => {

@@ -84,6 +84,9 @@ test('a rejected call without a handler is reported as any promise', async (t) =
     host.callAll(host.view(), [{ id: '1', tool: 'x', args: { n: NaN } }])
     host.register(tool({ name: 'fail', description: 'Fail.', async run() { throw new Error('handled') } }))
     await host.callAll(host.view(), [{ id: '1', tool: 'fail' }])
+    const unreadable = Object.defineProperty(new Error(), 'stack', { get() { throw new Error('no stack') } })
+    host.register(tool({ name: 'hide', description: 'Fail.', async run() { throw unreadable } }))
+    await host.callAll(host.view(), [{ id: '1', tool: 'hide' }])
   `);
   assert.equal(ended.code, 0, ended.errors);
   assert.match(ended.output, /^unhandled the arguments of the call `1`: NaN[^\n]*\n$/);

@@ -8,8 +8,13 @@ const messages = channel('toolbay');
 
 /** Publishes a message, or prints it to the standard error output if nobody subscribed. */
 function log(level, message, error = null) {
-  if (messages.hasSubscribers) messages.publish({ level, message, error });
-  else console.error(...(error === null ? [`toolbay: ${message}`] : [`toolbay: ${message}:`, error]));
+  if (messages.hasSubscribers) return messages.publish({ level, message, error });
+  try {
+    console.error(...(error === null ? [`toolbay: ${message}`] : [`toolbay: ${message}:`, error]));
+  } catch {
+    // The error cannot be shown.
+    console.error(`toolbay: ${message}`);
+  }
 }
 
 module.exports = { log };

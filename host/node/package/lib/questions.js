@@ -63,7 +63,7 @@ class CallContext {
     if (!AUDIENCES.includes(audience)) {
       throw new TypeError(`unknown audience ${JSON.stringify(audience)}; known are ${AUDIENCES.join(', ')}`);
     }
-    reply(this.#mailbox, this.#question, 'progress', { message: String(message).toWellFormed(), percent, audience });
+    reply(this.#mailbox, this.#question, 'progress', { message: readable(message), percent, audience });
   }
 }
 
@@ -74,20 +74,22 @@ async function answerCall(mailbox, event, tool, withdrawal) {
     const value = await tool.call(args, new CallContext(mailbox, id, withdrawal, context));
     if (!withdrawal.isOver) replyWithResult(mailbox, id, name, value);
   } catch (error) {
-    if (!withdrawal.isOver) replyWithError(mailbox, id, toolError(error, name));
+    if (!withdrawal.isOver) reply(mailbox, id, 'error', toolError(error, name));
   }
 }
 
 /** Says that a tool is unregistered. */
 function answerUnregistered(mailbox, { id, tool }) {
-  replyWithError(mailbox, id, new ToolError('not_available', `the tool \`${tool}\` was unregistered`));
+  const error = new ToolError('not_available', `the tool \`${tool}\` was unregistered`);
+  reply(mailbox, id, 'error', errorReply(error));
 }
 
 function replyWithResult(mailbox, id, name, value) {
   try {
     reply(mailbox, id, 'output', ToolOutput.reply(outputOf(value)));
   } catch (error) {
-    replyWithError(mailbox, id, new ToolError('execution_failed', `the tool \`${name}\` returned ${error.message}`));
+    const failure = new ToolError('execution_failed', `the tool \`${name}\` returned ${error.message}`);
+    reply(mailbox, id, 'error', errorReply(failure));
   }
 }
 
@@ -101,26 +103,21 @@ function outputOf(value) {
 }
 
 function toolError(error, name) {
-  if (error instanceof ToolError) return error;
-  log('error', `the tool \`${name}\` failed`, error);
-  return new ToolError('execution_failed', readable(error));
-}
-
-/** The message of what was thrown. Its getters are code of the program, too. */
-function readable(error) {
   try {
-    return describe(error);
+    if (error instanceof ToolError) return errorReply(error);
+    log('error', `the tool \`${name}\` failed`, error);
+    return errorReply(new ToolError('execution_failed', describe(error)));
   } catch {
-    return 'the tool failed with an error that cannot be shown';
+    // Getters of what was thrown are code of the program, too.
+    return errorReply(new ToolError('execution_failed', 'the tool failed with an error that cannot be shown'));
   }
 }
 
-function replyWithError(mailbox, id, { code, message, subject, costUsd }) {
-  reply(mailbox, id, 'error', {
-    code, message: message.toWellFormed(), cost_usd: costUsd,
-    subject: subject === null ? null : String(subject).toWellFormed(),
-  });
+function errorReply({ code, message, subject, costUsd }) {
+  return { code, message: readable(message), subject: subject === null ? null : readable(subject), cost_usd: costUsd };
 }
+
+const readable = (text) => String(text).toWellFormed();
 
 /** Asks the approver. The promise never rejects; an error counts as no. */
 async function answerApproval(mailbox, { id, request }, approver, withdrawal) {
@@ -146,7 +143,7 @@ function approvalRequest(document, withdrawal) {
 
 function approvalOf(value) {
   if (ANSWERS.includes(value)) return { answer: value };
-  if (typeof value === 'object' && typeof value?.no === 'string') return { answer: 'no', comment: value.no.toWellFormed() };
+  if (typeof value === 'object' && typeof value?.no === 'string') return { answer: 'no', comment: readable(value.no) };
   throw new TypeError("an approver returns 'yes', 'always', 'deferred', 'no' or { no: comment }");
 }
 
