@@ -12,12 +12,14 @@ use anyhow::{Context as _, Result, anyhow};
 
 use crate::folder::{emptied, read_text, read_tutorial};
 use crate::foreign::{NodeRuntime, python, shell};
+use crate::tutorials::Library;
 use crate::{cargo, plugins, tutorials, vendors};
 
 /// The page with an agent for each model API.
 const PAGE: &str = "docs/how-to/model-apis.md";
-/// The tutorial in Python.
+/// The tutorial in Python, and its twin in TypeScript.
 const TUTORIAL: &str = "python-agent";
+const TYPESCRIPT_TUTORIAL: &str = "typescript-agent";
 /// The plugins that the pages use.
 const PLUGINS: [&str; 2] = ["text.wasm", "files.wasm"];
 /// The agents of frameworks, whose packages would take mypy ten seconds. pyright checks them.
@@ -57,7 +59,7 @@ pub(crate) fn run_python(workspace: &Path, library: &Path, mypy: &Path) -> Resul
     // mypy reads the packages of all vendors, which takes as long as the rest. The thread ends with this function.
     std::thread::scope(|scope| {
         let types = scope.spawn(check_types);
-        let count = tutorials::type_library_page(workspace, TUTORIAL, &node, library)?;
+        let count = tutorials::type_library_page(workspace, TUTORIAL, &node, Library::Python(library))?;
         println!("{TUTORIAL}: {count} commands match");
         run(Command::new(&python).arg(tests.join("check.py")).arg(&folder).arg(".py").arg(&python))?;
         types.join().map_err(|_| anyhow!("the check of types panicked"))?
@@ -92,15 +94,19 @@ fn copy_plugins(workspace: &Path, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Runs the agents in TypeScript and checks their types. `library` has the package `toolbay`, and these compilers.
+/// Types the tutorial, and runs the agents in TypeScript and checks their types. `library` has the package `toolbay`, and these compilers.
 pub(crate) fn run_typescript(workspace: &Path, library: &NodeRuntime, compilers: &[&str]) -> Result<()> {
     let node = install(workspace)?;
     let folder = node.folder().join("agents");
+    let modules = folder.join("node_modules");
     emptied(&folder)?;
-    add_node_plugins(workspace, &folder.join("node_modules/@toolbay/plugins"))?;
-    symlink(library.file("toolbay"), folder.join("node_modules/toolbay"))?;
+    add_node_plugins(workspace, &modules.join("@toolbay/plugins"))?;
+    symlink(library.file("toolbay"), modules.join("toolbay"))?;
     fs::copy(workspace.join("tests/agents/tsconfig.json"), folder.join("tsconfig.json"))?;
     write_files(&read_text(&workspace.join(PAGE))?, "ts", &folder)?;
+    write_files(&read_tutorial(workspace, TYPESCRIPT_TUTORIAL)?, "ts", &folder)?;
+    let count = tutorials::type_library_page(workspace, TYPESCRIPT_TUTORIAL, &node, Library::Node(&modules))?;
+    println!("{TYPESCRIPT_TUTORIAL}: {count} commands match");
     let mut check = python();
     check.arg(workspace.join("tests/agents/check.py")).arg(&folder).arg(".ts").arg(node.bin().join("node"));
     shell(check.env("TOOLBAY_CACHE", wasm::target_dir(workspace).join("test-cache")))?;

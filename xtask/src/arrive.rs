@@ -8,6 +8,8 @@ mod command;
 mod crate_cost;
 mod installation;
 mod launcher;
+mod library;
+mod node;
 mod python;
 mod stdio_server;
 
@@ -70,8 +72,12 @@ impl Line {
 /// A part of the figures, by name.
 type Part = (&'static str, fn(&Path, &ArriveArgs) -> Result<Vec<Line>>);
 
-const PARTS: [Part; 3] =
-    [("command", command::lines), ("crate", crate_cost::lines), ("python", python::lines)];
+const PARTS: [Part; 4] = [
+    ("command", command::lines),
+    ("crate", crate_cost::lines),
+    ("python", python::lines),
+    ("node", node::lines),
+];
 
 /// Measures, and prints a line for each figure.
 pub(crate) fn run(workspace: &Path, args: &ArriveArgs) -> Result<()> {

@@ -1,4 +1,5 @@
-//! `node`: tests the library for Node with the module that the build made, and checks its types and its package.
+//! `node`: tests the library for Node with the module that the build made, checks its types and its package, and runs the agents
+//! of the documentation with it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,10 +10,12 @@ use serde_json::Value;
 
 use crate::folder::{emptied, read_text};
 use crate::foreign::{NodeRuntime, node_version, shell};
-use crate::{cargo, plugins};
+use crate::{agents, cargo, plugins};
 
 /// Versions that run the smoke test only. The version of [`NodeRuntime`] runs all tests.
 const OTHER_VERSIONS: [&str; 2] = ["20.18.0", "22.20.0"];
+/// The name of the package.
+const PACKAGE: &str = "toolbay";
 /// As Node calls the architectures.
 const ARCHITECTURES: [(&str, &str); 2] = [("x86_64", "x64"), ("aarch64", "arm64")];
 /// The checked versions of TypeScript: folders of `node_modules`.
@@ -23,10 +26,9 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     let sources = workspace.join("host/node/tests");
     let node = NodeRuntime::with(workspace, "npm-node", &sources)?;
     let (tests, modules) = (node.folder().join("tests"), node.folder().join("node_modules"));
-    let package = modules.join("toolbay");
     copy_files(&sources, &tests)?;
-    place_package(workspace, &package)?;
-    place_module(workspace, &modules.join("@toolbay"))?;
+    let module = wasm::target_dir(workspace).join("debug/libtoolbay_node.so");
+    place_packages(workspace, &modules, &module, &cargo::host(workspace))?;
     test(workspace, node.command(), &tests)?;
     for version in OTHER_VERSIONS {
         for script in ["smoke.cjs", "smoke.mjs"] {
@@ -37,18 +39,30 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     for compiler in TYPESCRIPT {
         shell(node.run(&format!("{compiler}/bin/tsc")).arg("--project").arg(&tests))?;
     }
-    check_package(&node, &package)
+    check_package(&node, &modules.join(PACKAGE))?;
+    agents::run_typescript(workspace, &node, &TYPESCRIPT)
 }
 
 fn test(workspace: &Path, mut node: Command, tests: &Path) -> Result<()> {
     node.args(["--test", "--test-reporter=dot"]).args(files_with(tests, ".test.mts")?);
     node.env("TOOLBAY_TEST_PLUGINS", plugins::folder(workspace));
+    node.env("TOOLBAY_TEST_CACHE", tests).env("TOOLBAY_TEST_DOCS", workspace.join("docs"));
     // Sources of worker threads find the package from the working directory.
-    node.env("TOOLBAY_TEST_CACHE", tests).current_dir(tests);
+    node.current_dir(tests);
     shell(&mut node)
 }
 
-/// Puts the package into a folder of `node_modules`, as npm does.
+/// Puts the package with a native module and a program into `node_modules`, as npm does.
+pub(crate) fn place_packages(workspace: &Path, modules: &Path, module: &Path, program: &Path) -> Result<()> {
+    place_package(workspace, &modules.join(PACKAGE))?;
+    let named = ARCHITECTURES.iter().find(|(rust, _)| *rust == std::env::consts::ARCH);
+    let (_, architecture) = named.context("Node has no name for this architecture")?;
+    let package = modules.join(format!("@toolbay/linux-{architecture}-gnu"));
+    emptied(&package.join("bin"))?;
+    place(module, &package.join("toolbay.node"))?;
+    place(program, &package.join("bin/toolbay"))
+}
+
 fn place_package(workspace: &Path, package: &Path) -> Result<()> {
     let sources = workspace.join("host/node/package");
     copy_files(&sources, package)?;
@@ -61,23 +75,13 @@ fn place_package(workspace: &Path, package: &Path) -> Result<()> {
     Ok(fs::write(file, manifest.to_string())?)
 }
 
-/// Puts the module and the program into the package for this machine.
-fn place_module(workspace: &Path, scope: &Path) -> Result<()> {
-    let named = ARCHITECTURES.iter().find(|(rust, _)| *rust == std::env::consts::ARCH);
-    let (_, architecture) = named.context("Node has no name for this architecture")?;
-    let package = scope.join(format!("linux-{architecture}-gnu"));
-    emptied(&package.join("bin"))?;
-    let module = wasm::target_dir(workspace).join("debug/libtoolbay_node.so");
-    place(&module, &package.join("toolbay.node"))?;
-    place(&cargo::host(workspace), &package.join("bin/toolbay"))
-}
-
-/// Links a large file. A symbolic link would not do: Node takes the name of the file that it leads to.
+/// Links a large file, or copies one of another file system. A symbolic link would not do: Node takes the name of the file that it leads to.
 fn place(file: &Path, link: &Path) -> Result<()> {
     if link.exists() {
         fs::remove_file(link)?;
     }
     fs::hard_link(file, link)
+        .or_else(|_| fs::copy(file, link).map(drop))
         .with_context(|| format!("cannot link `{}`; `cargo xtask test build` makes it", file.display()))
 }
 
@@ -92,7 +96,7 @@ fn check_package(node: &NodeRuntime, package: &Path) -> Result<()> {
 }
 
 /// Copies the files of a folder, without the folders in it, in place of an earlier copy.
-fn copy_files(from: &Path, to: &Path) -> Result<()> {
+pub(crate) fn copy_files(from: &Path, to: &Path) -> Result<()> {
     emptied(to)?;
     for file in files(from)? {
         fs::copy(&file, to.join(file.file_name().unwrap_or_default()))?;

@@ -63,7 +63,7 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     for page in PAGES {
         let text = read_tutorial(workspace, page)?;
         let (start, steps) = (Instant::now(), steps(&text));
-        let typed = type_page(workspace, page, &steps, &node, &[]);
+        let typed = type_page(workspace, page, &steps, &node, None);
         let seconds = start.elapsed().as_secs_f32();
         match typed {
             Ok(count) => println!("{page}: {count} commands match, {seconds:.1} s"),
@@ -81,35 +81,42 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
 pub(crate) fn type_registry_page(workspace: &Path, node: &NodeRuntime, address: &str) -> Result<usize> {
     const PAGE: &str = "registry";
     let text = read_tutorial(workspace, PAGE)?.replace("localhost:5000", address);
-    type_page(workspace, PAGE, &steps(&text), node, &[])
+    type_page(workspace, PAGE, &steps(&text), node, None)
 }
 
-/// Types a page about the Python library, which is in a folder, so that pip has nothing to install.
+/// A library that a page uses. Its packages are in a folder, so that there is nothing to install.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Library<'p> {
+    /// A folder of Python's search path.
+    Python(&'p Path),
+    /// A folder `node_modules`.
+    Node(&'p Path),
+}
+
+/// Types a page about a library.
 pub(crate) fn type_library_page(
     workspace: &Path,
     page: &str,
     node: &NodeRuntime,
-    library: &Path,
+    library: Library<'_>,
 ) -> Result<usize> {
-    let variables = [("PYTHONPATH", library.to_path_buf()), ("TOOLBAY_BIN", cargo::host(workspace))];
-    let text = read_tutorial(workspace, page)?;
-    type_page(workspace, page, &steps(&text), node, &variables)
+    type_page(workspace, page, &steps(&read_tutorial(workspace, page)?), node, Some(library))
 }
 
-/// Types a page in a new home and returns the number of commands. The shell also has these variables.
+/// Types a page in a new home and returns the number of commands.
 fn type_page(
     workspace: &Path,
     page: &str,
     steps: &[PageStep<'_>],
     node: &NodeRuntime,
-    variables: &[(&str, PathBuf)],
+    library: Option<Library<'_>>,
 ) -> Result<usize> {
     let target = wasm::target_dir(workspace);
     // Paths of authors may have spaces and letters of all languages.
     let home = target.join("tutorials/größe 1").join(page);
     emptied(&home)?;
     fs::create_dir(home.join("bin"))?;
-    shims(&home.join("bin"), workspace, node)?;
+    shims(&home.join("bin"), workspace, node, library)?;
     let script = home.join("bin/typed.sh");
     fs::write(&script, shell_script(steps))?;
     let mut shell = Command::new("sh");
@@ -127,8 +134,8 @@ fn type_page(
         shell.env(name, target.join(folder));
     }
     shell.envs(own).env("HOME", &home).env("LANG", "C.UTF-8");
-    for (name, value) in variables {
-        shell.env(name, value);
+    if let Some(Library::Python(folder)) = library {
+        shell.env("PYTHONPATH", folder).env("TOOLBAY_BIN", cargo::host(workspace));
     }
     let cargo = std::env::var_os("CARGO_HOME").map_or_else(|| system_home.join(".cargo"), PathBuf::from);
     let mut path = vec![home.join("bin"), node.bin(), cargo.join("bin")];
@@ -147,17 +154,23 @@ fn is_of_this_build(name: &str) -> bool {
 }
 
 /// The commands beside the system's: the built `toolbay`, and npm, which comes with Node.
-fn shims(folder: &Path, workspace: &Path, node: &NodeRuntime) -> Result<()> {
+fn shims(folder: &Path, workspace: &Path, node: &NodeRuntime, library: Option<Library<'_>>) -> Result<()> {
     let npm = node.bin().join("../lib/node_modules/npm/bin/npm-cli.js");
     let node = node.bin().join("node");
     let quoted = |path: &Path| format!("'{}'", path.display());
-    let programs = [
-        ("toolbay", quoted(&cargo::host(workspace))),
-        ("npm", format!("{} {}", quoted(&node), quoted(&npm))),
-    ];
-    for (name, program) in programs {
+    let toolbay = quoted(&cargo::host(workspace));
+    let npm = format!("exec {} {} \"$@\"", quoted(&node), quoted(&npm));
+    let mut programs = vec![("toolbay", format!("exec {toolbay} \"$@\""))];
+    if let Some(Library::Node(modules)) = library {
+        let install = format!("[ \"$1\" = install ] && exec ln -s {} node_modules", quoted(modules));
+        programs.push(("npm", format!("{install}\n{npm}")));
+        programs.push(("npx", "exec \"$@\"".to_owned()));
+    } else {
+        programs.push(("npm", npm));
+    }
+    for (name, script) in programs {
         let file = folder.join(name);
-        fs::write(&file, format!("#!/bin/sh\nexec {program} \"$@\"\n"))?;
+        fs::write(&file, format!("#!/bin/sh\n{script}\n"))?;
         fs::set_permissions(&file, fs::Permissions::from_mode(0o755))?;
     }
     Ok(())

@@ -138,8 +138,10 @@ export namespace Host {
   }
   interface CallOptions {
     session?: Session;
-    /** Cancels the calls. */
+    /** Cancels the calls, and fails the promise or the stream with its reason. */
     signal?: AbortSignal;
+    /** Cancels the calls that still run after this time. Their results say so, and the others stay. */
+    timeoutMs?: number;
     /** How many characters the results may have together. */
     budgetChars?: number;
     /** Asks tools to describe the effect and do nothing. */

@@ -267,7 +267,10 @@ test('a file that does not load is a problem, and a component that does not is a
   await using host = await folder.host({ plugins });
   assert.deepEqual(host.problems.map(({ plugin }) => plugin), ['broken']);
   assert(entries.some(({ message }) => message.includes('broken.wasm')));
-  const loads = [host.loadBytes('x', Buffer.from('no component')), host.loadFile('x', join(folder.path, 'none'))];
+  const loads = [
+    () => host.loadBytes('x', Buffer.from('no component')),
+    () => host.loadFile('x', join(folder.path, 'none')),
+  ];
   for (const load of loads) await assert.rejects(load, (error: HostError) => error.kind === 'load');
 });
 

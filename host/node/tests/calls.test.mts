@@ -263,6 +263,24 @@ test('an aborted signal cancels its calls', async (t) => {
   assert.match(folder.audit, /"cancelled"/);
 });
 
+test('after a timeout the results say what was cancelled', async (t) => {
+  const folder = new TestFolder(t);
+  await using host = await folder.host();
+  const wait = tool({ name: 'wait', description: 'Wait.', run: forever });
+  host.register(wait, double);
+  const view = host.view();
+  const results = await host.callAll(view, [{ id: '1', tool: 'wait' }, { id: '2', tool: 'wait' }], { timeoutMs: 100 });
+  assert.deepEqual(results.map(({ failure }) => failure?.code), ['cancelled', 'cancelled']);
+  const codes = [];
+  for await (const event of host.stream(view, [{ id: '3', tool: 'wait' }], { timeoutMs: 100 })) {
+    assert(event.type === 'result');
+    codes.push(event.failure?.code);
+  }
+  assert.deepEqual(codes, ['cancelled']);
+  await callOk(host, 'double', { n: 1 }, { timeoutMs: 60_000 });
+  await assert.rejects(host.callAll(view, [], { timeoutMs: NaN }), RangeError);
+});
+
 test('a tool that never returns ends at its timeout', async (t) => {
   const folder = new TestFolder(t);
   const aborted = gate();

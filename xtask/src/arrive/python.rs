@@ -5,19 +5,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result, bail, ensure};
-use serde_json::Value;
+use anyhow::{Context as _, Result};
 
+use super::library::{Figures, check_release};
 use super::{ArriveArgs, Line};
 use crate::folder::emptied;
 use crate::foreign::python_with;
-use crate::programs::printed;
 use crate::{plugins, python};
 
 /// The native module, beside the program of the same build.
 const MODULE: &str = "libtoolbay_python.so";
-/// The type of an ELF section that release builds lack: they are stripped.
-const SYMBOL_TABLE: usize = 2;
 /// Calls of the short and of the long measurement of memory.
 const FEW_CALLS: &str = "10000";
 const MANY_CALLS: &str = "1000000";
@@ -78,59 +75,12 @@ impl<'a> Bench<'a> {
         command
             .env("TOOLBAY_BENCH_WORK", &work)
             .env("TOOLBAY_BENCH_CACHE", self.folder.with_file_name("python-cache"));
-        let text = printed(&mut command)?;
-        println!("    {script}: {}", text.trim());
-        Ok(Figures(serde_json::from_str(&text).with_context(|| format!("`{script}` does not print JSON"))?))
-    }
-}
-
-/// A debug build says nothing about what a user waits for.
-fn check_release(file: &Path) -> Result<()> {
-    let content = fs::read(file).with_context(|| {
-        let build = "cargo build --release --package toolbay-cli --package toolbay-python";
-        format!("cannot read `{}`; `{build}` makes it", file.display())
-    })?;
-    ensure!(has_symbols(&content) == Some(false), "`{}` has symbols: it is no release build", file.display());
-    Ok(())
-}
-
-/// Whether an ELF file has a symbol table. `None` if the file is cut off.
-fn has_symbols(elf: &[u8]) -> Option<bool> {
-    let number = |at: usize, length: usize| {
-        let bytes = elf.get(at..at.checked_add(length)?)?;
-        Some(bytes.iter().rev().fold(0, |number: usize, byte| (number << 8) | usize::from(*byte)))
-    };
-    // `e_shoff`, `e_shentsize` and `e_shnum` of the header, then `sh_type` of each section.
-    let (table, size, count) = (number(0x28, 8)?, number(0x3a, 2)?, number(0x3c, 2)?);
-    let kinds = (0..count).map(|section| number(table.checked_add(section * size + 4)?, 4));
-    Some(kinds.collect::<Option<Vec<_>>>()?.contains(&SYMBOL_TABLE))
-}
-
-/// The figures of a script, by name.
-struct Figures(Value);
-
-impl Figures {
-    fn number(&self, name: &str) -> Result<f64> {
-        self.0.get(name).and_then(Value::as_f64).with_context(|| format!("no figure `{name}`"))
-    }
-
-    /// The microseconds of a call, from the calls per second.
-    fn microseconds(&self, name: &str) -> Result<f64> {
-        Ok(1e6 / self.number(&format!("{name}_per_s"))?)
-    }
-
-    /// Something that must not happen.
-    fn none(&self, bar: u32, what: &str, name: &str) -> Result<Line> {
-        let count = self.number(name)?;
-        Ok(Line::fact(bar, what, &format!("{count}"), "0", count == 0.0))
+        Figures::of(script, &mut command)
     }
 }
 
 /// Bar 4.
 fn import(figures: &Figures) -> Result<Vec<Line>> {
-    let Some(Value::Array(effects)) = figures.0.get("side_effects") else { bail!("no side effects") };
-    let shown =
-        if effects.is_empty() { "nothing".to_owned() } else { Value::from(effects.clone()).to_string() };
     Ok(vec![
         Line::at_most(
             4,
@@ -139,13 +89,7 @@ fn import(figures: &Figures) -> Result<Vec<Line>> {
             60.0,
             "ms",
         ),
-        Line::fact(
-            4,
-            "what the import starts and opens besides Python's files",
-            &shown,
-            "nothing",
-            effects.is_empty(),
-        ),
+        figures.nothing(4, "what the import starts and opens besides Python's files", "side_effects")?,
     ])
 }
 
@@ -212,20 +156,4 @@ fn ends(figures: &Figures) -> Result<Vec<Line>> {
         Line::at_most(9, "the slowest end", figures.number("slowest_s")?, 5.0, "s"),
         figures.none(9, &format!("calls without a record, of {begun} that began"), "unrecorded")?,
     ])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_program_with_symbols_is_refused() {
-        let tests = check_release(&std::env::current_exe().unwrap()).unwrap_err().to_string();
-        assert!(tests.contains("no release build"), "{tests}");
-        // A header without sections.
-        assert_eq!(has_symbols(&[0; 64]), Some(false));
-        assert_eq!(has_symbols(&[0; 10]), None);
-        let missing = check_release(Path::new("/no/such/file")).unwrap_err().to_string();
-        assert!(missing.contains("cargo build --release"), "{missing}");
-    }
 }

@@ -23,7 +23,7 @@ const OPTIONS = optionTable({
   sourceWaitMs: null, callLog: null,
 });
 const OF_CALLS = {
-  session: Session.numberOf, signal: checkedSignal, budgetChars: null, dryRun: null,
+  session: Session.numberOf, signal: checkedSignal, timeoutMs: checkedTimeout, budgetChars: null, dryRun: null,
   identity: (identity) => fields('identity', identity, IDENTITY),
 };
 const STREAM_OPTIONS = optionTable(OF_CALLS);
@@ -65,11 +65,11 @@ class Host {
   }
 
   async callAll(view, calls, options = {}) {
-    const { signal, progress = null, ...settings } = fields('callAll', options, CALL_ALL_OPTIONS);
+    const { signal, timeout_ms, progress = null, ...settings } = fields('callAll', options, CALL_ALL_OPTIONS);
     const receiver = new ResultPromise(progress);
     const request = { ...this.#calls(view, calls), ...settings, progress: progress !== null };
     signal?.throwIfAborted();
-    const number = mailbox().begin(new Batch(this, this.#state, receiver), request, signal);
+    const number = mailbox().begin(new Batch(this, this.#state, receiver), request, signal, timeout_ms);
     try {
       return await receiver.promise;
     } finally {
@@ -78,11 +78,11 @@ class Host {
   }
 
   async *stream(view, calls, options = {}) {
-    const { signal, ...settings } = fields('stream', options, STREAM_OPTIONS);
+    const { signal, timeout_ms, ...settings } = fields('stream', options, STREAM_OPTIONS);
     const receiver = new StreamQueue();
     const request = { ...this.#calls(view, calls), ...settings, progress: true, stream: true };
     signal?.throwIfAborted();
-    const number = mailbox().begin(new Batch(this, this.#state, receiver), request, signal);
+    const number = mailbox().begin(new Batch(this, this.#state, receiver), request, signal, timeout_ms);
     try {
       for (let event = await receiver.take(); event !== null; event = await receiver.take()) yield event;
     } finally {
@@ -165,6 +165,13 @@ function checkedFunction(value) {
 function checkedSignal(signal) {
   if (!(signal instanceof AbortSignal)) throw new TypeError('`signal` is an `AbortSignal`');
   return signal;
+}
+
+/** A time that a timer of Node can have. */
+function checkedTimeout(milliseconds) {
+  if (typeof milliseconds !== 'number') throw new TypeError(`\`timeoutMs\` is a number, not ${typeof milliseconds}`);
+  if (!(milliseconds >= 0 && milliseconds < 2 ** 31)) throw new RangeError(`\`timeoutMs\` cannot be ${milliseconds}`);
+  return milliseconds;
 }
 
 function names(list) {

@@ -4,7 +4,8 @@
 
 // Deepest nesting. The host's parser stops at 128.
 const MAX_DEPTH = 127;
-const MAY_BE_LARGE = /\d{16}/;
+// A number of so many digits. Most digits of a text are in strings, such as digests.
+const MAY_BE_LARGE = /(?:^|[:,[\s])-?\d{16}/;
 const WHITE_SPACE = new Set([' ', '\n', '\t', '\r']);
 const NUMBER = /-?\d+(\.\d+)?([eE][+-]?\d+)?/y;
 const LITERALS = { t: ['true', true], f: ['false', false], n: ['null', null] };

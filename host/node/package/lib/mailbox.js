@@ -137,12 +137,16 @@ class Mailbox {
     });
   }
 
-  /** Begins calls, and returns their number. `end` must follow. An abort of the signal fails the receiver. */
-  begin(batch, request, signal) {
+  /**
+   * Begins calls, and returns their number. `end` must follow. An abort of the signal fails the receiver. Calls that still run
+   * after the timeout are cancelled, and the receiver has the results.
+   */
+  begin(batch, request, signal, timeoutMs) {
     const number = bridge.submit(this.#number, request);
     this.#batches.set(number, batch);
     this.#reference();
     batch.stopListening = whenAborted(signal, () => batch.receiver.fail(signal.reason));
+    if (timeoutMs !== undefined) batch.timer = setTimeout(() => bridge.cancel(this.#number, number), timeoutMs);
     return number;
   }
 
@@ -152,6 +156,7 @@ class Mailbox {
     if (batch === undefined) return;
     this.#batches.delete(number);
     batch.stopListening();
+    clearTimeout(batch.timer);
     if (!batch.isDone) bridge.cancel(this.#number, number);
     this.#reference();
   }

@@ -25,6 +25,10 @@ function executable() {
 }
 
 function load() {
+  if (process.versions.bun !== undefined) {
+    // Without this, calls would wait for ever.
+    throw new HostError('executable', 'Bun does not read from the socket of the native module: use Node or Deno');
+  }
   if (process.platform !== 'linux' || !['x64', 'arm64'].includes(process.arch)) {
     throw new HostError(
       'executable', `there is no package for ${process.platform} on ${process.arch}, only for Linux on x64 and arm64`,
