@@ -7,12 +7,14 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 
-use crate::{browser, clients, conformance, counts, languages, metrics, registries, servers, tools, vendors};
+use crate::{
+    agents, browser, clients, conformance, counts, languages, metrics, registries, servers, tools, vendors,
+};
 
 type Download = (&'static str, fn(&Path) -> Result<()>);
 
 /// What is installed, in the order in which steps need it.
-const DOWNLOADS: [Download; 10] = [
+const DOWNLOADS: [Download; 11] = [
     ("tools of cargo", |workspace| tools::install(workspace).map(drop)),
     ("servers", servers::install),
     ("languages", |workspace| languages::toolchains(workspace).map(drop)),
@@ -23,6 +25,7 @@ const DOWNLOADS: [Download; 10] = [
     ("metrics", metrics::install),
     ("valgrind", |workspace| counts::Instrument::find(workspace).map(drop)),
     ("vendor types", |workspace| vendors::install(workspace).map(drop)),
+    ("agents", |workspace| agents::install(workspace).map(drop)),
 ];
 
 /// Installs everything. A failure does not keep the rest from being installed.

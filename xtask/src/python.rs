@@ -1,4 +1,5 @@
-//! `python`: tests the Python package with the module that the build made, and checks its types.
+//! `python`: tests the Python package with the module that the build made, checks its types, and runs the agents of the
+//! documentation with it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use anyhow::{Context as _, Result};
 
 use crate::folder::emptied;
 use crate::foreign::{python_with, shell};
-use crate::{cargo, plugins};
+use crate::{agents, cargo, plugins};
 
 /// Runs the tests and mypy.
 pub(crate) fn run(workspace: &Path) -> Result<()> {
@@ -32,7 +33,8 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     let mypy = ["-m", "mypy", "--strict", "--cache-dir", "mypy"];
     shell(run().args(mypy).arg(&package))?;
     shell(run().args(mypy).arg(&tests))?;
-    shell(run().args(["-m", "mypy.stubtest", "toolbay._native"]))
+    shell(run().args(["-m", "mypy.stubtest", "toolbay._native"]))?;
+    agents::run_python(workspace, &folder, &python)
 }
 
 /// Puts the package and a built module into a folder, as the wheel has them.

@@ -63,7 +63,7 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     for page in PAGES {
         let text = read_tutorial(workspace, page)?;
         let (start, steps) = (Instant::now(), steps(&text));
-        let typed = type_page(workspace, page, &steps, &node);
+        let typed = type_page(workspace, page, &steps, &node, &[]);
         let seconds = start.elapsed().as_secs_f32();
         match typed {
             Ok(count) => println!("{page}: {count} commands match, {seconds:.1} s"),
@@ -81,11 +81,29 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
 pub(crate) fn type_registry_page(workspace: &Path, node: &NodeRuntime, address: &str) -> Result<usize> {
     const PAGE: &str = "registry";
     let text = read_tutorial(workspace, PAGE)?.replace("localhost:5000", address);
-    type_page(workspace, PAGE, &steps(&text), node)
+    type_page(workspace, PAGE, &steps(&text), node, &[])
 }
 
-/// Types a page in a new home and returns the number of commands.
-fn type_page(workspace: &Path, page: &str, steps: &[PageStep<'_>], node: &NodeRuntime) -> Result<usize> {
+/// Types a page about the Python library, which is in a folder, so that pip has nothing to install.
+pub(crate) fn type_library_page(
+    workspace: &Path,
+    page: &str,
+    node: &NodeRuntime,
+    library: &Path,
+) -> Result<usize> {
+    let variables = [("PYTHONPATH", library.to_path_buf()), ("TOOLBAY_BIN", cargo::host(workspace))];
+    let text = read_tutorial(workspace, page)?;
+    type_page(workspace, page, &steps(&text), node, &variables)
+}
+
+/// Types a page in a new home and returns the number of commands. The shell also has these variables.
+fn type_page(
+    workspace: &Path,
+    page: &str,
+    steps: &[PageStep<'_>],
+    node: &NodeRuntime,
+    variables: &[(&str, PathBuf)],
+) -> Result<usize> {
     let target = wasm::target_dir(workspace);
     // Paths of authors may have spaces and letters of all languages.
     let home = target.join("tutorials/größe 1").join(page);
@@ -109,6 +127,9 @@ fn type_page(workspace: &Path, page: &str, steps: &[PageStep<'_>], node: &NodeRu
         shell.env(name, target.join(folder));
     }
     shell.envs(own).env("HOME", &home).env("LANG", "C.UTF-8");
+    for (name, value) in variables {
+        shell.env(name, value);
+    }
     let cargo = std::env::var_os("CARGO_HOME").map_or_else(|| system_home.join(".cargo"), PathBuf::from);
     let mut path = vec![home.join("bin"), node.bin(), cargo.join("bin")];
     path.extend(["/usr/local/bin", "/usr/bin", "/bin"].map(PathBuf::from));

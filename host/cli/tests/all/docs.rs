@@ -8,7 +8,7 @@
 //! * `console`: every command runs in a shell, and its output must contain the lines below it in order. `…` matches
 //!   anything. `console,ignore` is not run.
 //! * `rust`: part of a compiled file.
-//! * `js`, `python`, `c`: built by `cargo xtask test languages`. `text`, `nginx`: not checked.
+//! * `js`, `ts`, `python`, `c`: built or run by `cargo xtask test languages python node`. `text`, `nginx`: not checked.
 //!
 //! The cookbook pages have separate plugins and a service at `127.0.0.1:8090`. So have others: see `prepare`.
 
@@ -217,7 +217,7 @@ fn check_block(dir: &Path, page: &Path, info: &str, block: &str) {
         "toml" => policy(&format!("version = 1\n{block}")),
         "json" => drop(serde_json::from_str::<Value>(block).unwrap()),
         "console" => run(dir, page, block),
-        "rust" | "rust,ignore" | "console,ignore" | "js" | "python" | "c" | "text" | "nginx" => {}
+        "rust" | "rust,ignore" | "console,ignore" | "js" | "ts" | "python" | "c" | "text" | "nginx" => {}
         _ => panic!("{}: `{info}` is no kind of block:\n{block}", page.display()),
     }
     if !file.is_empty() {
