@@ -2,8 +2,8 @@
 
     python check.py FOLDER SUFFIX PROGRAM…
 
-FOLDER has the agents, which PROGRAM runs. The requests that they sent are then sent with mistakes, which the model must refuse.
-Prints a line for each agent, and ends with 1 if something failed.
+FOLDER has the agents, which PROGRAM runs. The requests that they sent are then sent with mistakes, which the model must
+refuse. Prints a line for each agent, and ends with 1 if something failed.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ AGENTS: dict[str, type[Conversation]] = {
     "openai_responses": OpenAIResponses, "openai_chat": OpenAIChat, "anthropic_messages": Anthropic,
     "google_generate": Google,
 }
-#: Frameworks, in Python only. They speak the API of a vendor.
-FRAMEWORKS: dict[str, type[Conversation]] = {"pydantic_agent": OpenAIChat, "langchain_agent": OpenAIChat}
+#: Frameworks of a language. They speak the API of a vendor.
+FRAMEWORKS: dict[str, dict[str, type[Conversation]]] = {
+    ".py": {"pydantic_agent": OpenAIChat, "langchain_agent": OpenAIChat}, ".ts": {"ai_sdk_agent": OpenAIChat},
+}
 
 
 def run(agent: Path, program: list[str], conversation: type[Conversation]) -> list[str]:
@@ -86,7 +88,7 @@ MISTAKES: dict[str, Callable[[dict[str, Any], list[Any]], object]] = {
 
 def main() -> int:
     folder, suffix, *program = sys.argv[1:]
-    agents = AGENTS | FRAMEWORKS if suffix == ".py" else AGENTS
+    agents = AGENTS | FRAMEWORKS[suffix]
 
     def check(name: str) -> bool:
         start = time.monotonic()

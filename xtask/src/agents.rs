@@ -44,7 +44,9 @@ pub(crate) fn run_python(workspace: &Path, library: &Path, mypy: &Path) -> Resul
 
     let tests = workspace.join("tests/agents");
     let run = |command: &mut Command| {
-        command.env("PYTHONPATH", library).env("MYPYPATH", library).env("PYTHONDONTWRITEBYTECODE", "1");
+        command.env("PYTHONPATH", library).env("MYPYPATH", library);
+        // Python compiles the packages of the vendors once, which halves the time, and writes nothing beside sources.
+        command.env("PYTHONPYCACHEPREFIX", target.join("pycache"));
         command.env("TOOLBAY_BIN", cargo::host(workspace)).env("TOOLBAY_CACHE", target.join("test-cache"));
         shell(command.current_dir(&target))
     };

@@ -223,6 +223,23 @@ class NativeTools(HostTest):
 
 
 class Cancellation(HostTest):
+    async def test_after_a_timeout_the_results_say_what_was_cancelled(self) -> None:
+        @tool
+        async def wait() -> None:
+            """Wait."""
+            await asyncio.Event().wait()
+
+        async with self.host() as host:
+            host.register(wait, double)
+            view = host.view()
+            results = await host.call_all(view, [ToolCall("1", "wait"), ToolCall("2", "wait")], timeout=0.1)
+            self.assertEqual([result.failure and result.failure.code for result in results], ["cancelled", "cancelled"])
+            [event] = [event async for event in host.stream(view, [ToolCall("3", "wait")], timeout=0.1)]
+            assert isinstance(event, CallResult) and event.failure is not None
+            self.assertEqual(event.failure.code, "cancelled")
+            [result] = await host.call_all(view, [ToolCall("4", "double", {"n": 1})], timeout=60)
+            self.assertIsNone(result.failure)
+
     async def test_a_cancelled_task_cancels_its_calls(self) -> None:
         started, ended = asyncio.Event(), asyncio.Event()
 

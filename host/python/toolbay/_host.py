@@ -104,17 +104,17 @@ class Host:
     async def call_all(
         self, view: View, calls: Iterable[ToolCall], *, session: Session | None = None,
         progress: Callable[[ProgressEvent], object] | None = None, budget_chars: int | None = None, dry_run: bool = False,
-        identity: Mapping[str, Any] | None = None,
+        identity: Mapping[str, Any] | None = None, timeout: float | None = None,
     ) -> list[CallResult]:
         """Runs calls in parallel. Returns one result for each, in their order; a call that fails raises nothing.
 
-        `identity` has the fields that plugins can ask for, such as `agent_id` and `platform`. A cancelled task cancels its
-        calls.
+        `identity` has the fields that plugins can ask for, such as `agent_id` and `platform`. Calls that still run after
+        `timeout` seconds are cancelled, and their results say so. A cancelled task cancels its calls.
         """
         request = self._calls(view, calls, session, budget_chars, dry_run, identity)
         request["progress"] = progress is not None
         mailbox = _mailbox()
-        batch = mailbox.begin(self, request, progress=_checked(progress))
+        batch = mailbox.begin(self, request, timeout, progress=_checked(progress))
         try:
             results: list[CallResult] = await batch.future
             return results
@@ -124,17 +124,18 @@ class Host:
     def call_all_sync(
         self, view: View, calls: Iterable[ToolCall], *, session: Session | None = None,
         progress: Callable[[ProgressEvent], object] | None = None, budget_chars: int | None = None, dry_run: bool = False,
-        identity: Mapping[str, Any] | None = None,
+        identity: Mapping[str, Any] | None = None, timeout: float | None = None,
     ) -> list[CallResult]:
         """Does the same as `call_all` in programs without asyncio. It runs in an event loop of its thread."""
         results: list[CallResult] = self._run(self.call_all(
             view, calls, session=session, progress=progress, budget_chars=budget_chars, dry_run=dry_run, identity=identity,
+            timeout=timeout,
         ))
         return results
 
     async def stream(
         self, view: View, calls: Iterable[ToolCall], *, session: Session | None = None, budget_chars: int | None = None,
-        dry_run: bool = False, identity: Mapping[str, Any] | None = None,
+        dry_run: bool = False, identity: Mapping[str, Any] | None = None, timeout: float | None = None,
     ) -> AsyncIterator[ProgressEvent | CallResult]:
         """Runs calls in parallel, and yields their progress and results as they come. Leaving the loop cancels the rest."""
         from ._loop import StreamQueue
@@ -142,7 +143,7 @@ class Host:
         request = self._calls(view, calls, session, budget_chars, dry_run, identity)
         request |= {"progress": True, "stream": True}
         mailbox, events = _mailbox(), StreamQueue()
-        batch = mailbox.begin(self, request, events=events)
+        batch = mailbox.begin(self, request, timeout, events=events)
         try:
             while (event := await events.get()) is not None:
                 yield event

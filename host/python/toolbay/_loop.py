@@ -39,6 +39,7 @@ class Batch:
         self.progress = progress
         self.events = events
         self.context = contextvars.copy_context()
+        self.timer: asyncio.TimerHandle | None = None
 
 
 class StreamQueue:
@@ -150,16 +151,20 @@ class LoopMailbox:
         finally:
             self._answers.pop(number, None)
 
-    def begin(self, host: Host, request: dict[str, Any], *, progress: Callable[[ProgressEvent], object] | None = None,
-              events: StreamQueue | None = None) -> Batch:
-        """Begins calls. `end` must follow."""
+    def begin(self, host: Host, request: dict[str, Any], timeout: float | None, *,
+              progress: Callable[[ProgressEvent], object] | None = None, events: StreamQueue | None = None) -> Batch:
+        """Begins calls, and cancels those that still run after `timeout` seconds. `end` must follow."""
         number = _bridge.submit(self.number, request)
         batch = self._batches[number] = Batch(number, host, progress, events)
+        if timeout is not None:
+            batch.timer = batch.future.get_loop().call_later(timeout, self._cancel, number)
         return batch
 
     def end(self, batch: Batch) -> None:
         """Ends calls, and cancels those that still run."""
         del self._batches[batch.number]
+        if batch.timer is not None:
+            batch.timer.cancel()
         if not (batch.future.done() and not batch.future.cancelled()):
             self._cancel(batch.number)
 
