@@ -21,6 +21,8 @@ const order = tool({
   input: { number: { type: 'string', description: 'The number on the invoice.' } },
   async run({ number }, context) {
     const text: string = number;
+    // @ts-expect-error: no number
+    number.toFixed;
     context.progress('asking the warehouse', 50);
     await null;
     if (text === '0') throw new ToolError('input_invalid', `there is no order ${text}`, { subject: '/number' });
