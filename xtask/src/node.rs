@@ -1,5 +1,5 @@
-//! `node`: tests the library for Node with the module that the build made, checks its types and its package, and runs the agents
-//! of the documentation with it.
+//! `node`: tests the library for Node with the module that the build made, checks its types and its package, and runs the
+//! agents of the documentation with it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
