@@ -92,3 +92,26 @@ pub(crate) fn write_script(file: &Path, script: &str) -> Result<PathBuf> {
     }
     Ok(file.to_path_buf())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn zig_gets_the_options_that_it_knows() {
+        let folder = tempfile::tempdir().unwrap();
+        // It prints the arguments of Python.
+        let zig = Zig { python: PathBuf::from("echo"), folder: folder.path().to_path_buf() };
+        let printed = |script: PathBuf, args: &[&str]| {
+            let output = Command::new("sh").arg(script).args(args).output().unwrap();
+            String::from_utf8(output.stdout).unwrap()
+        };
+        let linker = folder.path().join("bin").join(zig.linker("T").unwrap());
+        let said = printed(linker, &["-shared", "-lgcc_s", "-Wl,--undefined=A", "-fuse-ld=lld", "a b.o"]);
+        assert!(said.ends_with("-shared -lunwind -Wl,-u,A a b.o\n"), "{said}");
+        let said = printed(zig.compiler("T").unwrap(), &["-arch", "arm64", "--target=U", "-c", "a.c"]);
+        assert!(said.contains("-target T ") && said.ends_with(" -c a.c\n"), "{said}");
+    }
+}
