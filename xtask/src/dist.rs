@@ -43,7 +43,7 @@ use sha2::{Digest as _, Sha256};
 pub(crate) use check::run as check;
 pub(crate) use compile::Profile;
 use compile::{Architecture, NATIVE, NATIVE_PLATFORM, PLATFORMS};
-use contents::{Bundle, Contents, Parts};
+use contents::{Contents, PackageKind, ReleaseFiles};
 pub(crate) use modules::{BuiltFiles, Module};
 pub(crate) use packages::{PackageFolder, README};
 use wasm::Component;
@@ -130,7 +130,7 @@ fn contents(release: &Release, profile: Profile) -> Result<Contents> {
         // The tests built them.
         Profile::Test => wasm::plugins(&release.workspace)?,
     };
-    Contents::collect(release, &Parts { programs, modules, plugins })
+    Contents::collect(release, &ReleaseFiles { programs, modules, plugins })
 }
 
 /// Writes all files of a release into a folder, in place of an earlier one. Returns the checksums.
@@ -150,7 +150,10 @@ fn write(release: &Release, contents: &Contents, folder: &Path) -> Result<String
         let image = format!("toolbay:{version}");
         fs::write(folder.join(name), manifests.replace("toolbay:VERSION", &image))?;
     }
-    fs::write(folder.join(format!("toolbay-{version}.cdx.json")), &contents.documents(Bundle::System).sbom)?;
+    fs::write(
+        folder.join(format!("toolbay-{version}.cdx.json")),
+        &contents.documents(PackageKind::System).sbom,
+    )?;
     let sums = checksums(folder)?;
     fs::write(folder.join(CHECKSUMS), &sums)?;
     Ok(sums)
@@ -189,12 +192,12 @@ pub(crate) fn package(
     fs::create_dir_all(&release.folder)?;
     let component = |name: String| Component { file: files.plugins.join(format!("{name}.wasm")), name };
     let modules = files.modules.iter().map(|(module, file)| (*module, NATIVE_PLATFORM, file.clone()));
-    let parts = Parts {
+    let built = ReleaseFiles {
         programs: vec![(NATIVE, files.program.clone())],
         modules: modules.collect(),
         plugins: wasm::component_names(&files.plugins)?.into_iter().map(component).collect(),
     };
-    let contents = Contents::collect(&release, &parts)?;
+    let contents = Contents::collect(&release, &built)?;
     emptied(folder)?;
     packages::write(&release, &contents, &[NATIVE_PLATFORM], folder)?;
     write_tarball(&release, &contents, NATIVE, folder)?;

@@ -24,7 +24,6 @@ const TEXT: &str = "a b a";
 const ANSWER: &str = r#""words":3"#;
 /// What [`EMBED`] prints of its own tool.
 const OWN_ANSWER: &str = "twice: 6";
-
 /// A program that embeds the library.
 const EMBED: &str = "tests/dist/embed.py";
 

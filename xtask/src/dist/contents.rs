@@ -29,7 +29,7 @@ pub(super) const ORIGIN: &str = "share/toolbay/origin";
 
 /// A package, by what is in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Bundle {
+pub(super) enum PackageKind {
     /// The tarball, the Debian package and the image.
     System,
     /// The wheel `toolbay`.
@@ -40,7 +40,7 @@ pub(super) enum Bundle {
     Plugins,
 }
 
-impl Bundle {
+impl PackageKind {
     fn name(self) -> &'static str {
         match self {
             Self::System | Self::Wheel | Self::Npm => "toolbay",
@@ -66,19 +66,19 @@ pub(super) struct Documents {
 }
 
 impl Documents {
-    fn of(release: &Release, bundle: Bundle) -> Result<Self> {
+    fn of(release: &Release, kind: PackageKind) -> Result<Self> {
         let mut graph = Graph::default();
-        for part in bundle.parts() {
+        for part in kind.parts() {
             graph = graph.with(&Graph::of(release, *part)?);
         }
-        let sbom = sbom::document(release, bundle.name(), &graph)?;
+        let sbom = sbom::document(release, kind.name(), &graph)?;
         Ok(Self { sbom, notices: Notices::of(release, &graph)? })
     }
 }
 
 /// The files that were built.
 #[derive(Debug)]
-pub(super) struct Parts {
+pub(super) struct ReleaseFiles {
     pub(super) programs: Vec<(Architecture, PathBuf)>,
     pub(super) modules: Vec<(Module, Platform, PathBuf)>,
     pub(super) plugins: Vec<Component>,
@@ -104,18 +104,18 @@ pub(super) struct Contents {
 
 impl Contents {
     /// Reads what was built. The program of this machine writes its man pages and completions.
-    pub(super) fn collect(release: &Release, parts: &Parts) -> Result<Self> {
-        let native = parts.programs.iter().find(|(architecture, _)| *architecture == NATIVE);
+    pub(super) fn collect(release: &Release, files: &ReleaseFiles) -> Result<Self> {
+        let native = files.programs.iter().find(|(architecture, _)| *architecture == NATIVE);
         let (_, native) = native.context("the program for this machine was not built")?;
-        let system_documents = Documents::of(release, Bundle::System)?;
+        let system_documents = Documents::of(release, PackageKind::System)?;
         let shared = shared(release, native, &system_documents)?;
         let mut plugins = Tree::default();
-        for plugin in &parts.plugins {
+        for plugin in &files.plugins {
             plugins.file(&format!("{}.wasm", plugin.name), fs::read(&plugin.file)?);
         }
         let read = |file: &Path| fs::read(file).with_context(|| format!("cannot read `{}`", file.display()));
-        let programs = parts.programs.iter().map(|(architecture, file)| Ok((*architecture, read(file)?)));
-        let modules = parts.modules.iter();
+        let programs = files.programs.iter().map(|(architecture, file)| Ok((*architecture, read(file)?)));
+        let modules = files.modules.iter();
         let modules = modules.map(|(module, platform, file)| Ok((*module, *platform, read(file)?)));
         let deploy = |name: &str| read_text(&release.workspace.join("docs/deploy").join(name));
         Ok(Self {
@@ -129,9 +129,9 @@ impl Contents {
             ],
             policy: deploy("toolbay.toml")?,
             system_documents,
-            wheel_documents: Documents::of(release, Bundle::Wheel)?,
-            npm_documents: Documents::of(release, Bundle::Npm)?,
-            plugin_documents: Documents::of(release, Bundle::Plugins)?,
+            wheel_documents: Documents::of(release, PackageKind::Wheel)?,
+            npm_documents: Documents::of(release, PackageKind::Npm)?,
+            plugin_documents: Documents::of(release, PackageKind::Plugins)?,
             name: format!("toolbay-{}", release.version),
         })
     }
@@ -164,9 +164,9 @@ impl Contents {
     }
 
     /// The native modules of a package, at their places.
-    pub(super) fn modules(&self, bundle: Bundle, platform: Platform) -> Result<Tree> {
+    pub(super) fn modules(&self, kind: PackageKind, platform: Platform) -> Result<Tree> {
         let mut tree = Tree::default();
-        for part in bundle.parts() {
+        for part in kind.parts() {
             if let Part::Module(module) = part {
                 let found = self.modules.iter().find(|(one, of, _)| (one, *of) == (module, platform));
                 let (_, _, bytes) = found.with_context(|| format!("`{}` was not built", module.package()))?;
@@ -192,12 +192,12 @@ impl Contents {
     }
 
     /// The SBOM and the licences of a package.
-    pub(super) fn documents(&self, bundle: Bundle) -> &Documents {
-        match bundle {
-            Bundle::System => &self.system_documents,
-            Bundle::Wheel => &self.wheel_documents,
-            Bundle::Npm => &self.npm_documents,
-            Bundle::Plugins => &self.plugin_documents,
+    pub(super) fn documents(&self, kind: PackageKind) -> &Documents {
+        match kind {
+            PackageKind::System => &self.system_documents,
+            PackageKind::Wheel => &self.wheel_documents,
+            PackageKind::Npm => &self.npm_documents,
+            PackageKind::Plugins => &self.plugin_documents,
         }
     }
 }

@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 
 use super::Release;
 use super::compile::{Libc, NATIVE, NATIVE_PLATFORM, PLATFORMS, Platform};
-use super::contents::{Bundle, Contents, ORIGIN};
+use super::contents::{Contents, ORIGIN, PackageKind};
 use super::npm::NpmPackage;
 use super::tree::Tree;
 use super::version;
@@ -59,7 +59,7 @@ fn save(folder: &Path, (name, bytes): (String, Vec<u8>)) -> Result<()> {
 fn python_wheel(release: &Release, contents: &Contents, platform: Platform) -> Result<(String, Vec<u8>)> {
     let mut scripts = Tree::default();
     scripts.program("toolbay", contents.program(platform.architecture)?);
-    let mut modules = contents.modules(Bundle::Wheel, platform)?;
+    let mut modules = contents.modules(PackageKind::Wheel, platform)?;
     for (name, file) in python::sources(&release.workspace)? {
         modules.file(&format!("toolbay/{name}"), fs::read(file)?);
     }
@@ -71,7 +71,7 @@ fn python_wheel(release: &Release, contents: &Contents, platform: Platform) -> R
         modules,
         scripts,
         commands: &[],
-        documents: contents.documents(Bundle::Wheel),
+        documents: contents.documents(PackageKind::Wheel),
     };
     wheel.archive(release)
 }
@@ -79,7 +79,7 @@ fn python_wheel(release: &Release, contents: &Contents, platform: Platform) -> R
 /// The command and the native module for one platform, for Node.
 fn platform_package(release: &Release, contents: &Contents, platform: Platform) -> Result<(String, Vec<u8>)> {
     let node = platform.architecture.node;
-    let mut files = contents.modules(Bundle::Npm, platform)?;
+    let mut files = contents.modules(PackageKind::Npm, platform)?;
     files.program("bin/toolbay", contents.program(platform.architecture)?);
     files.file(ORIGIN, "npm\n");
     let package = NpmPackage {
@@ -95,7 +95,7 @@ fn platform_package(release: &Release, contents: &Contents, platform: Platform) 
             "engines": {"node": NODE},
         }),
         files,
-        documents: Some(contents.documents(Bundle::Npm)),
+        documents: Some(contents.documents(PackageKind::Npm)),
     };
     package.archive(release)
 }
@@ -158,7 +158,7 @@ fn plugins_wheel(release: &Release, contents: &Contents) -> Result<(String, Vec<
         modules,
         scripts: Tree::default(),
         commands: &["toolbay-plugins = toolbay_plugins:main"],
-        documents: contents.documents(Bundle::Plugins),
+        documents: contents.documents(PackageKind::Plugins),
     };
     wheel.archive(release)
 }
@@ -183,7 +183,7 @@ fn plugins_package(release: &Release, contents: &Contents) -> Result<(String, Ve
             "engines": {"node": NODE},
         }),
         files,
-        documents: Some(contents.documents(Bundle::Plugins)),
+        documents: Some(contents.documents(PackageKind::Plugins)),
     };
     package.archive(release)
 }
