@@ -1,4 +1,6 @@
-"""Checks the files of a release with libraries of others: `check.py FOLDER VERSION`.
+"""Checks the files of a release with libraries of others: `check.py FOLDER VERSION MUSL [--shipped]`.
+
+MUSL is the C library of musl. The sizes of files that were built as they are shipped are checked, too.
 
 The tarballs and the OCI layout are read with the standard library, the SBOM is validated against the schema of CycloneDX
 and the manifests against the schemas of Kubernetes.
@@ -23,6 +25,8 @@ import yaml
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
+from native import audit_wheel, check_module
+
 SHIPPED = (
     "bin/toolbay",
     "lib/toolbay/plugins/text.wasm",
@@ -36,6 +40,10 @@ SHIPPED = (
 )
 ELF_MACHINES = {"x86_64": 62, "aarch64": 183}
 INTERPRETER = 3
+# What the library for Python has besides its module.
+LIBRARY = ("__init__.py", "_host.py", "_native.pyi", "_schema.py", "py.typed", "vendor.py")
+# The most bytes of a package, and of what it installs.
+PACKED_BYTES, INSTALLED_BYTES = 36_000_000, 85_000_000
 
 
 def check_tarball(file: pathlib.Path, machine: str) -> None:
@@ -66,8 +74,8 @@ def check_static(program: bytes, machine: str) -> None:
     assert INTERPRETER not in kinds, "the program is linked dynamically"
 
 
-def check_wheel(file: pathlib.Path, program: str | None) -> None:
-    """Checks the list of files, the metadata, and the program for a kind of machine."""
+def check_wheel(file: pathlib.Path, parts: set[str], program: str | None) -> None:
+    """Checks the list of files, the metadata, the packages that the SBOM must name, and the program for a kind of machine."""
     name, version, _, tags = packaging.utils.parse_wheel_filename(file.name)
     with zipfile.ZipFile(file) as archive:
         assert archive.testzip() is None
@@ -87,10 +95,31 @@ def check_wheel(file: pathlib.Path, program: str | None) -> None:
             assert f"{information}/licenses/{path}" in listed, path
         assert email.message_from_bytes(archive.read(f"{information}/WHEEL"))["Tag"] in map(str, tags)
         (sbom,) = (path for path in listed if path.startswith(f"{information}/sboms/"))
-        check_components(archive.read(sbom).decode(), {"wasmtime"} if program else {"plugin-text"})
+        check_components(archive.read(sbom).decode(), parts)
         if program:
             (script,) = (path for path in listed if path.endswith(".data/scripts/toolbay"))
             check_static(archive.read(script), program)
+
+
+def check_library(file: pathlib.Path, platform: str, machine: str, libc: str, musl: pathlib.Path) -> None:
+    """Checks what Python imports."""
+    audit_wheel(file, platform, machine)
+    with zipfile.ZipFile(file) as archive:
+        for name in LIBRARY:
+            assert f"toolbay/{name}" in archive.namelist(), f"{file.name} lacks {name}"
+        check_module(archive.read("toolbay/_native.abi3.so"), machine, libc, {"PyInit__native"}, musl)
+
+
+def check_sizes(file: pathlib.Path) -> None:
+    if file.suffix == ".whl":
+        with zipfile.ZipFile(file) as archive:
+            installed = sum(entry.file_size for entry in archive.infolist())
+    else:
+        with tarfile.open(file) as archive:
+            installed = sum(member.size for member in archive)
+    packed = file.stat().st_size
+    print(f"{file.name}: {packed / 1e6:.1f} MB, installed {installed / 1e6:.1f} MB")
+    assert packed <= PACKED_BYTES and installed <= INSTALLED_BYTES, f"{file.name} is too large"
 
 
 def check_npm(file: pathlib.Path, program: str | None) -> dict:
@@ -112,18 +141,23 @@ def check_expression(text: str) -> None:
     assert not license_expression.get_spdx_licensing().validate(text).errors, text
 
 
-def check_packages(folder: pathlib.Path, version: str) -> None:
+def check_packages(folder: pathlib.Path, version: str, musl: pathlib.Path) -> None:
     for machine, cpu in ("x86_64", "x64"), ("aarch64", "arm64"):
         for platform, libc, field in ("manylinux_2_17", "gnu", "glibc"), ("musllinux_1_2", "musl", "musl"):
-            (wheel,) = folder.glob(f"toolbay-*-{platform}_{machine}.whl")
-            check_wheel(wheel, machine)
-            manifest = check_npm(folder / f"toolbay-linux-{cpu}-{libc}-{version}.tgz", machine)
+            (wheel,) = folder.glob(f"toolbay-*-cp311-abi3-{platform}_{machine}.whl")
+            check_wheel(wheel, {"wasmtime", "toolbay-cli", "toolbay-python"}, machine)
+            check_library(wheel, platform, machine, libc, musl)
+            package = folder / f"toolbay-linux-{cpu}-{libc}-{version}.tgz"
+            manifest = check_npm(package, machine)
             assert (manifest["os"], manifest["cpu"], manifest["libc"]) == (["linux"], [cpu], [field])
             assert manifest["preferUnplugged"] is True
             command = check_npm(folder / f"toolbay-{version}.tgz", None)
             assert command["optionalDependencies"][manifest["name"]] == version == manifest["version"]
+            if "--shipped" in sys.argv:
+                check_sizes(wheel)
+                check_sizes(package)
     (plugins,) = folder.glob("toolbay_plugins-*-py3-none-any.whl")
-    check_wheel(plugins, None)
+    check_wheel(plugins, {"plugin-text"}, None)
     check_npm(folder / f"toolbay-plugins-{version}.tgz", None)
     sums = (folder / "SHA256SUMS").read_text()
     for file in [*folder.glob("*.whl"), *folder.glob("*.tgz"), *folder.glob("*.tar.gz")]:
@@ -188,11 +222,11 @@ def check_manifests(file: pathlib.Path, version: str) -> None:
 
 
 def main() -> None:
-    folder, version = pathlib.Path(sys.argv[1]), sys.argv[2]
+    folder, version, musl = pathlib.Path(sys.argv[1]), sys.argv[2], pathlib.Path(sys.argv[3])
     for machine in ELF_MACHINES:
         check_tarball(folder / f"toolbay-{version}-{machine}-linux.tar.gz", machine)
     check_layout(folder / "oci")
-    check_packages(folder, version)
+    check_packages(folder, version, musl)
     check_installers(folder, version)
     sbom = (folder / f"toolbay-{version}.cdx.json").read_text()
     check_components(sbom, {"wasmtime", "toolbay-core", "plugin-text"})

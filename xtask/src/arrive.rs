@@ -24,7 +24,8 @@ pub(crate) use installation::{check, check_packages};
 /// The command line.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ArriveArgs {
-    /// Packages this program with the plugins of `target/plugins`, instead of taking the files of `cargo xtask dist`.
+    /// Packages this program with the native modules beside it and the plugins of `target/plugins`, instead of taking the files of
+    /// `cargo xtask dist`.
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
     /// Measures only these parts.

@@ -23,6 +23,7 @@ mod graph;
 mod image;
 mod installers;
 mod licences;
+mod modules;
 mod npm;
 mod packages;
 mod sbom;
@@ -41,10 +42,10 @@ use sha2::{Digest as _, Sha256};
 
 pub(crate) use check::run as check;
 pub(crate) use compile::Profile;
-use compile::{Architecture, NATIVE};
-use contents::Contents;
-use packages::Libc;
-pub(crate) use packages::PackageFolder;
+use compile::{Architecture, NATIVE, NATIVE_PLATFORM, PLATFORMS};
+use contents::{Contents, PackageKind, ReleaseFiles};
+pub(crate) use modules::{BuiltFiles, Module};
+pub(crate) use packages::{PackageFolder, README};
 use wasm::Component;
 
 use crate::folder::emptied;
@@ -122,13 +123,14 @@ pub(crate) fn run(workspace: &Path, url: &str) -> Result<()> {
 /// Compiles everything.
 fn contents(release: &Release, profile: Profile) -> Result<Contents> {
     let programs = compile::programs(release, profile)?;
+    let modules = compile::modules(release, profile)?;
     wasm::ensure_target()?;
     let plugins = match profile {
         Profile::Release => compile::plugins(release)?,
         // The tests built them.
         Profile::Test => wasm::plugins(&release.workspace)?,
     };
-    Contents::collect(release, programs, &plugins)
+    Contents::collect(release, &ReleaseFiles { programs, modules, plugins })
 }
 
 /// Writes all files of a release into a folder, in place of an earlier one. Returns the checksums.
@@ -140,7 +142,7 @@ fn write(release: &Release, contents: &Contents, folder: &Path) -> Result<String
         let package = debian::package(release, architecture, contents)?;
         fs::write(folder.join(format!("toolbay_{version}_{}.deb", architecture.debian)), package)?;
     }
-    packages::write(release, contents, &Libc::ALL, folder)?;
+    packages::write(release, contents, &PLATFORMS, folder)?;
     installers::write(release, folder)?;
     image::write(release, contents, &folder.join("oci"))?;
     for name in MANIFESTS {
@@ -148,7 +150,10 @@ fn write(release: &Release, contents: &Contents, folder: &Path) -> Result<String
         let image = format!("toolbay:{version}");
         fs::write(folder.join(name), manifests.replace("toolbay:VERSION", &image))?;
     }
-    fs::write(folder.join(format!("toolbay-{version}.cdx.json")), contents.sbom())?;
+    fs::write(
+        folder.join(format!("toolbay-{version}.cdx.json")),
+        &contents.documents(PackageKind::System).sbom,
+    )?;
     let sums = checksums(folder)?;
     fs::write(folder.join(CHECKSUMS), &sums)?;
     Ok(sums)
@@ -173,11 +178,10 @@ pub(crate) enum Packing {
     Quick,
 }
 
-/// Packages a program of this machine and the plugins of a folder, without the formats that need more than that.
+/// Packages what was built for this machine, without the formats that need more than that.
 pub(crate) fn package(
     workspace: &Path,
-    program: &Path,
-    plugins: &Path,
+    files: &BuiltFiles,
     packing: Packing,
     folder: &Path,
 ) -> Result<PackageFolder> {
@@ -186,11 +190,16 @@ pub(crate) fn package(
         release.compression = Compression::none();
     }
     fs::create_dir_all(&release.folder)?;
-    let component = |name: String| Component { file: plugins.join(format!("{name}.wasm")), name };
-    let components: Vec<Component> = wasm::component_names(plugins)?.into_iter().map(component).collect();
-    let contents = Contents::collect(&release, vec![(NATIVE, program.to_path_buf())], &components)?;
+    let component = |name: String| Component { file: files.plugins.join(format!("{name}.wasm")), name };
+    let modules = files.modules.iter().map(|(module, file)| (*module, NATIVE_PLATFORM, file.clone()));
+    let built = ReleaseFiles {
+        programs: vec![(NATIVE, files.program.clone())],
+        modules: modules.collect(),
+        plugins: wasm::component_names(&files.plugins)?.into_iter().map(component).collect(),
+    };
+    let contents = Contents::collect(&release, &built)?;
     emptied(folder)?;
-    packages::write(&release, &contents, &[Libc::Gnu], folder)?;
+    packages::write(&release, &contents, &[NATIVE_PLATFORM], folder)?;
     write_tarball(&release, &contents, NATIVE, folder)?;
     installers::write(&release, folder)?;
     PackageFolder::new(&release, folder)

@@ -363,7 +363,7 @@ impl Toolchains {
 }
 
 /// The fenced blocks of a page in one language.
-fn blocks<'a>(page: &'a str, fence: &str) -> Vec<&'a str> {
+pub(crate) fn blocks<'a>(page: &'a str, fence: &str) -> Vec<&'a str> {
     let begins = format!("\n```{fence}\n");
     page.split(begins.as_str()).skip(1).filter_map(|rest| rest.split("\n```").next()).collect()
 }

@@ -146,7 +146,7 @@ enum Task {
 enum DistTask {
     /// Uses the files: installs the Debian package in an empty root, and runs the program for aarch64 in an emulator.
     Check {
-        /// Builds them as they are shipped, which takes an hour.
+        /// Builds them as they are shipped, which takes one to two hours.
         #[arg(long)]
         release: bool,
     },

@@ -68,15 +68,25 @@ pub(crate) fn package(workspace: &Path, module: &Path, folder: &Path) -> Result<
     emptied(folder)?;
     let package = folder.join("toolbay");
     fs::create_dir(&package)?;
-    let sources = workspace.join("host/python/toolbay");
-    for entry in fs::read_dir(&sources).with_context(|| format!("cannot read `{}`", sources.display()))? {
-        let path = entry?.path();
-        // Links lead to the sources that the SDK for plugins shares.
-        if path.is_file() {
-            fs::copy(&path, package.join(path.file_name().unwrap_or_default()))?;
-        }
+    for (name, file) in sources(workspace)? {
+        fs::copy(file, package.join(name))?;
     }
     fs::copy(module, package.join("_native.abi3.so"))
         .with_context(|| format!("cannot copy `{}`; `cargo xtask test build` makes it", module.display()))?;
     Ok(package)
+}
+
+/// The files of the package besides the native module, by name. Links lead to the sources that the SDK for plugins shares.
+pub(crate) fn sources(workspace: &Path) -> Result<Vec<(String, PathBuf)>> {
+    let folder = workspace.join("host/python/toolbay");
+    let entries = fs::read_dir(&folder).with_context(|| format!("cannot read `{}`", folder.display()))?;
+    let mut files = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        if path.is_file() {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            files.push((name, path));
+        }
+    }
+    Ok(files)
 }

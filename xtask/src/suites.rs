@@ -54,7 +54,7 @@ pub(crate) const RELEASE_TEST: &[Step] = &[
     step("macos", &[], 60, macos::check),
     step("book", &[], 20, book::run),
     step("packages-alone", &[], 120, |workspace| packages::run(workspace, packages::Check::Build)),
-    step("dist", &[], 180, |workspace| dist::check(workspace, dist::Profile::Release)),
+    step("dist", &[], 240, |workspace| dist::check(workspace, dist::Profile::Release)),
 ];
 
 const fn step(

@@ -11,7 +11,7 @@ use super::bare_machine::BareMachine;
 use super::installation::{Check, timed};
 use super::stdio_server::StdioServer;
 use super::{ArriveArgs, Line, median_seconds};
-use crate::dist::{self, Packing};
+use crate::dist::{self, BuiltFiles, Module, Packing};
 use crate::folder::emptied;
 use crate::foreign::{self, shell};
 use crate::plugins;
@@ -30,16 +30,16 @@ pub(super) fn lines(workspace: &Path, args: &ArriveArgs) -> Result<Vec<Line>> {
     let folder = wasm::target_dir(workspace).join("arrive");
     let packages = match &args.program {
         Some(program) => {
-            let (built, to) = (plugins::folder(workspace), folder.join("packages"));
-            dist::package(workspace, program, &built, Packing::Shipped, &to)?
+            let files = BuiltFiles::beside(program, &plugins::folder(workspace));
+            dist::package(workspace, &files, Packing::Shipped, &folder.join("packages"))?
         }
         None => dist::built(workspace)?,
     };
     let polars = polars(workspace, &folder.join("polars"))?;
     let machine = BareMachine::new(workspace, &folder.join("machine"))?;
-    let check = Check { machine: &machine, packages: &packages };
+    let check = Check { workspace, machine: &machine, packages: &packages };
     let mut lines = install(&check, &polars)?;
-    lines.extend(sizes(workspace, &check, &folder)?);
+    lines.extend(sizes(&check, &folder)?);
     lines.extend(first_list(&check)?);
     Ok(lines)
 }
@@ -62,7 +62,7 @@ fn polars(workspace: &Path, folder: &Path) -> Result<PathBuf> {
 
 /// Bar 1: from nothing to a command that runs.
 fn install(check: &Check<'_>, polars: &Path) -> Result<Vec<Line>> {
-    let Check { machine, packages } = check;
+    let Check { machine, packages, .. } = check;
     let work = machine.work();
     let venv = check.venv("pip")?;
     let remove = |package: &str| {
@@ -118,8 +118,8 @@ fn lifecycle_scripts(check: &Check<'_>) -> Result<Vec<String>> {
 }
 
 /// Bar 2: sizes, and what the files depend on.
-fn sizes(workspace: &Path, check: &Check<'_>, folder: &Path) -> Result<Vec<Line>> {
-    let Check { machine, packages } = check;
+fn sizes(check: &Check<'_>, folder: &Path) -> Result<Vec<Line>> {
+    let Check { workspace, machine, packages } = check;
     let megabytes = |file: &Path| anyhow::Ok(std::fs::metadata(file)?.len() as f64 / MEGABYTE);
     let target = machine.work().join("target");
     let mut pip = machine.command(check.venv("pip")?.join("bin/python"));
@@ -128,16 +128,25 @@ fn sizes(workspace: &Path, check: &Check<'_>, folder: &Path) -> Result<Vec<Line>
     let plugins_bytes = bytes_below(&target.join("toolbay_plugins"))?;
     let wheel_bytes = bytes_below(&target)? - plugins_bytes;
     let npm_bytes = bytes_below(&machine.work().join("npm/node_modules"))?;
-    let program = target.join("bin/toolbay");
-    let again = folder.join("again");
-    let plugins = target.join("toolbay_plugins/plugins");
-    let repeated = dist::package(workspace, &program, &plugins, Packing::Shipped, &again)?;
+    let module = |module: Module| match module {
+        Module::Python => target.join(module.path()),
+    };
+    let files = BuiltFiles {
+        program: target.join("bin/toolbay"),
+        modules: Module::ALL.map(|one| (one, module(one))).into(),
+        plugins: target.join("toolbay_plugins/plugins"),
+    };
+    let repeated = dist::package(workspace, &files, Packing::Shipped, &folder.join("again"))?;
     let pairs = [(packages.wheel(), repeated.wheel()), (packages.npm_platform(), repeated.npm_platform())];
     let mut equal = true;
     for (one, other) in pairs {
         equal &= std::fs::read(one)? == std::fs::read(other)?;
     }
-    let newest = newest_glibc(&std::fs::read(&program)?);
+    let natives = files.modules.iter().map(|(_, file)| file).chain([&files.program]);
+    let mut newest = None;
+    for file in natives {
+        newest = newest.max(newest_glibc(&std::fs::read(file)?));
+    }
     let shown = newest.map_or_else(|| "static".to_owned(), |minor| format!("2.{minor}"));
     Ok(vec![
         Line::at_most(2, "wheel", megabytes(&packages.wheel())?, 36.0, "MB"),
@@ -181,7 +190,7 @@ fn newest_glibc(program: &[u8]) -> Option<u32> {
 
 /// Bar 3: from the start of the command to the first list of tools.
 fn first_list(check: &Check<'_>) -> Result<Vec<Line>> {
-    let Check { machine, packages } = check;
+    let Check { machine, packages, .. } = check;
     let plugins = machine.work().join("target/toolbay_plugins/plugins");
     let two = machine.work().join("two");
     emptied(&two)?;

@@ -1,5 +1,6 @@
-//! Installs the packages as a user without a network, a compiler or Rust does, uses the command, and removes it.
+//! Installs the packages as a user without a network, a compiler or Rust does, uses the command and the library, and removes them.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -10,8 +11,9 @@ use serde_json::json;
 use super::bare_machine::BareMachine;
 use super::launcher;
 use super::stdio_server::StdioServer;
-use crate::dist::{self, PackageFolder};
+use crate::dist::{self, BuiltFiles, PackageFolder};
 use crate::folder::emptied;
+use crate::languages::blocks;
 use crate::programs::printed;
 use crate::{cargo, plugins};
 
@@ -20,14 +22,16 @@ const PLUGIN: &str = "text.wasm";
 const TOOL: &str = "text__word_count";
 const TEXT: &str = "a b a";
 const ANSWER: &str = r#""words":3"#;
+/// What [`EMBED`] prints of its own tool.
+const OWN_ANSWER: &str = "twice: 6";
+/// A program that embeds the library.
+const EMBED: &str = "tests/dist/embed.py";
 
-/// Packages the built program quickly and checks every way to install it.
+/// Packages what the build made quickly, and checks every way to install it.
 pub(crate) fn check(workspace: &Path) -> Result<()> {
     let folder = wasm::target_dir(workspace).join("arrive");
-    let program = cargo::host(workspace);
-    let built = plugins::folder(workspace);
-    let packages =
-        dist::package(workspace, &program, &built, dist::Packing::Quick, &folder.join("packages"))?;
+    let files = BuiltFiles::beside(&cargo::host(workspace), &plugins::folder(workspace));
+    let packages = dist::package(workspace, &files, dist::Packing::Quick, &folder.join("packages"))?;
     check_packages(workspace, &packages, &folder.join("machine"))?;
     // Copies of the program, which is large without optimisation.
     for copies in ["packages", "machine"] {
@@ -39,7 +43,7 @@ pub(crate) fn check(workspace: &Path) -> Result<()> {
 /// Checks every way to install packages.
 pub(crate) fn check_packages(workspace: &Path, packages: &PackageFolder, folder: &Path) -> Result<()> {
     let machine = BareMachine::new(workspace, folder)?;
-    let check = Check { machine: &machine, packages };
+    let check = Check { workspace, machine: &machine, packages };
     let steps: [(&str, Step<'_>); 6] = [
         ("pip", Check::pip),
         ("pip --target", Check::pip_target),
@@ -52,7 +56,7 @@ pub(crate) fn check_packages(workspace: &Path, packages: &PackageFolder, folder:
         let start = Instant::now();
         step(&check).with_context(|| format!("installed with {name}"))?;
         machine.check_clean().with_context(|| format!("installed with {name}"))?;
-        println!("{name}: installed, served, called and removed in {:.1} s", start.elapsed().as_secs_f64());
+        println!("{name}: installed, used and removed in {:.1} s", start.elapsed().as_secs_f64());
     }
     Ok(())
 }
@@ -63,6 +67,7 @@ type Step<'a> = fn(&Check<'a>) -> Result<()>;
 /// The packages on a machine.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Check<'a> {
+    pub(super) workspace: &'a Path,
     pub(super) machine: &'a BareMachine,
     pub(super) packages: &'a PackageFolder,
 }
@@ -74,7 +79,11 @@ impl Check<'_> {
         self.use_command(&venv.join("bin/toolbay"), &venv.join("bin/toolbay-plugins"), "wheel")?;
         let imported = "import toolbay_plugins; print(toolbay_plugins.DIRECTORY)";
         let directory = printed(self.machine.command(venv.join("bin/python")).args(["-c", imported]))?;
-        ensure!(Path::new(directory.trim()).join("text.wasm").exists(), "no plugins in {directory}");
+        ensure!(Path::new(directory.trim()).join(PLUGIN).exists(), "no plugins in {directory}");
+        self.embed(&mut self.machine.command(venv.join("bin/python")))?;
+        for program in blocks(dist::README, "python") {
+            printed(self.machine.command(venv.join("bin/python")).args(["-c", program]))?;
+        }
         let mut remove = self.machine.command(venv.join("bin/python"));
         printed(remove.args(["-m", "pip", "uninstall", "--yes", "toolbay", "toolbay-plugins"]))?;
         check_gone(&venv)
@@ -91,6 +100,7 @@ impl Check<'_> {
             &mut self.machine.command(target.join("bin/toolbay")),
             &target.join("toolbay_plugins/plugins"),
         )?;
+        self.embed(self.machine.command(venv.join("bin/python")).env("PYTHONPATH", &target))?;
         Ok(std::fs::remove_dir_all(&target)?)
     }
 
@@ -98,6 +108,7 @@ impl Check<'_> {
         let venv = self.uv_venv("uv")?;
         self.uv_install(&venv, &[self.packages.wheel(), self.packages.plugins_wheel()])?;
         self.use_command(&venv.join("bin/toolbay"), &venv.join("bin/toolbay-plugins"), "wheel")?;
+        self.embed(&mut self.machine.command(venv.join("bin/python")))?;
         let mut remove = self.machine.command("uv");
         printed(
             remove.args(["pip", "uninstall", "--quiet", "toolbay", "toolbay-plugins", "--python"]).arg(&venv),
@@ -109,7 +120,12 @@ impl Check<'_> {
         let directory = printed(self.uvx_command().arg("toolbay-plugins"))?;
         let mut serve = self.uvx_command();
         serve.arg("toolbay");
-        self.serve(&mut serve, Path::new(directory.trim()))
+        self.serve(&mut serve, Path::new(directory.trim()))?;
+        let mut run = self.machine.command("uv");
+        run.args(["run", "--quiet", "--no-project"])
+            .args(self.offline())
+            .args(["--with", "toolbay", "python"]);
+        self.embed(&mut run)
     }
 
     fn npm(&self) -> Result<()> {
@@ -192,8 +208,14 @@ impl Check<'_> {
     /// `uvx` with the packages.
     pub(super) fn uvx_command(&self) -> Command {
         let mut command = self.machine.command("uvx");
-        command.args(["--quiet", "--offline", "--no-index", "--find-links"]).arg(self.packages.folder());
+        command.arg("--quiet").args(self.offline());
         command
+    }
+
+    /// Options of uv that take packages from the folder only.
+    fn offline(&self) -> [&OsStr; 4] {
+        let [offline, no_index, find] = ["--offline", "--no-index", "--find-links"].map(OsStr::new);
+        [offline, no_index, find, self.packages.folder().as_os_str()]
     }
 
     /// Installs packages into an empty folder, and returns the time.
@@ -240,6 +262,15 @@ impl Check<'_> {
         ensure!(tools.iter().any(|tool| tool == TOOL), "the server lists {tools:?}");
         let status = server.end()?;
         ensure!(status.success(), "the server ended with {status}");
+        Ok(())
+    }
+
+    /// Runs a program that opens a host with the plugin that was served, and calls it and a tool of its own.
+    fn embed(&self, python: &mut Command) -> Result<()> {
+        let [_, state] = self.own_state();
+        let program = python.arg(self.workspace.join(EMBED));
+        let answer = printed(program.arg(self.machine.work().join("plugins")).arg(state))?;
+        ensure!(answer.contains(ANSWER) && answer.contains(OWN_ANSWER), "the program prints {answer}");
         Ok(())
     }
 

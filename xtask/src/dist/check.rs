@@ -1,6 +1,6 @@
-//! `dist check`: builds the files of a release and uses them. Two packagings of the same build are equal, libraries
-//! of others read every format, a user without a network installs the wheel and the npm packages, the Debian package is installed in an empty root and serves, and the program for the other
-//! kind of machine answers a call in an emulator.
+//! `dist check`: builds the files of a release and uses them. Two packagings of the same build are equal, libraries of others
+//! read every format and the native modules, a user without a network installs the wheel and the npm packages, the Debian package is
+//! installed in an empty root and serves, and the program for the other kind of machine answers a call in an emulator.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -47,8 +47,13 @@ pub(crate) fn run(workspace: &Path, profile: Profile) -> Result<()> {
     )?;
     let scripts = workspace.join("tests/dist");
     let python = python_with(&wasm::target_dir(workspace).join("venv-dist"), &scripts)?;
+    let musl = unpacked_package(workspace, "musl")?.join("lib/x86_64-linux-musl/libc.so");
     let mut check = Command::new(python);
-    shell(check.arg(scripts.join("check.py")).arg(&folder).arg(&release.version))?;
+    check.arg(scripts.join("check.py")).arg(&folder).arg(&release.version).arg(musl);
+    if profile == Profile::Release {
+        check.arg("--shipped");
+    }
+    shell(&mut check)?;
     let packages = PackageFolder::new(&release, &folder)?;
     arrive::check_packages(workspace, &packages, &release.folder.join("machine"))?;
     copy_images(&release, &folder)?;

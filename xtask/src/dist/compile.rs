@@ -1,8 +1,9 @@
-//! Compiles the program for musl, and the plugins.
+//! Compiles the program for musl, the native modules for glibc and musl, and the plugins.
 //!
-//! Rust's own linker links, so that no C toolchain of the target is needed. The few C files of dependencies are compiled by
-//! Zig's compiler ([`crate::zig`]). `cargo auditable` embeds the list of dependencies. `rust-lld` needs a
-//! 64-bit Linux on x86 as the building machine, and so does the program that writes the man pages.
+//! Rust's own linker links the program, and Zig's the modules, because it has old versions of glibc: no C toolchain of the target is
+//! needed. The few C files of dependencies are compiled by Zig's compiler ([`crate::zig`]). `cargo auditable` embeds the list of
+//! dependencies. `rust-lld` needs a 64-bit Linux on x86 as the building machine, and so does the program that writes the man
+//! pages.
 
 use std::ffi::OsString;
 use std::fs;
@@ -13,6 +14,7 @@ use anyhow::{Context as _, Result, ensure};
 use wasm::Component;
 
 use super::Release;
+use super::modules::Module;
 use crate::foreign::shell;
 use crate::zig::{Zig, write_script};
 
@@ -30,9 +32,46 @@ pub(super) struct Architecture {
     pub(super) node: &'static str,
 }
 
-impl Architecture {
-    fn target(self) -> String {
-        format!("{}-unknown-linux-musl", self.machine)
+/// A C library.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Libc {
+    Gnu,
+    Musl,
+}
+
+impl Libc {
+    /// As Rust and the names of npm packages say it.
+    pub(super) fn suffix(self) -> &'static str {
+        match self {
+            Self::Gnu => "gnu",
+            Self::Musl => "musl",
+        }
+    }
+
+    /// As Zig says it, with the oldest version.
+    fn of_zig(self) -> &'static str {
+        match self {
+            Self::Gnu => "gnu.2.17",
+            Self::Musl => "musl",
+        }
+    }
+}
+
+/// What native code is compiled for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Platform {
+    pub(super) architecture: Architecture,
+    pub(super) libc: Libc,
+}
+
+impl Platform {
+    /// As Rust says it.
+    pub(super) fn target(self) -> String {
+        format!("{}-unknown-linux-{}", self.architecture.machine, self.libc.suffix())
+    }
+
+    fn of_zig(self) -> String {
+        format!("{}-linux-{}", self.architecture.machine, self.libc.of_zig())
     }
 }
 
@@ -43,7 +82,17 @@ pub(super) const FOREIGN: Architecture = Architecture { machine: "aarch64", debi
 /// All kinds of machines that a release is for.
 pub(super) const ARCHITECTURES: [Architecture; 2] = [NATIVE, FOREIGN];
 
-/// How the program is compiled.
+/// The platform that builds, and whose packages tests install.
+pub(super) const NATIVE_PLATFORM: Platform = Platform { architecture: NATIVE, libc: Libc::Gnu };
+/// All platforms that packages are for.
+pub(super) const PLATFORMS: [Platform; 4] = [
+    NATIVE_PLATFORM,
+    Platform { architecture: NATIVE, libc: Libc::Musl },
+    Platform { architecture: FOREIGN, libc: Libc::Gnu },
+    Platform { architecture: FOREIGN, libc: Libc::Musl },
+];
+
+/// How programs and modules are compiled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Profile {
     /// As it is shipped.
@@ -63,31 +112,45 @@ impl Profile {
 
 /// Compiles the program for all kinds of machines.
 pub(super) fn programs(release: &Release, profile: Profile) -> Result<Vec<(Architecture, PathBuf)>> {
-    ensure!(
-        cfg!(all(target_os = "linux", target_arch = "x86_64")),
-        "releases are built on Linux with an x86-64 processor"
-    );
     let tools = Tools::install(release)?;
-    let build = release.folder.join("build");
-    let mut cargo = tools.auditable(release)?;
-    cargo.args(["build", "--locked", "--package", "toolbay-cli", "--bin", "toolbay"]);
-    cargo.args(["--profile", profile.name()]).env("CARGO_TARGET_DIR", &build).env("CARGO_INCREMENTAL", "0");
-    cargo.env("SOURCE_DATE_EPOCH", release.time.to_string()).env("TOOLBAY_COMMIT", &release.commit);
+    let mut cargo = tools.build(release, profile)?;
+    cargo.args(["--package", "toolbay-cli", "--bin", "toolbay"]);
     let flags = [OsString::from("-Clinker=rust-lld")].into_iter().chain(remapped(release)?);
-    cargo.env("CARGO_ENCODED_RUSTFLAGS", encoded(flags)).env("PATH", tools.path()?);
+    cargo.env("CARGO_ENCODED_RUSTFLAGS", encoded(flags));
+    let platform = |architecture| Platform { architecture, libc: Libc::Musl };
     for architecture in ARCHITECTURES {
-        let target = architecture.target();
-        wasm::add_target(&target)?;
-        let variable = target.replace('-', "_");
-        let compiler = tools.zig.compiler(&format!("{}-linux-musl", architecture.machine))?;
-        cargo.args(["--target", &target]).env(format!("CC_{variable}"), compiler);
-        cargo.env(format!("AR_{variable}"), tools.zig.archiver()?);
+        tools.add_target(&mut cargo, platform(architecture))?;
     }
     shell(&mut cargo)?;
-    let program = |architecture: Architecture| {
-        (architecture, build.join(architecture.target()).join(profile.name()).join("toolbay"))
-    };
+    let program =
+        |architecture| (architecture, built(release, profile, platform(architecture)).join("toolbay"));
     Ok(ARCHITECTURES.map(program).into())
+}
+
+/// Compiles the native modules for all platforms, each alone: a module has the features that it asks for, and no compiler.
+pub(super) fn modules(release: &Release, profile: Profile) -> Result<Vec<(Module, Platform, PathBuf)>> {
+    let tools = Tools::install(release)?;
+    let mut modules = Vec::new();
+    for module in Module::ALL {
+        for platform in PLATFORMS {
+            let mut cargo = tools.build(release, profile)?;
+            cargo.args(["--package", module.package(), "--lib"]);
+            tools.add_target(&mut cargo, platform)?;
+            let linker = format!("-Clinker={}", tools.zig.linker(&platform.of_zig())?);
+            // Threads of a host run until the process ends, so its code must stay when an interpreter unloads it. A shared library
+            // for musl uses the C library of the process.
+            let flags = [&linker, "-Clink-arg=-Wl,-z,nodelete", "-Ctarget-feature=-crt-static"];
+            let flags = flags.map(OsString::from).into_iter().chain(remapped(release)?);
+            shell(cargo.env("CARGO_ENCODED_RUSTFLAGS", encoded(flags)))?;
+            modules.push((module, platform, built(release, profile, platform).join(module.library())));
+        }
+    }
+    Ok(modules)
+}
+
+/// Where cargo puts what it builds for a platform.
+fn built(release: &Release, profile: Profile, platform: Platform) -> PathBuf {
+    release.folder.join("build").join(platform.target()).join(profile.name())
 }
 
 /// Compiles the plugins as they are shipped.
@@ -126,6 +189,10 @@ struct Tools {
 
 impl Tools {
     fn install(release: &Release) -> Result<Self> {
+        ensure!(
+            cfg!(all(target_os = "linux", target_arch = "x86_64")),
+            "releases are built on Linux with an x86-64 processor"
+        );
         let target = wasm::target_dir(&release.workspace);
         let folder = target.join("dist-tools");
         let zig = Zig::install(&release.workspace, &folder)?;
@@ -144,6 +211,28 @@ impl Tools {
             fs::write(folder.join(format!("auditable-{AUDITABLE}")), "")?;
         }
         Ok(Self { zig, folder })
+    }
+
+    /// A command that builds what its further arguments say.
+    fn build(&self, release: &Release, profile: Profile) -> Result<Command> {
+        let mut cargo = self.auditable(release)?;
+        cargo.args(["build", "--locked", "--profile", profile.name()]);
+        cargo.env("CARGO_TARGET_DIR", release.folder.join("build")).env("CARGO_INCREMENTAL", "0");
+        cargo.env("SOURCE_DATE_EPOCH", release.time.to_string()).env("TOOLBAY_COMMIT", &release.commit);
+        cargo.env("PATH", self.path()?);
+        Ok(cargo)
+    }
+
+    /// Makes a command build for a platform, with Zig as C compiler.
+    fn add_target(&self, cargo: &mut Command, platform: Platform) -> Result<()> {
+        let target = platform.target();
+        wasm::add_target(&target)?;
+        let variable = target.replace('-', "_");
+        cargo
+            .args(["--target", &target])
+            .env(format!("CC_{variable}"), self.zig.compiler(&platform.of_zig())?);
+        cargo.env(format!("AR_{variable}"), self.zig.archiver()?);
+        Ok(())
     }
 
     /// A command that runs `cargo auditable`.

@@ -7,9 +7,10 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 use wasm::Component;
 
-use super::compile::{Architecture, NATIVE};
+use super::compile::{Architecture, NATIVE, Platform};
 use super::graph::{Graph, Part};
 use super::licences::Notices;
+use super::modules::Module;
 use super::tree::Tree;
 use super::{Release, sbom};
 use crate::folder::{emptied, read_text};
@@ -26,67 +27,111 @@ const COMPLETIONS: [(&str, &str); 3] = [
 /// the metadata that each wheel has.
 pub(super) const ORIGIN: &str = "share/toolbay/origin";
 
-/// What a package says about the part that it contains.
+/// A package, by what is in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PackageKind {
+    /// The tarball, the Debian package and the image.
+    System,
+    /// The wheel `toolbay`.
+    Wheel,
+    /// The package of a platform for npm.
+    Npm,
+    /// The plugins for Python and Node.
+    Plugins,
+}
+
+impl PackageKind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::System | Self::Wheel | Self::Npm => "toolbay",
+            Self::Plugins => "toolbay-plugins",
+        }
+    }
+
+    fn parts(self) -> &'static [Part] {
+        match self {
+            Self::System => &[Part::Program, Part::Plugins],
+            Self::Wheel => &[Part::Program, Part::Module(Module::Python)],
+            Self::Npm => &[Part::Program],
+            Self::Plugins => &[Part::Plugins],
+        }
+    }
+}
+
+/// What a package says about its parts.
 #[derive(Debug, Clone)]
-pub(super) struct PartDocuments {
+pub(super) struct Documents {
     pub(super) sbom: String,
     pub(super) notices: Notices,
 }
 
-impl PartDocuments {
-    fn of(release: &Release, name: &str, graph: &Graph) -> Result<Self> {
-        Ok(Self { sbom: sbom::document(release, name, graph)?, notices: Notices::of(release, graph)? })
+impl Documents {
+    fn of(release: &Release, kind: PackageKind) -> Result<Self> {
+        let mut graph = Graph::default();
+        for part in kind.parts() {
+            graph = graph.with(&Graph::of(release, *part)?);
+        }
+        let sbom = sbom::document(release, kind.name(), &graph)?;
+        Ok(Self { sbom, notices: Notices::of(release, &graph)? })
     }
 }
 
-/// The parts of a release.
+/// The files that were built.
+#[derive(Debug)]
+pub(super) struct ReleaseFiles {
+    pub(super) programs: Vec<(Architecture, PathBuf)>,
+    pub(super) modules: Vec<(Module, Platform, PathBuf)>,
+    pub(super) plugins: Vec<Component>,
+}
+
+/// The contents of all packages.
 #[derive(Debug)]
 pub(super) struct Contents {
     programs: Vec<(Architecture, Vec<u8>)>,
+    modules: Vec<(Module, Platform, Vec<u8>)>,
     plugins: Tree,
     /// Man pages, completions and documents.
     shared: Tree,
     units: [(&'static str, String); 2],
     policy: String,
-    /// Of the program and the plugins.
-    whole: PartDocuments,
-    program_documents: PartDocuments,
-    plugin_documents: PartDocuments,
+    system_documents: Documents,
+    wheel_documents: Documents,
+    npm_documents: Documents,
+    plugin_documents: Documents,
     /// The first folder of a tarball.
     name: String,
 }
 
 impl Contents {
     /// Reads what was built. The program of this machine writes its man pages and completions.
-    pub(super) fn collect(
-        release: &Release,
-        programs: Vec<(Architecture, PathBuf)>,
-        plugins: &[Component],
-    ) -> Result<Self> {
-        let native = programs.iter().find(|(architecture, _)| *architecture == NATIVE);
+    pub(super) fn collect(release: &Release, files: &ReleaseFiles) -> Result<Self> {
+        let native = files.programs.iter().find(|(architecture, _)| *architecture == NATIVE);
         let (_, native) = native.context("the program for this machine was not built")?;
-        let [of_program, of_plugins] =
-            [Graph::of(release, Part::Program)?, Graph::of(release, Part::Plugins)?];
-        let whole = PartDocuments::of(release, "toolbay", &of_program.clone().with(&of_plugins))?;
-        let shared = shared(release, native, &whole)?;
-        let mut components = Tree::default();
-        for plugin in plugins {
-            components.file(&format!("{}.wasm", plugin.name), fs::read(&plugin.file)?);
+        let system_documents = Documents::of(release, PackageKind::System)?;
+        let shared = shared(release, native, &system_documents)?;
+        let mut plugins = Tree::default();
+        for plugin in &files.plugins {
+            plugins.file(&format!("{}.wasm", plugin.name), fs::read(&plugin.file)?);
         }
-        let read = |(architecture, file): (Architecture, PathBuf)| Ok((architecture, fs::read(file)?));
+        let read = |file: &Path| fs::read(file).with_context(|| format!("cannot read `{}`", file.display()));
+        let programs = files.programs.iter().map(|(architecture, file)| Ok((*architecture, read(file)?)));
+        let modules = files.modules.iter();
+        let modules = modules.map(|(module, platform, file)| Ok((*module, *platform, read(file)?)));
         let deploy = |name: &str| read_text(&release.workspace.join("docs/deploy").join(name));
         Ok(Self {
-            programs: programs.into_iter().map(read).collect::<Result<_>>()?,
-            plugins: components,
+            programs: programs.collect::<Result<_>>()?,
+            modules: modules.collect::<Result<_>>()?,
+            plugins,
             shared,
             units: [
                 ("toolbay.service", deploy("toolbay.service")?),
                 ("toolbay.socket", deploy("toolbay.socket")?),
             ],
             policy: deploy("toolbay.toml")?,
-            whole,
-            program_documents: PartDocuments::of(release, "toolbay", &of_program)?,
-            plugin_documents: PartDocuments::of(release, "toolbay-plugins", &of_plugins)?,
+            system_documents,
+            wheel_documents: Documents::of(release, PackageKind::Wheel)?,
+            npm_documents: Documents::of(release, PackageKind::Npm)?,
+            plugin_documents: Documents::of(release, PackageKind::Plugins)?,
             name: format!("toolbay-{}", release.version),
         })
     }
@@ -118,9 +163,17 @@ impl Contents {
         Ok(found.context("the program was not built")?.1.as_slice())
     }
 
-    /// The kinds of machines for which there is a program.
-    pub(super) fn architectures(&self) -> impl Iterator<Item = Architecture> {
-        self.programs.iter().map(|(architecture, _)| *architecture)
+    /// The native modules of a package, at their places.
+    pub(super) fn modules(&self, kind: PackageKind, platform: Platform) -> Result<Tree> {
+        let mut tree = Tree::default();
+        for part in kind.parts() {
+            if let Part::Module(module) = part {
+                let found = self.modules.iter().find(|(one, of, _)| (one, *of) == (module, platform));
+                let (_, _, bytes) = found.with_context(|| format!("`{}` was not built", module.package()))?;
+                tree.file(module.path(), bytes.as_slice());
+            }
+        }
+        Ok(tree)
     }
 
     /// The first-party plugins.
@@ -138,26 +191,18 @@ impl Contents {
         &self.policy
     }
 
-    /// The SBOM of the program and the plugins.
-    pub(super) fn sbom(&self) -> &str {
-        &self.whole.sbom
-    }
-
-    /// The licences of the program and the plugins.
-    pub(super) fn notices(&self) -> &Notices {
-        &self.whole.notices
-    }
-
-    /// The SBOM and the licences of one part.
-    pub(super) fn documents(&self, part: Part) -> &PartDocuments {
-        match part {
-            Part::Program => &self.program_documents,
-            Part::Plugins => &self.plugin_documents,
+    /// The SBOM and the licences of a package.
+    pub(super) fn documents(&self, kind: PackageKind) -> &Documents {
+        match kind {
+            PackageKind::System => &self.system_documents,
+            PackageKind::Wheel => &self.wheel_documents,
+            PackageKind::Npm => &self.npm_documents,
+            PackageKind::Plugins => &self.plugin_documents,
         }
     }
 }
 
-fn shared(release: &Release, program: &Path, whole: &PartDocuments) -> Result<Tree> {
+fn shared(release: &Release, program: &Path, documents: &Documents) -> Result<Tree> {
     let mut tree = Tree::default();
     let pages = release.folder.join("man");
     emptied(&pages)?;
@@ -171,7 +216,7 @@ fn shared(release: &Release, program: &Path, whole: &PartDocuments) -> Result<Tr
         tree.file(path, printed(Command::new(program).args(["completions", shell]))?);
     }
     tree.file("share/doc/toolbay/CHANGELOG.md", fs::read(release.workspace.join("CHANGELOG.md"))?);
-    tree.graft("share/doc/toolbay", &whole.notices.files);
-    tree.file("share/doc/toolbay/toolbay.cdx.json", whole.sbom.as_str());
+    tree.graft("share/doc/toolbay", &documents.notices.files);
+    tree.file("share/doc/toolbay/toolbay.cdx.json", documents.sbom.as_str());
     Ok(tree)
 }

@@ -4,24 +4,30 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
 
 use super::Release;
+use super::compile::{Libc, PLATFORMS};
+use super::modules::Module;
 use crate::cargo;
 
 /// A part of a release that is built alone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Part {
     Program,
+    Module(Module),
     Plugins,
 }
 
 impl Part {
-    fn targets(self) -> &'static [&'static str] {
+    fn targets(self) -> Vec<String> {
         match self {
-            Self::Program => &["x86_64-unknown-linux-musl", "aarch64-unknown-linux-musl"],
-            Self::Plugins => &["wasm32-wasip2"],
+            Self::Program => {
+                PLATFORMS.iter().filter(|one| one.libc == Libc::Musl).map(|one| one.target()).collect()
+            }
+            Self::Module(_) => PLATFORMS.iter().map(|one| one.target()).collect(),
+            Self::Plugins => vec!["wasm32-wasip2".to_owned()],
         }
     }
 
@@ -29,6 +35,7 @@ impl Part {
     fn start(self) -> &'static str {
         match self {
             Self::Program => "toolbay-cli",
+            Self::Module(module) => module.package(),
             Self::Plugins => "plugin-",
         }
     }
@@ -98,13 +105,13 @@ pub(super) struct Graph {
 }
 
 impl Graph {
-    /// The packages of a part.
+    /// The packages of a part, with the features that they have in the whole workspace.
     pub(super) fn of(release: &Release, part: Part) -> Result<Self> {
+        let targets = part.targets();
+        let args: Vec<&str> = targets.iter().flat_map(|target| ["--filter-platform", target]).collect();
+        let metadata = cargo::metadata(&release.workspace, &args)?;
         let mut graph = Self::default();
-        for target in part.targets() {
-            let metadata = cargo::metadata(&release.workspace, &["--filter-platform", target])?;
-            graph.add(&serde_json::from_slice(&metadata)?, part.start())?;
-        }
+        graph.add(&serde_json::from_slice(&metadata)?, part.start())?;
         Ok(graph)
     }
 
@@ -140,6 +147,7 @@ impl Graph {
         let find = |id: &str| packages.get(id).copied().with_context(|| format!("no package `{id}`"));
         let roots: Vec<&Package> =
             metadata.packages.iter().filter(|package| package.name.starts_with(start)).collect();
+        ensure!(!roots.is_empty(), "no package is named `{start}`");
         let mut waiting: Vec<&str> = roots.iter().map(|package| package.id.as_str()).collect();
         let mut seen = BTreeSet::new();
         while let Some(id) = waiting.pop() {

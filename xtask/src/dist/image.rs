@@ -8,7 +8,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use super::compile::{ARCHITECTURES, Architecture};
-use super::contents::{self, Contents};
+use super::contents::{self, Contents, PackageKind};
 use super::tree::{ROOT, Tree, gzip};
 use super::{Release, sha256};
 
@@ -78,8 +78,11 @@ fn layer(architecture: Architecture, contents: &Contents) -> Result<Tree> {
     let mut tree = Tree::default();
     tree.program("usr/bin/toolbay", contents.program(architecture)?);
     tree.graft("usr/lib/toolbay/plugins", contents.plugins());
-    tree.file("usr/share/doc/toolbay/toolbay.cdx.json", contents.sbom());
-    tree.graft("usr/share/doc/toolbay", &contents.notices().files);
+    tree.file(
+        "usr/share/doc/toolbay/toolbay.cdx.json",
+        contents.documents(PackageKind::System).sbom.as_str(),
+    );
+    tree.graft("usr/share/doc/toolbay", &contents.documents(PackageKind::System).notices.files);
     tree.file(&format!("usr/{}", contents::ORIGIN), "image\n");
     tree.file("etc/toolbay/toolbay.toml", contents.policy());
     tree.folder("tmp", 0o1777, ROOT);

@@ -15,8 +15,13 @@ use crate::folder::read_text;
 
 /// What the names of files with licences begin with, in capitals.
 const LICENCE_FILES: [&str; 5] = ["LICEN", "COPYING", "COPYRIGHT", "NOTICE", "UNLICENSE"];
-/// The C library in the program. Its sources come with the toolchain, its licence does not.
-const MUSL: (&str, &str) = ("musl (MIT)", include_str!("../../packages/musl.txt"));
+/// The C library in the program, and what Zig links into modules. These come with the toolchains, without their licences.
+const LINKED: [(&str, &str); 2] = [
+    ("musl (MIT)", include_str!("../../packages/musl.txt")),
+    ("Zig's runtime library (MIT)", include_str!("../../packages/zig.txt")),
+];
+/// The unwinder in the program and in modules.
+const UNWINDER: &str = "LLVM's libunwind (Apache-2.0 WITH LLVM-exception)";
 /// The licences of the standard library, which the toolchain has as a page.
 const STANDARD_LIBRARY: &str = "COPYRIGHT-library.html";
 
@@ -128,8 +133,13 @@ fn third_party(graph: &Graph, canonical: &Path) -> Result<String> {
             owners.entry(text).or_default().insert(title);
         }
     }
-    let (name, text) = MUSL;
-    owners.entry(text.to_owned()).or_default().insert(name.to_owned());
+    let mut linked = LINKED.map(|(name, text)| (name, text.to_owned())).to_vec();
+    for name in ["Apache-2.0", "LLVM-exception"] {
+        linked.push((UNWINDER, text(&canonical.join(format!("{name}.txt")))?));
+    }
+    for (name, text) in linked {
+        owners.entry(text).or_default().insert(name.to_owned());
+    }
     let mut sections: Vec<(BTreeSet<String>, String)> =
         owners.into_iter().map(|(text, titles)| (titles, text)).collect();
     sections.sort();

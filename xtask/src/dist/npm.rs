@@ -4,7 +4,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use super::Release;
-use super::contents::PartDocuments;
+use super::contents::Documents;
 use super::tree::Tree;
 use crate::folder::read_text;
 
@@ -18,7 +18,7 @@ pub(super) struct NpmPackage<'a> {
     pub(super) manifest: Value,
     pub(super) files: Tree,
     /// None: the package has no code of others.
-    pub(super) documents: Option<&'a PartDocuments>,
+    pub(super) documents: Option<&'a Documents>,
 }
 
 impl NpmPackage<'_> {

@@ -2,12 +2,12 @@
 //!
 //! | package | what it has |
 //! |---|---|
-//! | wheel `toolbay`, for each kind of machine and C library | the command |
+//! | wheel `toolbay`, for each kind of machine and C library | the command, and the library with its native module |
 //! | npm `toolbay` | a script that starts the command |
 //! | npm `@toolbay/linux-CPU-LIBC` | the command; npm installs the one that fits |
 //! | wheel `toolbay-plugins`, npm `@toolbay/plugins` | the first-party plugins, for every machine |
 //!
-//! The program is static and the same for both C libraries. The packages differ because they are the place of native modules.
+//! The program is static and the same for both C libraries. Native modules are not.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,67 +16,35 @@ use anyhow::Result;
 use serde_json::{Map, Value, json};
 
 use super::Release;
-use super::compile::{ARCHITECTURES, Architecture, NATIVE};
-use super::contents::{Contents, ORIGIN};
-use super::graph::Part;
+use super::compile::{Libc, NATIVE, NATIVE_PLATFORM, PLATFORMS, Platform};
+use super::contents::{Contents, ORIGIN, PackageKind};
 use super::npm::NpmPackage;
 use super::tree::Tree;
 use super::version;
 use super::wheel::Wheel;
+use crate::python;
 
 const SUMMARY: &str =
     "Run the tools of LLM agents from WebAssembly components, in a sandbox, and serve them over MCP";
 const PLUGINS_SUMMARY: &str = "The first-party plugins of Toolbay";
-const README: &str = include_str!("../../packages/README.md");
+/// The page of the packages with the command.
+pub(crate) const README: &str = include_str!("../../packages/README.md");
 const PLUGINS_README: &str = include_str!("../../packages/plugins.md");
 /// The script that starts the command.
 const SHIM: &str = include_str!("../../packages/npm/toolbay.js");
 /// The oldest Node that the packages are for.
 const NODE: &str = ">=20";
 
-/// A C library.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Libc {
-    Gnu,
-    Musl,
-}
-
-impl Libc {
-    /// All C libraries that packages are for.
-    pub(super) const ALL: [Self; 2] = [Self::Gnu, Self::Musl];
-
-    /// As wheels say it, with the oldest version.
-    fn of_python(self) -> &'static str {
-        match self {
-            Self::Gnu => "manylinux_2_17",
-            Self::Musl => "musllinux_1_2",
-        }
-    }
-
-    /// As npm says it in the field `libc`.
-    fn of_npm(self) -> &'static str {
-        match self {
-            Self::Gnu => "glibc",
-            Self::Musl => "musl",
-        }
-    }
-
-    /// As the names of npm packages end.
-    fn suffix(self) -> &'static str {
-        match self {
-            Self::Gnu => "gnu",
-            Self::Musl => "musl",
-        }
-    }
-}
-
-/// Writes the packages for these C libraries into a folder.
-pub(super) fn write(release: &Release, contents: &Contents, libraries: &[Libc], folder: &Path) -> Result<()> {
-    for architecture in contents.architectures() {
-        for libc in libraries {
-            save(folder, command_wheel(release, contents, architecture, *libc)?)?;
-            save(folder, platform_package(release, contents, architecture, *libc)?)?;
-        }
+/// Writes the packages for these platforms into a folder.
+pub(super) fn write(
+    release: &Release,
+    contents: &Contents,
+    platforms: &[Platform],
+    folder: &Path,
+) -> Result<()> {
+    for platform in platforms {
+        save(folder, python_wheel(release, contents, *platform)?)?;
+        save(folder, platform_package(release, contents, *platform)?)?;
     }
     save(folder, command_package(release)?)?;
     save(folder, plugins_wheel(release, contents)?)?;
@@ -87,70 +55,75 @@ fn save(folder: &Path, (name, bytes): (String, Vec<u8>)) -> Result<()> {
     Ok(fs::write(folder.join(name), bytes)?)
 }
 
-/// The command for Python.
-fn command_wheel(
-    release: &Release,
-    contents: &Contents,
-    architecture: Architecture,
-    libc: Libc,
-) -> Result<(String, Vec<u8>)> {
+/// The command and the library for Python.
+fn python_wheel(release: &Release, contents: &Contents, platform: Platform) -> Result<(String, Vec<u8>)> {
     let mut scripts = Tree::default();
-    scripts.program("toolbay", contents.program(architecture)?);
+    scripts.program("toolbay", contents.program(platform.architecture)?);
+    let mut modules = contents.modules(PackageKind::Wheel, platform)?;
+    for (name, file) in python::sources(&release.workspace)? {
+        modules.file(&format!("toolbay/{name}"), fs::read(file)?);
+    }
     let wheel = Wheel {
         name: "toolbay",
         summary: SUMMARY,
         readme: README,
-        tag: &wheel_tag(architecture, libc),
-        modules: Tree::default(),
+        tag: &wheel_tag(platform),
+        modules,
         scripts,
         commands: &[],
-        documents: contents.documents(Part::Program),
+        documents: contents.documents(PackageKind::Wheel),
     };
     wheel.archive(release)
 }
 
-/// The command for one kind of machine, for Node.
-fn platform_package(
-    release: &Release,
-    contents: &Contents,
-    architecture: Architecture,
-    libc: Libc,
-) -> Result<(String, Vec<u8>)> {
-    let mut files = Tree::default();
-    files.program("bin/toolbay", contents.program(architecture)?);
+/// The command and the native module for one platform, for Node.
+fn platform_package(release: &Release, contents: &Contents, platform: Platform) -> Result<(String, Vec<u8>)> {
+    let node = platform.architecture.node;
+    let mut files = contents.modules(PackageKind::Npm, platform)?;
+    files.program("bin/toolbay", contents.program(platform.architecture)?);
     files.file(ORIGIN, "npm\n");
     let package = NpmPackage {
-        name: &platform_name(architecture, libc),
-        description: &format!("The program of the package `toolbay` for Linux on {}", architecture.node),
+        name: &platform_name(platform),
+        description: &format!("The program of the package `toolbay` for Linux on {node}"),
         readme: README,
         manifest: json!({
             "os": ["linux"],
-            "cpu": [architecture.node],
-            "libc": [libc.of_npm()],
+            "cpu": [node],
+            "libc": [npm_libc(platform.libc)],
             // Programs cannot be started from a ZIP archive of Yarn.
             "preferUnplugged": true,
             "engines": {"node": NODE},
         }),
         files,
-        documents: Some(contents.documents(Part::Program)),
+        documents: Some(contents.documents(PackageKind::Npm)),
     };
     package.archive(release)
 }
 
-/// The platform of a wheel.
-fn wheel_tag(architecture: Architecture, libc: Libc) -> String {
-    format!("py3-none-{}_{}", libc.of_python(), architecture.machine)
+/// The Pythons and the platform of a wheel, with the oldest version of each.
+fn wheel_tag(platform: Platform) -> String {
+    let libc = match platform.libc {
+        Libc::Gnu => "manylinux_2_17",
+        Libc::Musl => "musllinux_1_2",
+    };
+    format!("cp311-abi3-{libc}_{}", platform.architecture.machine)
 }
 
-fn platform_name(architecture: Architecture, libc: Libc) -> String {
-    format!("@toolbay/linux-{}-{}", architecture.node, libc.suffix())
+/// A C library, as npm says it in the field `libc`.
+fn npm_libc(libc: Libc) -> &'static str {
+    match libc {
+        Libc::Gnu => "glibc",
+        Libc::Musl => "musl",
+    }
+}
+
+fn platform_name(platform: Platform) -> String {
+    format!("@toolbay/linux-{}-{}", platform.architecture.node, platform.libc.suffix())
 }
 
 /// The script for Node that starts the command. npm installs the package of the platform beside it.
 fn command_package(release: &Release) -> Result<(String, Vec<u8>)> {
-    let names = ARCHITECTURES.iter().flat_map(|architecture| {
-        Libc::ALL.into_iter().map(|libc| (platform_name(*architecture, libc), json!(release.version)))
-    });
+    let names = PLATFORMS.iter().map(|platform| (platform_name(*platform), json!(release.version)));
     let mut files = Tree::default();
     files.program("bin/toolbay.js", SHIM);
     let package = NpmPackage {
@@ -185,7 +158,7 @@ fn plugins_wheel(release: &Release, contents: &Contents) -> Result<(String, Vec<
         modules,
         scripts: Tree::default(),
         commands: &["toolbay-plugins = toolbay_plugins:main"],
-        documents: contents.documents(Part::Plugins),
+        documents: contents.documents(PackageKind::Plugins),
     };
     wheel.archive(release)
 }
@@ -210,7 +183,7 @@ fn plugins_package(release: &Release, contents: &Contents) -> Result<(String, Ve
             "engines": {"node": NODE},
         }),
         files,
-        documents: Some(contents.documents(Part::Plugins)),
+        documents: Some(contents.documents(PackageKind::Plugins)),
     };
     package.archive(release)
 }
@@ -237,9 +210,9 @@ impl PackageFolder {
         self.folder.join(name)
     }
 
-    /// The wheel with the command.
+    /// The wheel with the command and the library.
     pub(crate) fn wheel(&self) -> PathBuf {
-        self.file(&format!("toolbay-{}-{}.whl", self.python_version, wheel_tag(NATIVE, Libc::Gnu)))
+        self.file(&format!("toolbay-{}-{}.whl", self.python_version, wheel_tag(NATIVE_PLATFORM)))
     }
 
     /// The wheel with the plugins.
@@ -254,7 +227,7 @@ impl PackageFolder {
     }
 
     pub(crate) fn npm_platform_name(&self) -> String {
-        platform_name(NATIVE, Libc::Gnu)
+        platform_name(NATIVE_PLATFORM)
     }
 
     /// The npm packages that a user of the command and the plugins installs.

@@ -12,7 +12,7 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use sha2::{Digest as _, Sha256};
 
 use super::Release;
-use super::contents::PartDocuments;
+use super::contents::Documents;
 use super::tree::Tree;
 use super::version;
 
@@ -34,7 +34,7 @@ pub(super) struct Wheel<'a> {
     pub(super) scripts: Tree,
     /// Commands that are Python functions, each as `NAME = MODULE:FUNCTION`.
     pub(super) commands: &'a [&'a str],
-    pub(super) documents: &'a PartDocuments,
+    pub(super) documents: &'a Documents,
 }
 
 impl Wheel<'_> {
