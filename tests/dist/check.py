@@ -110,6 +110,14 @@ def check_library(file: pathlib.Path, platform: str, machine: str, libc: str, mu
         check_module(archive.read("toolbay/_native.abi3.so"), machine, libc, {"PyInit__native"}, musl)
 
 
+def check_node_module(file: pathlib.Path, machine: str, libc: str, musl: pathlib.Path) -> None:
+    """Checks what Node loads."""
+    with tarfile.open(file) as archive:
+        check_components(archive.extractfile("package/sbom.cdx.json").read().decode(), {"toolbay-cli", "toolbay-node"})
+        module = archive.extractfile("package/toolbay.node").read()
+    check_module(module, machine, libc, {"napi_register_module_v1"}, musl)
+
+
 def check_sizes(file: pathlib.Path) -> None:
     if file.suffix == ".whl":
         with zipfile.ZipFile(file) as archive:
@@ -149,10 +157,11 @@ def check_packages(folder: pathlib.Path, version: str, musl: pathlib.Path) -> No
             check_library(wheel, platform, machine, libc, musl)
             package = folder / f"toolbay-linux-{cpu}-{libc}-{version}.tgz"
             manifest = check_npm(package, machine)
+            check_node_module(package, machine, libc, musl)
             assert (manifest["os"], manifest["cpu"], manifest["libc"]) == (["linux"], [cpu], [field])
             assert manifest["preferUnplugged"] is True
-            command = check_npm(folder / f"toolbay-{version}.tgz", None)
-            assert command["optionalDependencies"][manifest["name"]] == version == manifest["version"]
+            library = check_npm(folder / f"toolbay-{version}.tgz", None)
+            assert library["optionalDependencies"][manifest["name"]] == version == manifest["version"]
             if "--shipped" in sys.argv:
                 check_sizes(wheel)
                 check_sizes(package)

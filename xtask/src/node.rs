@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::folder::{emptied, read_text};
 use crate::foreign::{NodeRuntime, node_version, shell};
@@ -16,6 +16,8 @@ use crate::{agents, cargo, plugins};
 const OTHER_VERSIONS: [&str; 2] = ["20.18.0", "22.20.0"];
 /// The name of the package.
 const PACKAGE: &str = "toolbay";
+/// The manifest of a package.
+const MANIFEST: &str = "package.json";
 /// As Node calls the architectures.
 const ARCHITECTURES: [(&str, &str); 2] = [("x86_64", "x64"), ("aarch64", "arm64")];
 /// The checked versions of TypeScript: folders of `node_modules`.
@@ -63,16 +65,35 @@ pub(crate) fn place_packages(workspace: &Path, modules: &Path, module: &Path, pr
     place(program, &package.join("bin/toolbay"))
 }
 
-fn place_package(workspace: &Path, package: &Path) -> Result<()> {
-    let sources = workspace.join("host/node/package");
-    copy_files(&sources, package)?;
-    copy_files(&sources.join("lib"), &package.join("lib"))?;
-    let file = package.join("package.json");
-    let mut manifest: Value = serde_json::from_str(&read_text(&file)?)?;
-    if let Value::Object(fields) = &mut manifest {
-        fields.insert("version".to_owned(), env!("CARGO_PKG_VERSION").into());
+/// The files of the npm package besides its manifest: the path of each in the package, and the file.
+pub(crate) fn sources(workspace: &Path) -> Result<Vec<(String, PathBuf)>> {
+    let package = workspace.join("host/node/package");
+    let mut sources = Vec::new();
+    for folder in ["", "bin", "lib"] {
+        for file in files(&package.join(folder))? {
+            let name = Path::new(folder).join(file.file_name().unwrap_or_default());
+            sources.push((name.to_string_lossy().into_owned(), file));
+        }
     }
-    Ok(fs::write(file, manifest.to_string())?)
+    sources.retain(|(name, _)| name != MANIFEST);
+    Ok(sources)
+}
+
+/// What the npm package says about itself, without a version.
+pub(crate) fn manifest(workspace: &Path) -> Result<Map<String, Value>> {
+    Ok(serde_json::from_str(&read_text(&workspace.join("host/node/package").join(MANIFEST))?)?)
+}
+
+fn place_package(workspace: &Path, package: &Path) -> Result<()> {
+    emptied(package)?;
+    for (name, file) in sources(workspace)? {
+        let to = package.join(name);
+        fs::create_dir_all(to.parent().unwrap_or(package))?;
+        fs::copy(file, to)?;
+    }
+    let mut manifest = manifest(workspace)?;
+    manifest.insert("version".to_owned(), env!("CARGO_PKG_VERSION").into());
+    Ok(fs::write(package.join(MANIFEST), Value::from(manifest).to_string())?)
 }
 
 /// Links a large file, or copies one of another file system. A symbolic link would not do: Node takes the name of the file that it leads to.

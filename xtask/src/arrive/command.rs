@@ -127,8 +127,10 @@ fn sizes(check: &Check<'_>, folder: &Path) -> Result<Vec<Line>> {
     printed(pip.args([packages.wheel(), packages.plugins_wheel()]))?;
     let plugins_bytes = bytes_below(&target.join("toolbay_plugins"))?;
     let wheel_bytes = bytes_below(&target)? - plugins_bytes;
-    let npm_bytes = bytes_below(&machine.work().join("npm/node_modules"))?;
+    let npm = machine.work().join("npm/node_modules");
+    let npm_bytes = bytes_below(&npm)?;
     let module = |module: Module| match module {
+        Module::Node => npm.join(packages.npm_platform_name()).join(module.path()),
         Module::Python => target.join(module.path()),
     };
     let files = BuiltFiles {

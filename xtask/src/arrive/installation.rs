@@ -22,10 +22,11 @@ const PLUGIN: &str = "text.wasm";
 const TOOL: &str = "text__word_count";
 const TEXT: &str = "a b a";
 const ANSWER: &str = r#""words":3"#;
-/// What [`EMBED`] prints of its own tool.
+/// What programs that embed the library print of their own tool.
 const OWN_ANSWER: &str = "twice: 6";
-/// A program that embeds the library.
-const EMBED: &str = "tests/dist/embed.py";
+/// Programs that embed the library.
+const EMBED_IN_PYTHON: &str = "tests/dist/embed.py";
+const EMBED_IN_NODE: &str = "tests/dist/embed.mjs";
 
 /// Packages what the build made quickly, and checks every way to install it.
 pub(crate) fn check(workspace: &Path) -> Result<()> {
@@ -80,7 +81,7 @@ impl Check<'_> {
         let imported = "import toolbay_plugins; print(toolbay_plugins.DIRECTORY)";
         let directory = printed(self.machine.command(venv.join("bin/python")).args(["-c", imported]))?;
         ensure!(Path::new(directory.trim()).join(PLUGIN).exists(), "no plugins in {directory}");
-        self.embed(&mut self.machine.command(venv.join("bin/python")))?;
+        self.embed(self.machine.command(venv.join("bin/python")).arg(self.embed_in_python()))?;
         for program in blocks(dist::README, "python") {
             printed(self.machine.command(venv.join("bin/python")).args(["-c", program]))?;
         }
@@ -100,7 +101,8 @@ impl Check<'_> {
             &mut self.machine.command(target.join("bin/toolbay")),
             &target.join("toolbay_plugins/plugins"),
         )?;
-        self.embed(self.machine.command(venv.join("bin/python")).env("PYTHONPATH", &target))?;
+        let mut python = self.machine.command(venv.join("bin/python"));
+        self.embed(python.env("PYTHONPATH", &target).arg(self.embed_in_python()))?;
         Ok(std::fs::remove_dir_all(&target)?)
     }
 
@@ -108,7 +110,7 @@ impl Check<'_> {
         let venv = self.uv_venv("uv")?;
         self.uv_install(&venv, &[self.packages.wheel(), self.packages.plugins_wheel()])?;
         self.use_command(&venv.join("bin/toolbay"), &venv.join("bin/toolbay-plugins"), "wheel")?;
-        self.embed(&mut self.machine.command(venv.join("bin/python")))?;
+        self.embed(self.machine.command(venv.join("bin/python")).arg(self.embed_in_python()))?;
         let mut remove = self.machine.command("uv");
         printed(
             remove.args(["pip", "uninstall", "--quiet", "toolbay", "toolbay-plugins", "--python"]).arg(&venv),
@@ -125,7 +127,7 @@ impl Check<'_> {
         run.args(["run", "--quiet", "--no-project"])
             .args(self.offline())
             .args(["--with", "toolbay", "python"]);
-        self.embed(&mut run)
+        self.embed(run.arg(self.embed_in_python()))
     }
 
     fn npm(&self) -> Result<()> {
@@ -137,6 +139,14 @@ impl Check<'_> {
         let version = printed(npx.args(["--offline", "toolbay", "--version"]).current_dir(&prefix))?;
         ensure!(version.contains("npm"), "{version}");
         launcher::check(self.machine, &prefix)?;
+        // Node looks for packages beside the program.
+        let program = prefix.join("embed.mjs");
+        std::fs::copy(self.workspace.join(EMBED_IN_NODE), &program)?;
+        self.embed(self.machine.command("node").arg(&program))?;
+        for block in blocks(dist::README, "js") {
+            std::fs::write(&program, block)?;
+            printed(self.machine.command("node").arg(&program))?;
+        }
         let mut remove = self.machine.command("npm");
         let names = ["toolbay", "@toolbay/plugins", &self.packages.npm_platform_name()];
         printed(
@@ -266,12 +276,15 @@ impl Check<'_> {
     }
 
     /// Runs a program that opens a host with the plugin that was served, and calls it and a tool of its own.
-    fn embed(&self, python: &mut Command) -> Result<()> {
+    fn embed(&self, program: &mut Command) -> Result<()> {
         let [_, state] = self.own_state();
-        let program = python.arg(self.workspace.join(EMBED));
         let answer = printed(program.arg(self.machine.work().join("plugins")).arg(state))?;
         ensure!(answer.contains(ANSWER) && answer.contains(OWN_ANSWER), "the program prints {answer}");
         Ok(())
+    }
+
+    fn embed_in_python(&self) -> PathBuf {
+        self.workspace.join(EMBED_IN_PYTHON)
     }
 
     /// Options that keep what belongs to the user out of the home.

@@ -52,7 +52,7 @@ impl PackageKind {
         match self {
             Self::System => &[Part::Program, Part::Plugins],
             Self::Wheel => &[Part::Program, Part::Module(Module::Python)],
-            Self::Npm => &[Part::Program],
+            Self::Npm => &[Part::Program, Part::Module(Module::Node)],
             Self::Plugins => &[Part::Plugins],
         }
     }

@@ -5,16 +5,18 @@ use std::path::{Path, PathBuf};
 /// The native module of a language.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Module {
+    Node,
     Python,
 }
 
 impl Module {
     /// The modules of a release.
-    pub(crate) const ALL: [Self; 1] = [Self::Python];
+    pub(crate) const ALL: [Self; 2] = [Self::Node, Self::Python];
 
     /// The package of cargo.
     pub(super) fn package(self) -> &'static str {
         match self {
+            Self::Node => "toolbay-node",
             Self::Python => "toolbay-python",
         }
     }
@@ -27,6 +29,7 @@ impl Module {
     /// Its place in a package.
     pub(crate) fn path(self) -> &'static str {
         match self {
+            Self::Node => "toolbay.node",
             Self::Python => "toolbay/_native.abi3.so",
         }
     }

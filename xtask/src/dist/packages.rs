@@ -3,8 +3,8 @@
 //! | package | what it has |
 //! |---|---|
 //! | wheel `toolbay`, for each kind of machine and C library | the command, and the library with its native module |
-//! | npm `toolbay` | a script that starts the command |
-//! | npm `@toolbay/linux-CPU-LIBC` | the command; npm installs the one that fits |
+//! | npm `toolbay` | the library, and a script that starts the command |
+//! | npm `@toolbay/linux-CPU-LIBC` | the command and the native module; npm installs the one that fits |
 //! | wheel `toolbay-plugins`, npm `@toolbay/plugins` | the first-party plugins, for every machine |
 //!
 //! The program is static and the same for both C libraries. Native modules are not.
@@ -22,7 +22,7 @@ use super::npm::NpmPackage;
 use super::tree::Tree;
 use super::version;
 use super::wheel::Wheel;
-use crate::python;
+use crate::{node, python};
 
 const SUMMARY: &str =
     "Run the tools of LLM agents from WebAssembly components, in a sandbox, and serve them over MCP";
@@ -30,8 +30,6 @@ const PLUGINS_SUMMARY: &str = "The first-party plugins of Toolbay";
 /// The page of the packages with the command.
 pub(crate) const README: &str = include_str!("../../packages/README.md");
 const PLUGINS_README: &str = include_str!("../../packages/plugins.md");
-/// The script that starts the command.
-const SHIM: &str = include_str!("../../packages/npm/toolbay.js");
 /// The oldest Node that the packages are for.
 const NODE: &str = ">=20";
 
@@ -46,7 +44,7 @@ pub(super) fn write(
         save(folder, python_wheel(release, contents, *platform)?)?;
         save(folder, platform_package(release, contents, *platform)?)?;
     }
-    save(folder, command_package(release)?)?;
+    save(folder, node_package(release)?)?;
     save(folder, plugins_wheel(release, contents)?)?;
     save(folder, plugins_package(release, contents)?)
 }
@@ -84,7 +82,9 @@ fn platform_package(release: &Release, contents: &Contents, platform: Platform) 
     files.file(ORIGIN, "npm\n");
     let package = NpmPackage {
         name: &platform_name(platform),
-        description: &format!("The program of the package `toolbay` for Linux on {node}"),
+        description: &format!(
+            "The program and the native module of the package `toolbay` for Linux on {node}"
+        ),
         readme: README,
         manifest: json!({
             "os": ["linux"],
@@ -121,20 +121,24 @@ fn platform_name(platform: Platform) -> String {
     format!("@toolbay/linux-{}-{}", platform.architecture.node, platform.libc.suffix())
 }
 
-/// The script for Node that starts the command. npm installs the package of the platform beside it.
-fn command_package(release: &Release) -> Result<(String, Vec<u8>)> {
+/// The library for Node, and the script that starts the command. npm installs the package of the platform beside it.
+fn node_package(release: &Release) -> Result<(String, Vec<u8>)> {
     let names = PLATFORMS.iter().map(|platform| (platform_name(*platform), json!(release.version)));
     let mut files = Tree::default();
-    files.program("bin/toolbay.js", SHIM);
+    for (name, file) in node::sources(&release.workspace)? {
+        let bytes = fs::read(file)?;
+        match name.starts_with("bin/") {
+            true => files.program(&name, bytes),
+            false => files.file(&name, bytes),
+        }
+    }
+    let mut manifest = node::manifest(&release.workspace)?;
+    manifest.insert("optionalDependencies".to_owned(), names.collect::<Map<String, Value>>().into());
     let package = NpmPackage {
         name: "toolbay",
         description: SUMMARY,
         readme: README,
-        manifest: json!({
-            "bin": {"toolbay": "bin/toolbay.js"},
-            "optionalDependencies": names.collect::<Map<String, Value>>(),
-            "engines": {"node": NODE},
-        }),
+        manifest: manifest.into(),
         files,
         documents: None,
     };

@@ -5,8 +5,7 @@ const path = require('node:path');
 
 const { version } = require('../package.json');
 const { HostError } = require('./errors.js');
-
-const LIBRARIES = ['gnu', 'musl'];
+const { LIBRARIES, missing, platformPackage, unsupported } = require('./platform.js');
 
 let loaded = null;
 
@@ -29,11 +28,8 @@ function load() {
     // Without this, calls would wait for ever.
     throw new HostError('executable', 'Bun does not read from the socket of the native module: use Node or Deno');
   }
-  if (process.platform !== 'linux' || !['x64', 'arm64'].includes(process.arch)) {
-    throw new HostError(
-      'executable', `there is no package for ${process.platform} on ${process.arch}, only for Linux on x64 and arm64`,
-    );
-  }
+  const reason = unsupported();
+  if (reason) throw new HostError('executable', reason);
   const failures = [];
   for (const library of LIBRARIES) {
     try {
@@ -45,7 +41,7 @@ function load() {
       if (error.code !== 'MODULE_NOT_FOUND') failures.push(error);
     }
   }
-  throw failures.length > 0 ? unusable(failures) : missing();
+  throw failures.length > 0 ? unusable(failures) : new HostError('executable', missing('the native module'));
 }
 
 function checked(functions, file) {
@@ -56,21 +52,6 @@ function checked(functions, file) {
 
 function unusable([failure]) {
   return new HostError('executable', `the native module cannot be loaded: ${failure.message}`, { cause: failure });
-}
-
-function missing() {
-  const name = platformPackage(process.report.getReport().header.glibcVersionRuntime ? 'gnu' : 'musl');
-  return new HostError(
-    'executable',
-    `the package \`${name}\` is missing, which has the native module. npm leaves it out with \`--omit=optional\`, and if ` +
-      'the lockfile was written on another platform (https://github.com/npm/cli/issues/4828, ' +
-      'https://github.com/npm/cli/issues/8320). Remove `node_modules` and `package-lock.json` and run `npm install`, or ' +
-      `run \`npm install ${name}@${version}\``,
-  );
-}
-
-function platformPackage(library) {
-  return `@toolbay/linux-${process.arch}-${library}`;
 }
 
 module.exports = { executable, native };

@@ -6,8 +6,7 @@ const fs = require('node:fs')
 const { spawn } = require('node:child_process')
 const { constants } = require('node:os')
 
-const { version } = require('../package.json')
-const LIBRARIES = ['gnu', 'musl']
+const { LIBRARIES, missing, platformPackage, unsupported } = require('../lib/platform.js')
 
 const program = findProgram()
 const args = process.argv.slice(2)
@@ -18,9 +17,8 @@ else spawnProgram()
 function findProgram() {
   const { TOOLBAY_BIN: chosen } = process.env
   if (chosen) return executable(chosen, 'TOOLBAY_BIN names')
-  if (process.platform !== 'linux' || !['x64', 'arm64'].includes(process.arch)) {
-    fail(`there is no package for ${process.platform} on ${process.arch}, only for Linux on x64 and arm64`)
-  }
+  const reason = unsupported()
+  if (reason) fail(reason)
   for (const library of LIBRARIES) {
     // The program needs no C library, so each package fits.
     try {
@@ -29,17 +27,7 @@ function findProgram() {
       if (error.code !== 'MODULE_NOT_FOUND') throw error
     }
   }
-  const missing = platformPackage(process.report.getReport().header.glibcVersionRuntime ? 'gnu' : 'musl')
-  fail(
-    `the package \`${missing}\` is missing, which has the program. npm leaves it out with \`--omit=optional\`, and if the ` +
-      'lockfile was written on another platform (https://github.com/npm/cli/issues/4828, ' +
-      `https://github.com/npm/cli/issues/8320). Remove \`node_modules\` and \`package-lock.json\` and run \`npm install\`, or run ` +
-      `\`npm install ${missing}@${version}\``,
-  )
-}
-
-function platformPackage(library) {
-  return `@toolbay/linux-${process.arch}-${library}`
+  fail(missing('the program'))
 }
 
 // `execve` ends the process with a core dump if it fails, so look before.
