@@ -8,6 +8,8 @@
 
 // The macros hand over texts by value.
 #![expect(clippy::needless_pass_by_value, reason = "napi reads a text into a `String`")]
+// `cargo nextest list --lib` compiles every library as a test.
+#![cfg_attr(test, allow(dead_code, reason = "napi exports nothing in a test"))]
 
 use std::os::fd::IntoRawFd as _;
 use std::sync::{Arc, LazyLock};
