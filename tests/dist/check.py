@@ -103,7 +103,7 @@ def check_wheel(file: pathlib.Path, parts: set[str], program: str | None) -> Non
 
 def check_library(file: pathlib.Path, platform: str, machine: str, libc: str, musl: pathlib.Path) -> None:
     """Checks what Python imports."""
-    audit_wheel(file, platform, machine)
+    audit_wheel(file, platform, machine, musl)
     with zipfile.ZipFile(file) as archive:
         for name in LIBRARY:
             assert f"toolbay/{name}" in archive.namelist(), f"{file.name} lacks {name}"

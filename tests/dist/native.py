@@ -66,12 +66,17 @@ def glibc_versions(elf: ELFFile) -> set[tuple[int, ...]]:
     return versions
 
 
-def audit_wheel(file: pathlib.Path, platform: str, machine: str) -> None:
-    """Lets the tools of Trail of Bits and PyPA read a wheel. The second names the oldest platform on which it runs."""
+def audit_wheel(file: pathlib.Path, platform: str, machine: str, musl: pathlib.Path) -> None:
+    """Lets the tools of Trail of Bits and PyPA read a wheel. The second names the oldest platform on which it runs.
+
+    On a machine with glibc, it takes the C library of musl for one that the wheel lacks: then its word on symbols counts.
+    """
     tools = pathlib.Path(sys.executable).parent
     subprocess.run([tools / "abi3audit", "--strict", file], check=True)
-    show = subprocess.run([tools / "auditwheel", "show", "--json", file], check=True, capture_output=True)
-    oldest = json.loads(show.stdout)["overall_tag"].removesuffix(f"_{machine}")
+    command = [tools / "auditwheel", "show", "--json", "--ldpaths", musl.parent, file]
+    show = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+    tag = "sym_tag" if platform.startswith("musl") else "overall_tag"
+    oldest = json.loads(show.stdout)[tag].removesuffix(f"_{machine}")
     (kind, *numbers), (own_kind, *own_numbers) = oldest.split("_"), platform.split("_")
     compatible = kind == own_kind and list(map(int, numbers)) <= list(map(int, own_numbers))
     assert compatible, f"auditwheel calls {file.name} {oldest}"
