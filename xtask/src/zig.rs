@@ -88,8 +88,9 @@ pub(crate) fn write_script(file: &Path, script: &str) -> Result<PathBuf> {
     use std::os::unix::fs::PermissionsExt as _;
     if fs::read_to_string(file).ok().as_deref() != Some(script) {
         fs::write(file, script)?;
-        fs::set_permissions(file, fs::Permissions::from_mode(0o755))?;
     }
+    // Also of an unchanged one, which an interrupted run may have left without.
+    fs::set_permissions(file, fs::Permissions::from_mode(0o755))?;
     Ok(file.to_path_buf())
 }
 
