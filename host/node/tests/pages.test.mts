@@ -1,4 +1,4 @@
-// The program of the documentation: its types, and what it prints. `cargo xtask test tutorials` types the tutorial.
+// The program of the documentation: its types, and what it prints. The step `node` types the tutorial, too.
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
