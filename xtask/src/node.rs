@@ -14,6 +14,8 @@ use crate::{agents, cargo, plugins};
 
 /// Versions that run the smoke test only. The version of [`NodeRuntime`] runs all tests.
 const OTHER_VERSIONS: [&str; 2] = ["20.18.0", "22.20.0"];
+/// The folder of the tests.
+const TESTS: &str = "host/node/tests";
 /// The name of the package.
 const PACKAGE: &str = "toolbay";
 /// The manifest of a package.
@@ -23,12 +25,19 @@ const ARCHITECTURES: [(&str, &str); 2] = [("x86_64", "x64"), ("aarch64", "arm64"
 /// The checked versions of TypeScript: folders of `node_modules`.
 const TYPESCRIPT: [&str; 2] = ["typescript", "typescript-7"];
 
+/// Installs all versions of Node, and what checks the package.
+pub(crate) fn install(workspace: &Path) -> Result<NodeRuntime> {
+    for version in OTHER_VERSIONS {
+        node_version(workspace, version)?;
+    }
+    NodeRuntime::with(workspace, "npm-node", &workspace.join(TESTS))
+}
+
 /// Runs the tests, on the other versions of Node a few, and checks the types and the package.
 pub(crate) fn run(workspace: &Path) -> Result<()> {
-    let sources = workspace.join("host/node/tests");
-    let node = NodeRuntime::with(workspace, "npm-node", &sources)?;
+    let node = install(workspace)?;
     let (tests, modules) = (node.folder().join("tests"), node.folder().join("node_modules"));
-    copy_files(&sources, &tests)?;
+    copy_files(&workspace.join(TESTS), &tests)?;
     let module = wasm::target_dir(workspace).join("debug/libtoolbay_node.so");
     place_packages(workspace, &modules, &module, &cargo::host(workspace))?;
     test(workspace, node.command(), &tests)?;

@@ -11,14 +11,21 @@ use crate::folder::{emptied, read_text};
 use crate::foreign::{python_with, shell};
 use crate::{agents, cargo, plugins};
 
+/// The folder of the tests.
+const TESTS: &str = "host/python/tests";
 /// The page that describes the package.
 const PAGE: &str = "docs/reference/python-library.md";
 
+/// Returns a Python with mypy and what the tests use.
+pub(crate) fn install(workspace: &Path) -> Result<PathBuf> {
+    python_with(&wasm::target_dir(workspace).join("venv-python"), &workspace.join(TESTS))
+}
+
 /// Runs the tests, mypy and pyright.
 pub(crate) fn run(workspace: &Path) -> Result<()> {
-    let tests = workspace.join("host/python/tests");
+    let tests = workspace.join(TESTS);
     let target = wasm::target_dir(workspace);
-    let python = python_with(&target.join("venv-python"), &tests)?;
+    let python = install(workspace)?;
     let folder = target.join("python");
     let package = package(workspace, &target.join("debug/libtoolbay_python.so"), &folder)?;
     let run = || {
@@ -44,7 +51,7 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
 /// Checks with pyright, which most editors use, the types of the package and of the programs of its page, and that no checker
 /// has to infer the type of a public name.
 fn check_with_pyright(workspace: &Path, python: &Path, folder: &Path) -> Result<()> {
-    let settings = workspace.join("host/python/tests");
+    let settings = workspace.join(TESTS);
     let node = agents::install(workspace)?;
     let programs = folder.join("programs");
     emptied(&programs)?;
