@@ -1,7 +1,7 @@
 //! The folders of tasks, and what they read.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
@@ -21,6 +21,21 @@ pub(crate) fn emptied(folder: &Path) -> Result<()> {
         fs::remove_dir_all(folder).with_context(|| format!("cannot remove `{}`", folder.display()))?;
     }
     fs::create_dir_all(folder).with_context(|| format!("cannot make `{}`", folder.display()))
+}
+
+/// The files of a folder, without those of folders in it. A link counts as what it leads to.
+pub(crate) fn files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(folder).with_context(|| format!("cannot read `{}`", folder.display()))?;
+    let paths = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+    Ok(paths.into_iter().filter(|path| path.is_file()).collect())
+}
+
+/// Copies the files of a folder into another one.
+pub(crate) fn copy_files(from: &Path, to: &Path) -> Result<()> {
+    for file in files(from)? {
+        fs::copy(&file, to.join(file.file_name().unwrap_or_default()))?;
+    }
+    Ok(())
 }
 
 /// Replaces the text between two lines of a page.

@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 use serde_json::{Map, Value};
 
-use crate::folder::{emptied, read_text};
+use crate::folder::{copy_files, emptied, files, read_text};
 use crate::foreign::{NodeRuntime, node_version, shell};
 use crate::{agents, cargo, plugins};
 
@@ -37,6 +37,7 @@ pub(crate) fn install(workspace: &Path) -> Result<NodeRuntime> {
 pub(crate) fn run(workspace: &Path) -> Result<()> {
     let node = install(workspace)?;
     let (tests, modules) = (node.folder().join("tests"), node.folder().join("node_modules"));
+    emptied(&tests)?;
     copy_files(&workspace.join(TESTS), &tests)?;
     let module = wasm::target_dir(workspace).join("debug/libtoolbay_node.so");
     place_packages(workspace, &modules, &module, &cargo::host(workspace))?;
@@ -123,21 +124,6 @@ fn check_package(node: &NodeRuntime, package: &Path) -> Result<()> {
     )?;
     shell(node.run("@arethetypeswrong/cli/dist/index.js").args(["--format", "ascii"]).arg(&tarball))?;
     shell(node.run("publint/src/cli.js").arg("--strict").arg(tarball))
-}
-
-/// Copies the files of a folder, without the folders in it, in place of an earlier copy.
-pub(crate) fn copy_files(from: &Path, to: &Path) -> Result<()> {
-    emptied(to)?;
-    for file in files(from)? {
-        fs::copy(&file, to.join(file.file_name().unwrap_or_default()))?;
-    }
-    Ok(())
-}
-
-fn files(folder: &Path) -> Result<Vec<PathBuf>> {
-    let entries = fs::read_dir(folder).with_context(|| format!("cannot read `{}`", folder.display()))?;
-    let paths = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
-    Ok(paths.into_iter().filter(|path| path.is_file()).collect())
 }
 
 fn files_with(folder: &Path, end: &str) -> Result<Vec<PathBuf>> {

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
-use crate::folder::{emptied, read_text};
+use crate::folder::{emptied, files, read_text};
 use crate::foreign::{python_with, shell};
 use crate::{agents, cargo, plugins};
 
@@ -85,15 +85,6 @@ pub(crate) fn package(workspace: &Path, module: &Path, folder: &Path) -> Result<
 
 /// The files of the package besides the native module, by name. Links lead to the sources that the SDK for plugins shares.
 pub(crate) fn sources(workspace: &Path) -> Result<Vec<(String, PathBuf)>> {
-    let folder = workspace.join("host/python/toolbay");
-    let entries = fs::read_dir(&folder).with_context(|| format!("cannot read `{}`", folder.display()))?;
-    let mut files = Vec::new();
-    for entry in entries {
-        let path = entry?.path();
-        if path.is_file() {
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            files.push((name, path));
-        }
-    }
-    Ok(files)
+    let named = |file: PathBuf| (file.file_name().unwrap_or_default().to_string_lossy().into_owned(), file);
+    Ok(files(&workspace.join("host/python/toolbay"))?.into_iter().map(named).collect())
 }

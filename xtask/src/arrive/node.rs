@@ -8,7 +8,7 @@ use anyhow::Result;
 
 use super::library::{Figures, check_release};
 use super::{ArriveArgs, Line};
-use crate::folder::emptied;
+use crate::folder::{copy_files, emptied};
 use crate::{foreign, node, plugins};
 
 /// The native module, beside the program of the same build.
@@ -49,7 +49,8 @@ impl<'a> Bench<'a> {
             check_release(file)?;
         }
         let folder = target.join("arrive/node");
-        node::copy_files(&workspace.join("host/node/bench"), &folder)?;
+        emptied(&folder)?;
+        copy_files(&workspace.join("host/node/bench"), &folder)?;
         node::place_packages(workspace, &folder.join("node_modules"), &module, &program)?;
         Ok(Self { workspace, node: foreign::node(workspace)?, folder })
     }

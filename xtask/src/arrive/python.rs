@@ -1,15 +1,14 @@
 //! The Python library: its import, calls beside other libraries, memory, cancellation, and programs that end while calls run.
 //! The scripts of `host/python/bench` measure, and print their figures as JSON.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
 use super::library::{Figures, check_release};
 use super::{ArriveArgs, Line};
-use crate::folder::emptied;
+use crate::folder::{copy_files, emptied};
 use crate::foreign::python_with;
 use crate::{plugins, python};
 
@@ -54,12 +53,7 @@ impl<'a> Bench<'a> {
         let folder = target.join("arrive/python");
         python::package(workspace, &module, &folder)?;
         let scripts = workspace.join("host/python/bench");
-        for entry in fs::read_dir(&scripts).with_context(|| format!("cannot read `{}`", scripts.display()))? {
-            let entry = entry?;
-            if entry.path().is_file() {
-                fs::copy(entry.path(), folder.join(entry.file_name()))?;
-            }
-        }
+        copy_files(&scripts, &folder)?;
         let python = python_with(&target.join("venv-python-bench"), &scripts)?;
         Ok(Self { workspace, python, program, folder })
     }
