@@ -1,17 +1,40 @@
-//! What the measurements of the libraries for Python and Node share: a release build, and the figures that scripts print.
+//! What the measurements of the libraries for Python and Node share: a release build, the figures that scripts print, and the
+//! bars that both have.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-use super::Line;
+use super::{ArriveArgs, Line};
+use crate::dist::Module;
 use crate::programs::printed;
 
+/// The numbers of calls of the short and of the long measurement of memory, and the most megabytes by which it grows.
+pub(super) const VOLUMES: [(&str, f64); 2] = [("10000", 16.0), ("1000000", 32.0)];
 /// The type of an ELF section that release builds lack: they are stripped.
 const SYMBOL_TABLE: usize = 2;
+
+/// The program of a release build, and the native module that the same build put beside it.
+pub(super) struct ReleaseBuild {
+    pub(super) program: PathBuf,
+    pub(super) module: PathBuf,
+}
+
+impl ReleaseBuild {
+    /// The build that the command line names, or the one in `target/release`.
+    pub(super) fn find(workspace: &Path, args: &ArriveArgs, module: Module) -> Result<Self> {
+        let own = || wasm::target_dir(workspace).join("release/toolbay");
+        let program = args.program.clone().unwrap_or_else(own);
+        let module = program.with_file_name(module.library());
+        for file in [&program, &module] {
+            check_release(file)?;
+        }
+        Ok(Self { program, module })
+    }
+}
 
 /// Checks that a file of a build is there and stripped. A debug build says nothing about what a user waits for.
 pub(super) fn check_release(file: &Path) -> Result<()> {
@@ -70,6 +93,33 @@ impl Figures {
         let count = self.number(name)?;
         Ok(Line::fact(bar, what, &format!("{count}"), "0", count == 0.0))
     }
+}
+
+/// Bar 7, for a measurement of [`VOLUMES`].
+pub(super) fn volume(
+    language: &str,
+    figures: &Figures,
+    calls: &str,
+    most_megabytes: f64,
+) -> Result<[Line; 2]> {
+    let grown = figures.number("grown_mb")?;
+    Ok([
+        figures.none(
+            7,
+            &format!("{language}: lost or doubled of {calls} calls with 64 in flight"),
+            "wrong",
+        )?,
+        Line::at_most(7, "their memory, after the first 1000", grown, most_megabytes, "MB"),
+    ])
+}
+
+/// Bar 8, without what is said of signals.
+pub(super) fn cancellation(language: &str, figures: &Figures) -> Result<[Line; 2]> {
+    let what = format!("{language}: 64 spinning calls are cancelled, until control returns");
+    Ok([
+        Line::at_most(8, &what, figures.number("returned_ms")?, 5.0, "ms"),
+        Line::at_most(8, "the same, until the audit has all", figures.number("recorded_ms")?, 100.0, "ms"),
+    ])
 }
 
 #[cfg(test)]

@@ -6,16 +6,12 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use super::library::{Figures, check_release};
+use super::library::{Figures, ReleaseBuild, VOLUMES, cancellation, volume};
 use super::{ArriveArgs, Line};
+use crate::dist::Module;
 use crate::folder::{copy_files, emptied};
 use crate::{foreign, node, plugins};
 
-/// The native module, beside the program of the same build.
-const MODULE: &str = "libtoolbay_node.so";
-/// Calls of the short and of the long measurement of memory.
-const FEW_CALLS: &str = "10000";
-const MANY_CALLS: &str = "1000000";
 /// Programs that end while calls run.
 const PROGRAMS: &str = "200";
 
@@ -25,10 +21,10 @@ pub(super) fn lines(workspace: &Path, args: &ArriveArgs) -> Result<Vec<Line>> {
     let mut lines = import(&bench.figures("imports.mjs", &[])?)?;
     lines.extend(native_calls(&bench.figures("native.mjs", &[])?)?);
     lines.extend(plugin_calls(&bench.figures("plugin.mjs", &[])?)?);
-    lines.extend(interruption(&bench.figures("interruption.mjs", &[])?)?);
+    lines.extend(cancellation("Node", &bench.figures("interruption.mjs", &[])?)?);
     lines.extend(ends(&bench.figures("ends.mjs", &[PROGRAMS])?)?);
-    for (calls, most) in [(FEW_CALLS, 16.0), (MANY_CALLS, 32.0)] {
-        lines.extend(volume(&bench.figures("volume.mjs", &[calls])?, calls, most)?);
+    for (calls, most_megabytes) in VOLUMES {
+        lines.extend(volume("Node", &bench.figures("volume.mjs", &[calls])?, calls, most_megabytes)?);
     }
     Ok(lines)
 }
@@ -42,16 +38,11 @@ struct Bench<'a> {
 
 impl<'a> Bench<'a> {
     fn new(workspace: &'a Path, args: &ArriveArgs) -> Result<Self> {
-        let target = wasm::target_dir(workspace);
-        let program = args.program.clone().unwrap_or_else(|| target.join("release/toolbay"));
-        let module = program.with_file_name(MODULE);
-        for file in [&program, &module] {
-            check_release(file)?;
-        }
-        let folder = target.join("arrive/node");
+        let build = ReleaseBuild::find(workspace, args, Module::Node)?;
+        let folder = wasm::target_dir(workspace).join("arrive/node");
         emptied(&folder)?;
         copy_files(&workspace.join("host/node/bench"), &folder)?;
-        node::place_packages(workspace, &folder.join("node_modules"), &module, &program)?;
+        node::place_packages(workspace, &folder.join("node_modules"), &build.module, &build.program)?;
         Ok(Self { workspace, node: foreign::node(workspace)?, folder })
     }
 
@@ -96,24 +87,6 @@ fn plugin_calls(figures: &Figures) -> Result<Vec<Line>> {
     Ok(vec![
         at_least("Node: text__word_count, 64 in flight", "many_per_s")?,
         at_least("the same, each call a batch of its own", "separate_per_s")?,
-    ])
-}
-
-/// Bar 7.
-fn volume(figures: &Figures, calls: &str, most_megabytes: f64) -> Result<Vec<Line>> {
-    let grown = figures.number("grown_mb")?;
-    Ok(vec![
-        figures.none(7, &format!("Node: lost or doubled of {calls} calls with 64 in flight"), "wrong")?,
-        Line::at_most(7, "their memory, after the first 1000", grown, most_megabytes, "MB"),
-    ])
-}
-
-/// Bar 8.
-fn interruption(figures: &Figures) -> Result<Vec<Line>> {
-    let line = |what, name, most| anyhow::Ok(Line::at_most(8, what, figures.number(name)?, most, "ms"));
-    Ok(vec![
-        line("Node: 64 spinning calls are cancelled, until control returns", "returned_ms", 5.0)?,
-        line("the same, until the audit has all", "recorded_ms", 100.0)?,
     ])
 }
 

@@ -6,17 +6,13 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use super::library::{Figures, check_release};
+use super::library::{Figures, ReleaseBuild, VOLUMES, cancellation, volume};
 use super::{ArriveArgs, Line};
+use crate::dist::Module;
 use crate::folder::{copy_files, emptied};
 use crate::foreign::python_with;
 use crate::{plugins, python};
 
-/// The native module, beside the program of the same build.
-const MODULE: &str = "libtoolbay_python.so";
-/// Calls of the short and of the long measurement of memory.
-const FEW_CALLS: &str = "10000";
-const MANY_CALLS: &str = "1000000";
 /// Programs that end while calls run.
 const PROGRAMS: &str = "1000";
 
@@ -28,8 +24,8 @@ pub(super) fn lines(workspace: &Path, args: &ArriveArgs) -> Result<Vec<Line>> {
     lines.extend(plugin_calls(&bench.figures("plugin.py", &[])?)?);
     lines.extend(interruption(&bench.figures("interruption.py", &[])?)?);
     lines.extend(ends(&bench.figures("ends.py", &[PROGRAMS])?)?);
-    for (calls, most) in [(FEW_CALLS, 16.0), (MANY_CALLS, 32.0)] {
-        lines.extend(volume(&bench.figures("volume.py", &[calls])?, calls, most)?);
+    for (calls, most_megabytes) in VOLUMES {
+        lines.extend(volume("Python", &bench.figures("volume.py", &[calls])?, calls, most_megabytes)?);
     }
     Ok(lines)
 }
@@ -45,11 +41,7 @@ struct Bench<'a> {
 impl<'a> Bench<'a> {
     fn new(workspace: &'a Path, args: &ArriveArgs) -> Result<Self> {
         let target = wasm::target_dir(workspace);
-        let program = args.program.clone().unwrap_or_else(|| target.join("release/toolbay"));
-        let module = program.with_file_name(MODULE);
-        for file in [&program, &module] {
-            check_release(file)?;
-        }
+        let ReleaseBuild { program, module } = ReleaseBuild::find(workspace, args, Module::Python)?;
         let folder = target.join("arrive/python");
         python::package(workspace, &module, &folder)?;
         let scripts = workspace.join("host/python/bench");
@@ -118,24 +110,13 @@ fn plugin_calls(figures: &Figures) -> Result<Vec<Line>> {
     ])
 }
 
-/// Bar 7.
-fn volume(figures: &Figures, calls: &str, most_megabytes: f64) -> Result<Vec<Line>> {
-    let grown = figures.number("grown_mb")?;
-    Ok(vec![
-        figures.none(7, &format!("Python: lost or doubled of {calls} calls with 64 in flight"), "wrong")?,
-        Line::at_most(7, "their memory, after the first 1000", grown, most_megabytes, "MB"),
-    ])
-}
-
 /// Bar 8.
 fn interruption(figures: &Figures) -> Result<Vec<Line>> {
-    let line = |what, name, most| anyhow::Ok(Line::at_most(8, what, figures.number(name)?, most, "ms"));
-    Ok(vec![
-        line("Python: 64 spinning calls are cancelled, until control returns", "returned_ms", 5.0)?,
-        line("the same, until the audit has all", "recorded_ms", 100.0)?,
-        line("Python: Ctrl-C during call_all_sync, a coroutine waits", "wait_ms", 200.0)?,
-        line("Python: Ctrl-C during call_all_sync, a plugin spins", "spin_ms", 200.0)?,
-    ])
+    let line = |what, name| anyhow::Ok(Line::at_most(8, what, figures.number(name)?, 200.0, "ms"));
+    let mut lines = Vec::from(cancellation("Python", figures)?);
+    lines.push(line("Python: Ctrl-C during call_all_sync, a coroutine waits", "wait_ms")?);
+    lines.push(line("Python: Ctrl-C during call_all_sync, a plugin spins", "spin_ms")?);
+    Ok(lines)
 }
 
 /// Bar 9.

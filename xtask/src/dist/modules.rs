@@ -22,7 +22,7 @@ impl Module {
     }
 
     /// The file that cargo builds.
-    pub(super) fn library(self) -> String {
+    pub(crate) fn library(self) -> String {
         format!("lib{}.so", self.package().replace('-', "_"))
     }
 
