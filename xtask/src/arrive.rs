@@ -24,11 +24,12 @@ pub(crate) use installation::{check, check_packages};
 /// The command line.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ArriveArgs {
-    /// Packages this program with the native modules beside it and the plugins of `target/plugins`, instead of taking the files of
-    /// `cargo xtask dist`.
+    /// A program of a release build, with `libtoolbay_node.so` and `libtoolbay_python.so` beside it. The part `command` packages them
+    /// with the plugins of `target/plugins`, instead of taking the files of `cargo xtask dist`. The parts `python` and `node` use them
+    /// instead of those in `target/release`.
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
-    /// Measures only these parts.
+    /// Measures only these parts: `command`, `crate`, `python`, `node`.
     parts: Vec<String>,
 }
 

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::bare_machine::BareMachine;
 use super::installation::{Check, timed};
+use super::library::check_release;
 use super::stdio_server::StdioServer;
 use super::{ArriveArgs, Line, median_seconds};
 use crate::dist::{self, BuiltFiles, Module, Packing};
@@ -31,6 +32,9 @@ pub(super) fn lines(workspace: &Path, args: &ArriveArgs) -> Result<Vec<Line>> {
     let packages = match &args.program {
         Some(program) => {
             let files = BuiltFiles::beside(program, &plugins::folder(workspace));
+            for file in files.native_files() {
+                check_release(file)?;
+            }
             dist::package(workspace, &files, Packing::Shipped, &folder.join("packages"))?
         }
         None => dist::built(workspace)?,
@@ -144,9 +148,8 @@ fn sizes(check: &Check<'_>, folder: &Path) -> Result<Vec<Line>> {
     for (one, other) in pairs {
         equal &= std::fs::read(one)? == std::fs::read(other)?;
     }
-    let natives = files.modules.iter().map(|(_, file)| file).chain([&files.program]);
     let mut newest = None;
-    for file in natives {
+    for file in files.native_files() {
         newest = newest.max(newest_glibc(&std::fs::read(file)?));
     }
     let shown = newest.map_or_else(|| "static".to_owned(), |minor| format!("2.{minor}"));

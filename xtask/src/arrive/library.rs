@@ -41,7 +41,7 @@ pub(super) fn check_release(file: &Path) -> Result<()> {
     let content = fs::read(file).with_context(|| {
         let build =
             "cargo build --release --package toolbay-cli --package toolbay-python --package toolbay-node";
-        format!("cannot read `{}`; `{build}` makes it", file.display())
+        format!("cannot read `{}`; `{build}` makes the program, with the modules beside it", file.display())
     })?;
     ensure!(has_symbols(&content) == Some(false), "`{}` has symbols: it is no release build", file.display());
     Ok(())

@@ -54,4 +54,9 @@ impl BuiltFiles {
             plugins: plugins.to_path_buf(),
         }
     }
+
+    /// The program and the modules.
+    pub(crate) fn native_files(&self) -> impl Iterator<Item = &PathBuf> {
+        self.modules.iter().map(|(_, module)| module).chain([&self.program])
+    }
 }
