@@ -1,5 +1,6 @@
 //! What is installed, and where: the tree below `/usr`, `/usr/local` or another folder.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -66,10 +67,10 @@ pub(super) struct Documents {
 }
 
 impl Documents {
-    fn of(release: &Release, kind: PackageKind) -> Result<Self> {
+    fn of(release: &Release, kind: PackageKind, graphs: &BTreeMap<Part, Graph>) -> Result<Self> {
         let mut graph = Graph::default();
         for part in kind.parts() {
-            graph = graph.with(&Graph::of(release, *part)?);
+            graph = graph.with(graphs.get(part).with_context(|| format!("no graph of {part:?}"))?);
         }
         let sbom = sbom::document(release, kind.name(), &graph)?;
         Ok(Self { sbom, notices: Notices::of(release, &graph)? })
@@ -107,7 +108,11 @@ impl Contents {
     pub(super) fn collect(release: &Release, files: &ReleaseFiles) -> Result<Self> {
         let native = files.programs.iter().find(|(architecture, _)| *architecture == NATIVE);
         let (_, native) = native.context("the program for this machine was not built")?;
-        let system_documents = Documents::of(release, PackageKind::System)?;
+        // Each takes a run of cargo.
+        let graphs = Part::ALL.into_iter().map(|part| Ok((part, Graph::of(release, part)?)));
+        let graphs = graphs.collect::<Result<BTreeMap<_, _>>>()?;
+        let documents = |kind| Documents::of(release, kind, &graphs);
+        let system_documents = documents(PackageKind::System)?;
         let shared = shared(release, native, &system_documents)?;
         let mut plugins = Tree::default();
         for plugin in &files.plugins {
@@ -129,9 +134,9 @@ impl Contents {
             ],
             policy: deploy("toolbay.toml")?,
             system_documents,
-            wheel_documents: Documents::of(release, PackageKind::Wheel)?,
-            npm_documents: Documents::of(release, PackageKind::Npm)?,
-            plugin_documents: Documents::of(release, PackageKind::Plugins)?,
+            wheel_documents: documents(PackageKind::Wheel)?,
+            npm_documents: documents(PackageKind::Npm)?,
+            plugin_documents: documents(PackageKind::Plugins)?,
             name: format!("toolbay-{}", release.version),
         })
     }

@@ -21,6 +21,10 @@ pub(super) enum Part {
 }
 
 impl Part {
+    /// All parts.
+    pub(super) const ALL: [Self; 4] =
+        [Self::Program, Self::Module(Module::Node), Self::Module(Module::Python), Self::Plugins];
+
     fn targets(self) -> Vec<String> {
         match self {
             Self::Program => {
