@@ -45,10 +45,8 @@ pub(crate) fn run_python(workspace: &Path, library: &Path, mypy: &Path) -> Resul
     let tests = workspace.join("tests/agents");
     let run = |command: &mut Command| {
         command.env("PYTHONPATH", library).env("MYPYPATH", library);
-        // Python compiles the packages of the vendors once, which halves the time, and writes nothing beside sources.
-        command.env("PYTHONPYCACHEPREFIX", target.join("pycache"));
-        command.env("TOOLBAY_BIN", cargo::host(workspace)).env("TOOLBAY_CACHE", target.join("test-cache"));
-        shell(command.current_dir(&target))
+        command.env("TOOLBAY_BIN", cargo::host(workspace));
+        shell(use_caches(command, &target).current_dir(&target))
     };
     let check_types = || {
         run(node.run("pyright/index.js").arg("--pythonpath").arg(&python).arg(&folder))?;
@@ -109,11 +107,17 @@ pub(crate) fn run_typescript(workspace: &Path, library: &NodeRuntime, compilers:
     println!("{TYPESCRIPT_TUTORIAL}: {count} commands match");
     let mut check = python();
     check.arg(workspace.join("tests/agents/check.py")).arg(&folder).arg(".ts").arg(node.bin().join("node"));
-    shell(check.env("TOOLBAY_CACHE", wasm::target_dir(workspace).join("test-cache")))?;
+    shell(use_caches(&mut check, &wasm::target_dir(workspace)))?;
     for compiler in compilers {
         shell(library.run(&format!("{compiler}/bin/tsc")).arg("--project").arg(&folder))?;
     }
     Ok(())
+}
+
+/// Lets a command use the caches of compiled plugins and Python modules: Python compiles the packages of the vendors once, which halves
+/// the time, and writes nothing beside sources.
+fn use_caches<'c>(command: &'c mut Command, target: &Path) -> &'c mut Command {
+    command.env("TOOLBAY_CACHE", target.join("test-cache")).env("PYTHONPYCACHEPREFIX", target.join("pycache"))
 }
 
 /// Makes the package `@toolbay/plugins`.
