@@ -92,7 +92,8 @@ fn copy_plugins(workspace: &Path, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Types the tutorial, and runs the agents in TypeScript and checks their types. `library` has the package `toolbay`, and these compilers.
+/// Types the tutorial, and runs the agents in TypeScript and checks their types. `library` has the package `toolbay`, and these
+/// compilers.
 pub(crate) fn run_typescript(workspace: &Path, library: &NodeRuntime, compilers: &[&str]) -> Result<()> {
     let node = install(workspace)?;
     let folder = node.folder().join("agents");
@@ -114,8 +115,8 @@ pub(crate) fn run_typescript(workspace: &Path, library: &NodeRuntime, compilers:
     Ok(())
 }
 
-/// Lets a command use the caches of compiled plugins and Python modules: Python compiles the packages of the vendors once, which halves
-/// the time, and writes nothing beside sources.
+/// Lets a command use the caches of compiled plugins and Python modules: Python compiles the packages of the vendors once, which
+/// halves the time, and writes nothing beside sources.
 fn use_caches<'c>(command: &'c mut Command, target: &Path) -> &'c mut Command {
     command.env("TOOLBAY_CACHE", target.join("test-cache")).env("PYTHONPYCACHEPREFIX", target.join("pycache"))
 }

@@ -24,9 +24,9 @@ pub(crate) use installation::{check, check_packages};
 /// The command line.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ArriveArgs {
-    /// A program of a release build, with `libtoolbay_node.so` and `libtoolbay_python.so` beside it. The part `command` packages them
-    /// with the plugins of `target/plugins`, instead of taking the files of `cargo xtask dist`. The parts `python` and `node` use them
-    /// instead of those in `target/release`.
+    /// A program of a release build, with `libtoolbay_node.so` and `libtoolbay_python.so` beside it. The part `command` packages
+    /// them with the plugins of `target/plugins`, instead of taking the files of `cargo xtask dist`. The parts `python` and `node`
+    /// use them instead of those in `target/release`.
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
     /// Measures only these parts: `command`, `crate`, `python`, `node`.
