@@ -58,7 +58,8 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
 fn test(workspace: &Path, mut node: Command, tests: &Path) -> Result<()> {
     node.args(["--test", "--test-reporter=dot"]).args(files_with(tests, ".test.mts")?);
     node.env("TOOLBAY_TEST_PLUGINS", plugins::folder(workspace));
-    node.env("TOOLBAY_TEST_CACHE", tests).env("TOOLBAY_TEST_DOCS", workspace.join("docs"));
+    node.env("TOOLBAY_TEST_CACHE", wasm::target_dir(workspace).join("library-cache"));
+    node.env("TOOLBAY_TEST_DOCS", workspace.join("docs"));
     // Sources of worker threads find the package from the working directory.
     node.current_dir(tests);
     shell(&mut node)

@@ -35,7 +35,7 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
             .env("TOOLBAY_BIN", cargo::host(workspace))
             .env("TOOLBAY_TEST_PLUGINS", plugins::folder(workspace));
         command.env("TOOLBAY_TEST_PAGE", workspace.join(PAGE));
-        command.env("TOOLBAY_TEST_CACHE", target.join("python-cache")).current_dir(&target);
+        command.env("TOOLBAY_TEST_CACHE", target.join("library-cache")).current_dir(&target);
         command
     };
     let tests_of = ["-m", "unittest", "discover", "--quiet", "--start-directory"];
