@@ -2,8 +2,8 @@
 
     python check.py FOLDER SUFFIX PROGRAM…
 
-FOLDER has the agents, which PROGRAM runs. The requests that they sent are then sent with mistakes, which the model must
-refuse. Prints a line for each agent, and ends with 1 if something failed.
+FOLDER has the agents, which PROGRAM runs, and the module that they share. The requests that they sent are then sent with
+mistakes, which the model must refuse. Prints a line for each agent, and ends with 1 if something failed.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ AGENTS: dict[str, type[Conversation]] = {
     "openai_responses": OpenAIResponses, "openai_chat": OpenAIChat, "anthropic_messages": Anthropic,
     "google_generate": Google,
 }
+#: The module that the agents share.
+SHARED = "shop"
 #: Frameworks of a language. They speak the API of a vendor.
 FRAMEWORKS: dict[str, dict[str, type[Conversation]]] = {
     ".py": {"pydantic_agent": OpenAIChat, "langchain_agent": OpenAIChat}, ".ts": {"ai_sdk_agent": OpenAIChat},
@@ -89,6 +91,10 @@ MISTAKES: dict[str, Callable[[dict[str, Any], list[Any]], object]] = {
 def main() -> int:
     folder, suffix, *program = sys.argv[1:]
     agents = AGENTS | FRAMEWORKS[suffix]
+    shown = {file.stem for file in Path(folder).glob(f"*{suffix}")} - {SHARED}
+    if shown != set(agents):
+        print(f"the documentation shows the agents {sorted(shown)}, and these have a scripted model: {sorted(agents)}")
+        return 1
 
     def check(name: str) -> bool:
         start = time.monotonic()

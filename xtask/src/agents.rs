@@ -20,6 +20,8 @@ const PAGE: &str = "docs/how-to/model-apis.md";
 /// The tutorial in Python, and its twin in TypeScript.
 const TUTORIAL: &str = "python-agent";
 const TYPESCRIPT_TUTORIAL: &str = "typescript-agent";
+/// Where the files of a tutorial are, below the agents.
+const TUTORIAL_FOLDER: &str = "tutorial";
 /// The plugins that the pages use.
 const PLUGINS: [&str; 2] = ["text.wasm", "files.wasm"];
 /// The agents of frameworks, whose packages would take mypy ten seconds. pyright checks them.
@@ -40,7 +42,7 @@ pub(crate) fn run_python(workspace: &Path, library: &Path, mypy: &Path) -> Resul
     let folder = target.join("agents-python");
     emptied(&folder)?;
     write_files(&read_text(&workspace.join(PAGE))?, "py", &folder)?;
-    write_files(&read_tutorial(workspace, TUTORIAL)?, "py", &folder)?;
+    write_files(&read_tutorial(workspace, TUTORIAL)?, "py", &folder.join(TUTORIAL_FOLDER))?;
 
     let tests = workspace.join("tests/agents");
     let run = |command: &mut Command| {
@@ -103,7 +105,7 @@ pub(crate) fn run_typescript(workspace: &Path, library: &NodeRuntime, compilers:
     symlink(library.file("toolbay"), modules.join("toolbay"))?;
     fs::copy(workspace.join("tests/agents/tsconfig.json"), folder.join("tsconfig.json"))?;
     write_files(&read_text(&workspace.join(PAGE))?, "ts", &folder)?;
-    write_files(&read_tutorial(workspace, TYPESCRIPT_TUTORIAL)?, "ts", &folder)?;
+    write_files(&read_tutorial(workspace, TYPESCRIPT_TUTORIAL)?, "ts", &folder.join(TUTORIAL_FOLDER))?;
     let count = tutorials::type_library_page(workspace, TYPESCRIPT_TUTORIAL, &node, Library::Node(&modules))?;
     println!("{TYPESCRIPT_TUTORIAL}: {count} commands match");
     let mut check = python();
@@ -132,8 +134,9 @@ fn add_node_plugins(workspace: &Path, package: &Path) -> Result<()> {
     copy_plugins(workspace, &package.join("plugins"))
 }
 
-/// Writes the files with an extension that a page shows.
+/// Writes the files with an extension that a page shows into a folder, which need not exist.
 fn write_files(page: &str, extension: &str, folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder)?;
     for (file, text) in tutorials::files(page) {
         let file = folder.join(file);
         if file.extension().is_some_and(|end| end == extension) {
