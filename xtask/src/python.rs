@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result};
 
 use crate::folder::{emptied, files, read_text};
 use crate::foreign::{python_with, shell};
+use crate::languages::blocks;
 use crate::{agents, cargo, plugins};
 
 /// The folder of the tests.
@@ -56,8 +57,7 @@ fn check_with_pyright(workspace: &Path, python: &Path, folder: &Path) -> Result<
     let programs = folder.join("programs");
     emptied(&programs)?;
     let page = read_text(&workspace.join(PAGE))?;
-    for (number, block) in page.split("\n```python\n").skip(1).enumerate() {
-        let program = block.split("\n```").next().unwrap_or_default();
+    for (number, program) in blocks(&page, "python").into_iter().enumerate() {
         // Programs of users get all checks.
         fs::write(programs.join(format!("program{number}.py")), format!("# pyright: strict\n{program}\n"))?;
     }
