@@ -42,8 +42,7 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     let tests_of = ["-m", "unittest", "discover", "--quiet", "--start-directory"];
     shell(run().args(["-W", "error"]).args(tests_of).arg(&tests).arg("--top-level-directory").arg(&tests))?;
     let mypy = ["-m", "mypy", "--strict", "--cache-dir", "mypy"];
-    shell(run().args(mypy).arg(&package))?;
-    shell(run().args(mypy).arg(&tests))?;
+    shell(run().args(mypy).arg(&package).arg(&tests))?;
     shell(run().args(["-m", "mypy.stubtest", "toolbay._native"]))?;
     check_with_pyright(workspace, &python, &folder)?;
     agents::run_python(workspace, &folder, &python)
