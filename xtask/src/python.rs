@@ -31,7 +31,9 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     let package = package(workspace, &target.join("debug/libtoolbay_python.so"), &folder)?;
     let run = || {
         let mut command = Command::new(&python);
-        command.env("PYTHONPATH", &folder).env("MYPYPATH", &folder).env("PYTHONDONTWRITEBYTECODE", "1");
+        command.env("PYTHONPATH", &folder).env("MYPYPATH", &folder);
+        // Many tests start a Python. It writes nothing beside sources.
+        command.env("PYTHONPYCACHEPREFIX", target.join("pycache"));
         command
             .env("TOOLBAY_BIN", cargo::host(workspace))
             .env("TOOLBAY_TEST_PLUGINS", plugins::folder(workspace));
