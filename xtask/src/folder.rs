@@ -38,6 +38,17 @@ pub(crate) fn copy_files(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Links a large file that cargo built, in place of an earlier link, or copies it to another file system. A symbolic link would not
+/// do: Node takes the name of the file that it leads to.
+pub(crate) fn link_built(file: &Path, link: &Path) -> Result<()> {
+    if link.exists() {
+        fs::remove_file(link)?;
+    }
+    fs::hard_link(file, link)
+        .or_else(|_| fs::copy(file, link).map(drop))
+        .with_context(|| format!("cannot link `{}`; `cargo xtask test build` makes it", file.display()))
+}
+
 /// Replaces the text between two lines of a page.
 pub(crate) fn write_between(page: &Path, marks: [&str; 2], text: &str) -> Result<()> {
     let [begin, end] = marks;

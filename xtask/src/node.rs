@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 use serde_json::{Map, Value};
 
-use crate::folder::{copy_files, emptied, files, read_text};
+use crate::folder::{copy_files, emptied, files, link_built, read_text};
 use crate::foreign::{NodeRuntime, node_version, shell};
 use crate::{agents, cargo, plugins};
 
@@ -72,8 +72,8 @@ pub(crate) fn place_packages(workspace: &Path, modules: &Path, module: &Path, pr
     let (_, architecture) = named.context("Node has no name for this architecture")?;
     let package = modules.join(format!("@toolbay/linux-{architecture}-gnu"));
     emptied(&package.join("bin"))?;
-    place(module, &package.join("toolbay.node"))?;
-    place(program, &package.join("bin/toolbay"))
+    link_built(module, &package.join("toolbay.node"))?;
+    link_built(program, &package.join("bin/toolbay"))
 }
 
 /// The files of the npm package besides its manifest: the path of each in the package, and the file.
@@ -105,17 +105,6 @@ fn place_package(workspace: &Path, package: &Path) -> Result<()> {
     let mut manifest = manifest(workspace)?;
     manifest.insert("version".to_owned(), env!("CARGO_PKG_VERSION").into());
     Ok(fs::write(package.join(MANIFEST), Value::from(manifest).to_string())?)
-}
-
-/// Links a large file, or copies one of another file system. A symbolic link would not do: Node takes the name of the file that it
-/// leads to.
-fn place(file: &Path, link: &Path) -> Result<()> {
-    if link.exists() {
-        fs::remove_file(link)?;
-    }
-    fs::hard_link(file, link)
-        .or_else(|_| fs::copy(file, link).map(drop))
-        .with_context(|| format!("cannot link `{}`; `cargo xtask test build` makes it", file.display()))
 }
 
 /// Checks the package as npm packs it.

@@ -5,9 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
-use crate::folder::{emptied, files, read_text};
+use crate::folder::{emptied, files, link_built, read_text};
 use crate::foreign::{python_with, shell};
 use crate::languages::blocks;
 use crate::{agents, cargo, plugins};
@@ -79,8 +79,7 @@ pub(crate) fn package(workspace: &Path, module: &Path, folder: &Path) -> Result<
     for (name, file) in sources(workspace)? {
         fs::copy(file, package.join(name))?;
     }
-    fs::copy(module, package.join("_native.abi3.so"))
-        .with_context(|| format!("cannot copy `{}`; `cargo xtask test build` makes it", module.display()))?;
+    link_built(module, &package.join("_native.abi3.so"))?;
     Ok(package)
 }
 
