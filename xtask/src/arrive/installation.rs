@@ -82,7 +82,7 @@ impl Check<'_> {
         let directory = printed(self.machine.command(venv.join("bin/python")).args(["-c", imported]))?;
         ensure!(Path::new(directory.trim()).join(PLUGIN).exists(), "no plugins in {directory}");
         self.embed(self.machine.command(venv.join("bin/python")).arg(self.embed_in_python()))?;
-        for program in blocks(dist::README, "python") {
+        for program in shown_programs("python")? {
             printed(self.machine.command(venv.join("bin/python")).args(["-c", program]))?;
         }
         let mut remove = self.machine.command(venv.join("bin/python"));
@@ -143,8 +143,8 @@ impl Check<'_> {
         let program = prefix.join("embed.mjs");
         std::fs::copy(self.workspace.join(EMBED_IN_NODE), &program)?;
         self.embed(self.machine.command("node").arg(&program))?;
-        for block in blocks(dist::README, "js") {
-            std::fs::write(&program, block)?;
+        for shown in shown_programs("js")? {
+            std::fs::write(&program, shown)?;
             printed(self.machine.command("node").arg(&program))?;
         }
         let mut remove = self.machine.command("npm");
@@ -291,6 +291,13 @@ impl Check<'_> {
     pub(super) fn own_state(&self) -> [PathBuf; 2] {
         ["--state-dir".into(), self.machine.work().join("state")]
     }
+}
+
+/// The programs in a language on the page of the packages.
+fn shown_programs(language: &str) -> Result<Vec<&'static str>> {
+    let programs = blocks(dist::README, language);
+    ensure!(!programs.is_empty(), "the page of the packages shows no program in `{language}`");
+    Ok(programs)
 }
 
 /// Runs a command and returns its time.
