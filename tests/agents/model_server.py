@@ -337,7 +337,8 @@ class ModelServer:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever)
+        # It looks for the end twenty times a second, in place of twice.
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
 
     def _answer(self, path: str, headers: Any, body: bytes) -> tuple[int, dict[str, Any]]:
         try:
