@@ -240,6 +240,24 @@ class Cancellation(HostTest):
             [result] = await host.call_all(view, [ToolCall("4", "double", {"n": 1})], timeout=60)
             self.assertIsNone(result.failure)
 
+    async def test_a_wrong_timeout_is_refused_before_a_call_begins(self) -> None:
+        ran: list[str] = []
+
+        @tool
+        async def run(name: str) -> None:
+            """Run."""
+            ran.append(name)
+
+        async with self.host() as host:
+            host.register(run)
+            for timeout in (float("nan"), "1", 10**400):
+                with self.assertRaises((TypeError, ValueError, OverflowError)):
+                    await call(host, "run", {"name": "wrong"}, timeout=timeout)
+            # A time that is over or never comes is right.
+            for timeout in (-1.0, float("inf")):
+                await call(host, "run", {"name": "right"}, timeout=timeout)
+        self.assertNotIn("wrong", ran)
+
     async def test_a_cancelled_task_cancels_its_calls(self) -> None:
         started, ended = asyncio.Event(), asyncio.Event()
 
