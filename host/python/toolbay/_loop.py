@@ -209,9 +209,8 @@ class LoopMailbox:
 
     def _fail_all(self, error: Exception) -> None:
         """In the child of a fork, nothing will ever come."""
-        for future in [*self._answers.values(), *(batch.future for batch in self._batches.values())]:
-            if not future.done():
-                future.set_exception(error)
+        for number in [*self._answers, *self._batches]:
+            self._answer(number, None, error)
 
     def _handle(self, event: dict[str, Any]) -> None:
         number: int = event.get("id", 0)
