@@ -128,6 +128,20 @@ class Ends(ProgramTest):
         """)
         self.assertEqual((code, output), (0, "deadline\n"))
 
+    def test_a_host_that_the_end_of_python_closed_is_left_without_an_error(self) -> None:
+        code, output, errors = self.run_in_folder("""
+            from toolbay import _host
+            with Host(policy) as host:
+                host.register(wait)
+                # What runs when Python ends; a daemon thread can go on meanwhile.
+                _host._shut_down()
+                try:
+                    host.view()
+                except HostError as error:
+                    print(error.kind)
+        """)
+        self.assertEqual((code, output, errors), (0, "closed\n", ""))
+
     def test_control_c_ends_a_synchronous_call(self) -> None:
         code, output, _ = self.run_in_folder("""
             @tool

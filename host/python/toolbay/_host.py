@@ -103,7 +103,12 @@ class Host:
             return
         number = self._open_number()
         self._number = None
-        await _mailbox().request({"op": "close", "host": number})
+        try:
+            await _mailbox().request({"op": "close", "host": number})
+        except HostError as error:
+            # The end of Python closes all hosts, also those of threads that still run.
+            if error.kind != "closed":
+                raise
         self._tools.clear()
 
     async def call_all(
