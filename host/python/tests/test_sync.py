@@ -7,7 +7,7 @@ import threading
 
 from support import HostTest, ProgramTest
 
-from toolbay import HostError, ToolCall, tool
+from toolbay import HostError, ToolCall, _host, tool
 
 
 @tool
@@ -84,6 +84,20 @@ class Sync(HostTest):
     def test_without_asyncio_the_error_names_it(self) -> None:
         with self.host() as host, self.assertRaisesRegex(TypeError, "asyncio"):
             host.call_all(host.view(), []).send(None)
+
+    def test_an_exception_of_the_loop_leaves_nothing_for_the_next_run(self) -> None:
+        def interrupt() -> None:
+            raise KeyboardInterrupt
+
+        async def work() -> None:
+            asyncio.get_running_loop().call_soon(interrupt)
+
+        runner = _host._runner()
+        self.addCleanup(runner.close)
+        with self.assertRaises(KeyboardInterrupt):
+            # It comes when the task is done and the loop does not know.
+            runner.run(work())
+        self.assertEqual(runner.run(asyncio.sleep(0.001, "done")), "done")
 
     def test_a_closed_host_says_so(self) -> None:
         host = self.host()
