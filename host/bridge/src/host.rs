@@ -23,7 +23,7 @@ pub(crate) const CLOSE_WAIT: Duration = Duration::from_secs(5);
 /// How long the program may take to say its version.
 const VERSION_WAIT: Duration = Duration::from_secs(10);
 
-/// The runtime of a host. It is never joined: dropping it abandons its threads.
+/// The runtime of a host. Dropping it abandons its threads; only those of an opening that failed are joined.
 #[derive(Debug)]
 pub(crate) struct HostRuntime {
     runtime: Mutex<Option<Runtime>>,

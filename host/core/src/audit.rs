@@ -16,7 +16,6 @@ pub use sink::{AuditSink, LogAudit, MemoryAudit};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -33,6 +32,7 @@ use crate::audit::refusals::RefusalCount;
 use crate::call::CapabilityUse;
 use crate::call::trace::{CallTrace, TraceParent};
 use crate::output::redact::Redactor;
+use crate::random;
 use crate::tool::canonical::Digest;
 use crate::tool::refusal::RefusalReason;
 use crate::tool::{PluginOrigin, ToolSource};
@@ -169,8 +169,7 @@ impl StartId {
     pub(crate) fn next() -> Self {
         static PROCESS: OnceLock<u64> = OnceLock::new();
         static CALL: AtomicU64 = AtomicU64::new(1);
-        // Hashers of the standard library are seeded with system randomness; this crate has no other source.
-        let process = *PROCESS.get_or_init(|| RandomState::new().hash_one(0));
+        let process = *PROCESS.get_or_init(random::number);
         Self { process, call: CALL.fetch_add(1, Ordering::Relaxed) }
     }
 }

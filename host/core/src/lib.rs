@@ -17,6 +17,7 @@ pub mod http_challenge;
 pub mod neutral_text;
 pub mod output;
 pub mod pipeline;
+mod random;
 pub mod registry;
 pub mod session;
 pub mod tool;

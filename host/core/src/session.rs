@@ -11,7 +11,6 @@ pub mod kv;
 pub mod ledger;
 pub mod output_store;
 
-use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
 pub(crate) use approval::StandingApproval;
@@ -22,6 +21,7 @@ use parking_lot::Mutex;
 use toolbay_policy::session::SessionLimits;
 
 use crate::approval::Approver;
+use crate::random;
 use budget::SessionUsage;
 use cache::ResultCache;
 
@@ -60,8 +60,7 @@ impl Session {
     /// A session with a random key and id, which no other session has, not even after a restart.
     #[must_use]
     pub fn with_random_key() -> Self {
-        let random = || std::hash::RandomState::new().build_hasher().finish();
-        let id: Arc<str> = format!("{:016x}{:016x}", random(), random()).into();
+        let id: Arc<str> = format!("{:016x}{:016x}", random::number(), random::number()).into();
         Self { key: Some(format!("fresh:{id}").into()), id: Some(id), ..Self::default() }
     }
 

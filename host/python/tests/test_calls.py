@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import dataclasses
+import json
 import threading
 import unittest.mock
 from typing import Annotated, Any
@@ -14,8 +15,9 @@ from support import HostTest, call
 import toolbay
 from toolbay import (
     ApprovalReply, ApprovalRequest, CallContext, CallResult, Failure, Policy, ProgressEvent, Session, ToolCall, ToolError,
-    ToolOutput, tool, vendor,
+    ToolOutput, _native, tool, vendor,
 )
+from toolbay._loop import mailbox_of_running_loop
 
 user: contextvars.ContextVar[str] = contextvars.ContextVar("user")
 
@@ -239,6 +241,46 @@ class Cancellation(HostTest):
             self.assertEqual(event.failure.code, "cancelled")
             [result] = await host.call_all(view, [ToolCall("4", "double", {"n": 1})], timeout=60)
             self.assertIsNone(result.failure)
+
+    async def test_a_wrong_timeout_is_refused_before_a_call_begins(self) -> None:
+        ran: list[str] = []
+
+        @tool
+        async def run(name: str) -> None:
+            """Run."""
+            ran.append(name)
+
+        async with self.host() as host:
+            host.register(run)
+            for timeout in (float("nan"), "1", 10**400):
+                with self.assertRaises((TypeError, ValueError, OverflowError)):
+                    await call(host, "run", {"name": "wrong"}, timeout=timeout)
+            # A time that is over or never comes is right.
+            for timeout in (-1.0, float("inf")):
+                await call(host, "run", {"name": "right"}, timeout=timeout)
+        self.assertNotIn("wrong", ran)
+
+    async def test_a_bridge_that_fails_ends_calls_and_streams(self) -> None:
+        @tool
+        async def wait() -> None:
+            """Wait."""
+            begun.release()
+            await asyncio.Event().wait()
+
+        async def stream() -> list[object]:
+            return [event async for event in host.stream(host.view(), [ToolCall("2", "wait")])]
+
+        begun = asyncio.Semaphore(0)
+        async with self.host() as host:
+            host.register(wait)
+            tasks = [asyncio.create_task(work) for work in (call(host, "wait"), stream())]
+            for _ in tasks:
+                await begun.acquire()
+            error = RuntimeError(json.dumps({"kind": "internal", "message": "lost"}))
+            with unittest.mock.patch.object(_native, "drain", side_effect=error):
+                mailbox_of_running_loop().drain()
+            for failed in await asyncio.gather(*tasks, return_exceptions=True):
+                self.assertRegex(str(failed), "lost")
 
     async def test_a_cancelled_task_cancels_its_calls(self) -> None:
         started, ended = asyncio.Event(), asyncio.Event()

@@ -126,6 +126,20 @@ class Forks(ProgramTest):
         """, LIMITED)
         self.assertEqual((code, output), (0, "[0, 0]\n"), errors)
 
+    def test_children_have_sessions_of_their_own(self) -> None:
+        code, output, errors = self.run_in_folder("""
+            sessions = [Session()]
+            for _ in range(2):
+                child = os.fork()
+                if child == 0:
+                    print(Session().id, flush=True)
+                    os._exit(0)
+                os.waitpid(child, 0)
+        """, LIMITED)
+        self.assertEqual(code, 0, errors)
+        one, another = output.split()
+        self.assertNotEqual(one, another)
+
     def test_a_child_may_open_a_host_after_an_opening_that_failed(self) -> None:
         code, output, errors = self.run_in_folder("""
             for options in {"plugins": "/none"}, {"state_dir": "/dev/null"}, {"plugins": "/none", "cache_dir": cache}:

@@ -7,7 +7,7 @@ import threading
 
 from support import HostTest, ProgramTest
 
-from toolbay import HostError, ToolCall, tool
+from toolbay import HostError, ToolCall, _host, tool
 
 
 @tool
@@ -85,6 +85,20 @@ class Sync(HostTest):
         with self.host() as host, self.assertRaisesRegex(TypeError, "asyncio"):
             host.call_all(host.view(), []).send(None)
 
+    def test_an_exception_of_the_loop_leaves_nothing_for_the_next_run(self) -> None:
+        def interrupt() -> None:
+            raise KeyboardInterrupt
+
+        async def work() -> None:
+            asyncio.get_running_loop().call_soon(interrupt)
+
+        runner = _host._runner()
+        self.addCleanup(runner.close)
+        with self.assertRaises(KeyboardInterrupt):
+            # It comes when the task is done and the loop does not know.
+            runner.run(work())
+        self.assertEqual(runner.run(asyncio.sleep(0.001, "done")), "done")
+
     def test_a_closed_host_says_so(self) -> None:
         host = self.host()
         with host:
@@ -127,6 +141,20 @@ class Ends(ProgramTest):
                 print(host.call_all_sync(host.view(), [ToolCall("1", "stay")])[0].failure.code)
         """)
         self.assertEqual((code, output), (0, "deadline\n"))
+
+    def test_a_host_that_the_end_of_python_closed_is_left_without_an_error(self) -> None:
+        code, output, errors = self.run_in_folder("""
+            from toolbay import _host
+            with Host(policy) as host:
+                host.register(wait)
+                # What runs when Python ends; a daemon thread can go on meanwhile.
+                _host._shut_down()
+                try:
+                    host.view()
+                except HostError as error:
+                    print(error.kind)
+        """)
+        self.assertEqual((code, output, errors), (0, "closed\n", ""))
 
     def test_control_c_ends_a_synchronous_call(self) -> None:
         code, output, _ = self.run_in_folder("""

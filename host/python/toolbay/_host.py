@@ -103,7 +103,12 @@ class Host:
             return
         number = self._open_number()
         self._number = None
-        await _mailbox().request({"op": "close", "host": number})
+        try:
+            await _mailbox().request({"op": "close", "host": number})
+        except HostError as error:
+            # The end of Python closes all hosts, also those of threads that still run.
+            if error.kind != "closed":
+                raise
         self._tools.clear()
 
     async def call_all(
@@ -255,20 +260,34 @@ class Host:
 class _ThreadRunner:
     """The event loop of a thread without one. It ends with its thread."""
 
+    #: The process that has the loop; 0 if there is none. Ctrl-C can come before the loop is made.
+    process = 0
+
     def __init__(self) -> None:
         import asyncio
 
         from ._loop import ThreadLoop
 
-        self.process = os.getpid()
         self._runner = asyncio.Runner(loop_factory=ThreadLoop)
+        self._was_left = False
+        self.process = os.getpid()
 
     def run(self, work: Any) -> Any:
+        self._settle()
         try:
             return self._runner.run(work)
         except BaseException:
+            self._was_left = True
             self._end(work)
             raise
+
+    def _settle(self) -> None:
+        """Lets the loop end its last run. An exception can have come before, and the next run would be ended instead."""
+        if self._was_left:
+            loop = self._runner.get_loop()
+            loop.call_soon(loop.stop)
+            loop.run_forever()
+            self._was_left = False
 
     def _end(self, work: Any) -> None:
         """Ends the task of a coroutine that an exception of the loop left behind: a second Ctrl-C, or an exit in a tool."""
@@ -287,6 +306,7 @@ class _ThreadRunner:
         if self.process != os.getpid():
             return
         self.process = 0
+        self._settle()
         loop = self._runner.get_loop()
         tasks = asyncio.all_tasks(loop)
         for task in tasks:

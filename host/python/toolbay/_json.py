@@ -24,8 +24,8 @@ def encode(value: Any) -> str:
 
 
 def write(document: dict[str, Any]) -> str:
-    """Writes a document of this package, whose keys are texts. Most are right, so that only one with a mistake is looked
-    through; the error is that of `encode`."""
+    """Writes a document of this package, whose keys are texts. Only a document that cannot be written is looked through, for
+    the error of `encode`."""
     try:
         text = _ENCODER.encode(document)
         if text.isascii() or text.encode():

@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import inspect
 import logging
+import math
 import os
 import weakref
 from collections import deque
@@ -162,6 +163,9 @@ class LoopMailbox:
     def begin(self, host: Host, request: dict[str, Any], timeout: float | None, *,
               progress: Callable[[ProgressEvent], object] | None = None, events: StreamQueue | None = None) -> Batch:
         """Begins calls, and cancels those that still run after `timeout` seconds. `end` must follow."""
+        # Before the calls begin: without a batch, nothing would cancel them.
+        if timeout is not None and math.isnan(0.0 + timeout):
+            raise ValueError(f"`timeout` must be seconds, not {timeout}")
         number = _bridge.submit(self.number, request)
         batch = self._batches[number] = Batch(number, host, progress, events)
         if timeout is not None:
@@ -205,9 +209,8 @@ class LoopMailbox:
 
     def _fail_all(self, error: Exception) -> None:
         """In the child of a fork, nothing will ever come."""
-        for future in [*self._answers.values(), *(batch.future for batch in self._batches.values())]:
-            if not future.done():
-                future.set_exception(error)
+        for number in [*self._answers, *self._batches]:
+            self._answer(number, None, error)
 
     def _handle(self, event: dict[str, Any]) -> None:
         number: int = event.get("id", 0)

@@ -89,5 +89,5 @@ def milliseconds(option: str, seconds: float | None) -> int | None:
     if seconds is None:
         return None
     if not 0 < seconds <= MAX_SECONDS:
-        raise Unsupported(f"`{option}` must be seconds above 0, not {seconds}")
+        raise Unsupported(f"`{option}` must be seconds above 0 and at most {MAX_SECONDS}, not {seconds}")
     return max(1, round(seconds * 1000))

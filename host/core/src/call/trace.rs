@@ -29,7 +29,7 @@ pub const MAX_CONTENT: usize = 4096;
 /// Starts the traces of calls, and decides which of them are sampled.
 #[derive(Debug)]
 pub struct Tracer {
-    /// Its keys are random, and so are the ids. This crate has no other source of randomness.
+    /// Its keys are random, and so are the ids.
     random: RandomState,
     count: AtomicU64,
     /// A new trace is sampled if a number of 63 bits from its id is smaller.

@@ -79,8 +79,8 @@ impl CacheLimits {
         }
     }
 
-    /// Does the same in a folder where each file with this extension is an entry. Temporary files that killed processes left
-    /// are removed, and other files are left alone. Blocks.
+    /// Removes the files of a folder with this extension that were not used for long, then the least recently used until the
+    /// rest fits, and temporary files that killed processes left. Other files are left alone. Blocks.
     pub fn enforce_in(self, folder: &Path, extension: &str) {
         private::sweep_temporary(folder);
         let Ok(entries) = fs::read_dir(folder) else { return };
