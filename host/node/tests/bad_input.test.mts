@@ -267,11 +267,13 @@ test('a file that does not load is a problem, and a component that does not is a
   await using host = await folder.host({ plugins });
   assert.deepEqual(host.problems.map(({ plugin }) => plugin), ['broken']);
   assert(entries.some(({ message }) => message.includes('broken.wasm')));
-  const loads = [
-    () => host.loadBytes('x', Buffer.from('no component')),
-    () => host.loadFile('x', join(folder.path, 'none')),
+  const none = join(folder.path, 'none');
+  const loads: [subject: string, load: () => Promise<string[]>][] = [
+    ['`x`', () => host.loadBytes('x', Buffer.from('no component'))], [none, () => host.loadFile('x', none)],
   ];
-  for (const load of loads) await assert.rejects(load, (error: HostError) => error.kind === 'load');
+  for (const [subject, load] of loads) {
+    await assert.rejects(load, (error: HostError) => error.kind === 'load' && error.message.includes(subject));
+  }
 });
 
 test('two hosts share a state directory', async (t) => {

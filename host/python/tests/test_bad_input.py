@@ -353,10 +353,12 @@ class Machine(HostTest):
         (self.folder / "plugins" / "broken.wasm").write_text("no component")
         async with self.host(plugins=self.folder / "plugins") as host:
             self.assertEqual([problem["plugin"] for problem in host.problems], ["broken"])
-            for load in (host.load_bytes("x", b"no component"), host.load_file("x", self.folder / "none")):
+            none = self.folder / "none"
+            for load, subject in ((host.load_bytes("x", b"no component"), "`x`"), (host.load_file("x", none), str(none))):
                 with self.assertRaises(HostError) as raised:
                     await load
                 self.assertEqual(raised.exception.kind, "load")
+                self.assertIn(subject, str(raised.exception))
 
     def test_a_wrong_policy_names_file_line_and_key(self) -> None:
         file = self.folder / "toolbay.toml"
