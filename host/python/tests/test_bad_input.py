@@ -81,6 +81,21 @@ class Arguments(HostTest):
                 self.assertEqual((failure.kind, failure.code), ("refused", "input_invalid"), args)
             self.assertIsNotNone((await call(host, "no_such_tool")).failure)
 
+    async def test_a_value_of_another_type_says_how_to_make_one(self) -> None:
+        wrong: Any = "wrong"
+        number: Any = 1
+        async with self.host() as host:
+            view = host.view()
+            uses: list[Callable[[], Any]] = [
+                lambda: Host(wrong), lambda: ToolCall(number, "t"), lambda: ToolCall("1", number),
+                lambda: vendor.view_definitions("mcp", wrong), lambda: vendor.result_messages("mcp", [wrong]),
+                lambda: host.call_all(wrong, []), lambda: host.call_all(view, [wrong]),
+                lambda: host.call_all(view, [], session=wrong), lambda: host.call_all(view, [], timeout=wrong),
+            ]
+            for use in uses:
+                with self.assertRaisesRegex(TypeError, "not "):
+                    await use()
+
     async def test_integers_are_exact_both_ways(self) -> None:
         asked: list[int] = []
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from . import _bridge, _json, _native, _threads
 from ._results import CallResult, ProgressEvent
 from ._tools import CallContext, Definition, reply_with_error, reply_with_result
-from .errors import ToolError, describe
+from .errors import ToolError, check_type, describe
 
 if TYPE_CHECKING:
     from ._host import Host
@@ -162,6 +162,8 @@ class LoopMailbox:
     def begin(self, host: Host, request: dict[str, Any], timeout: float | None, *,
               progress: Callable[[ProgressEvent], object] | None = None, events: StreamQueue | None = None) -> Batch:
         """Begins calls, and cancels those that still run after `timeout` seconds. `end` must follow."""
+        if timeout is not None:
+            check_type(timeout, (int, float), "`timeout` is a number of seconds")
         number = _bridge.submit(self.number, request)
         batch = self._batches[number] = Batch(number, host, progress, events)
         if timeout is not None:
