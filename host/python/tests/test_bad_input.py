@@ -95,6 +95,9 @@ class Arguments(HostTest):
             for use in uses:
                 with self.assertRaisesRegex(TypeError, "not "):
                     await use()
+            for timeout in (-1, float("nan")):
+                with self.assertRaises(ValueError):
+                    await host.call_all(view, [], timeout=timeout)
 
     async def test_integers_are_exact_both_ways(self) -> None:
         asked: list[int] = []

@@ -164,6 +164,8 @@ class LoopMailbox:
         """Begins calls, and cancels those that still run after `timeout` seconds. `end` must follow."""
         if timeout is not None:
             check_type(timeout, (int, float), "`timeout` is a number of seconds")
+            if not timeout >= 0:
+                raise ValueError(f"`timeout` cannot be {timeout}")
         number = _bridge.submit(self.number, request)
         batch = self._batches[number] = Batch(number, host, progress, events)
         if timeout is not None:
