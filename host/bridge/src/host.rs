@@ -1,5 +1,6 @@
 //! Open hosts: each owns a tokio runtime and the calls that run in it.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -102,15 +103,14 @@ impl OpenHost {
         Ok(Self { executable, runtime, host, running: Mutex::new(Some(running)), asks, closing, tasks })
     }
 
-    /// The error for a plugin that was not loaded. Without the program, none is compiled.
-    pub(crate) fn load_error(&self, error: LoadError) -> BridgeError {
-        let is_compiling = matches!(error, LoadError::Compile(_));
-        let error = BridgeError::from(error);
-        if is_compiling && !self.executable.is_file() {
-            let message = format!("{}; TOOLBAY_BIN names another program", error.message);
+    /// The error for a plugin that was not loaded: that of a file or an id. Without the program, none is compiled.
+    pub(crate) fn load_error(&self, subject: impl Display, error: &LoadError) -> BridgeError {
+        let message = format!("`{subject}`: {error}");
+        if matches!(error, LoadError::Compile(_)) && !self.executable.is_file() {
+            let message = format!("{message}; TOOLBAY_BIN names another program");
             return BridgeError::new(ErrorKind::Executable, message);
         }
-        error
+        BridgeError::new(ErrorKind::Load, message)
     }
 
     /// A token for calls, which closing the host cancels.

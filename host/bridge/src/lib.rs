@@ -127,15 +127,17 @@ impl Bridge {
                     let loading = Arc::clone(&host);
                     spawn(&host, mailbox, id, async move {
                         let loaded = loading.host.load_file(plugin, &file).await;
-                        Ok(query::warnings(&loaded.map_err(|error| loading.load_error(error))?))
+                        Ok(query::warnings(
+                            &loaded.map_err(|error| loading.load_error(file.display(), &error))?,
+                        ))
                     });
                 }
                 Request::LoadBytes { host, plugin } => {
                     let (host, plugin) = (self.host(host)?, plugin_id(&plugin)?);
                     let loading = Arc::clone(&host);
                     spawn(&host, mailbox, id, async move {
-                        let loaded = loading.host.load_bytes(plugin, payload).await;
-                        Ok(query::warnings(&loaded.map_err(|error| loading.load_error(error))?))
+                        let loaded = loading.host.load_bytes(plugin.clone(), payload).await;
+                        Ok(query::warnings(&loaded.map_err(|error| loading.load_error(&plugin, &error))?))
                     });
                 }
                 Request::ReloadPolicy { host, policy } => {

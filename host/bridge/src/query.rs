@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use toolbay::{Bundle, CallQuery, Filter, LoadReport, LoadWarning, Session, View};
+use toolbay::{Bundle, CallQuery, Filter, LoadReport, LoadWarning, Session, View, discovery};
 
 use crate::error::BridgeError;
 use crate::host::OpenHost;
@@ -78,7 +78,7 @@ impl Bridge {
         };
         // Checks of availability run as tasks of the host.
         let _runtime = open.runtime.handle().enter();
-        let (number, view) = (number::next(), open.host.view(filter));
+        let (number, view) = (number::next(), discovery::add_search_tools(open.host.view(filter)));
         self.views.lock().insert(number, view);
         Ok(number)
     }

@@ -29,7 +29,7 @@ fn each_exceeded_budget_stops_the_call_and_names_its_limit() {
         (
             SessionLimits { max_calls: Some(3), ..unlimited() },
             calls.clone(),
-            "Stopped: hit 2-tool-call budget for this session; the limit is `max_calls` of this session's own `SessionLimits`",
+            "Stopped: hit 2-tool-call budget for this session; the program set it as `max_calls` of the session",
         ),
         (
             of_turn.clone(),
@@ -39,7 +39,7 @@ fn each_exceeded_budget_stops_the_call_and_names_its_limit() {
         (
             unlimited(),
             of_turn,
-            "Stopped: hit 2-tool-call budget for this turn; the limit is `max_calls_per_turn` of this session's own `SessionLimits`",
+            "Stopped: hit 2-tool-call budget for this turn; the program set it as `max_calls_per_turn` of the session",
         ),
     ] {
         let session = Session::default().with_limits(own);

@@ -190,7 +190,7 @@ test('a wrong definition says what is wrong', async (t) => {
     [() => tool({ ...good, name: 'a b' }), /must be 1 to 48/],
     [() => tool({ ...good, *run() { yield 1; } }), /must not `yield`/],
     // @ts-expect-error: no options
-    [() => tool(), /no object/],
+    [() => tool(), /takes an object with `name`/],
   ];
   for (const [make, expected] of cases) {
     assert.throws(make, (error: Error) => error instanceof TypeError && expected.test(error.message));
@@ -204,6 +204,12 @@ test('a wrong definition says what is wrong', async (t) => {
   await assert.rejects(call(host, 'good', {}, { sesion: new Session() }), /no option `sesion`/);
   // @ts-expect-error: no view
   await assert.rejects(host.callAll({}, []), /made by `host.view/);
+  // @ts-expect-error: no list
+  await assert.rejects(host.callAll(host.view(), { id: '1', tool: 'good' }), /are a list/);
+  // @ts-expect-error: no function
+  await assert.rejects(Host.start(Policy.denyAll(folder.path), { approver: 'yes' }), /`approver` is a function/);
+  // @ts-expect-error: private
+  assert.throws(() => new Host(Policy.denyAll(folder.path)), /made by `await Host.start/);
   // @ts-expect-error: a text
   assert.throws(() => host.view({ allowedTools: 'good' }), TypeError);
 });
@@ -267,11 +273,13 @@ test('a file that does not load is a problem, and a component that does not is a
   await using host = await folder.host({ plugins });
   assert.deepEqual(host.problems.map(({ plugin }) => plugin), ['broken']);
   assert(entries.some(({ message }) => message.includes('broken.wasm')));
-  const loads = [
-    () => host.loadBytes('x', Buffer.from('no component')),
-    () => host.loadFile('x', join(folder.path, 'none')),
+  const none = join(folder.path, 'none');
+  const loads: [subject: string, load: () => Promise<string[]>][] = [
+    ['`x`', () => host.loadBytes('x', Buffer.from('no component'))], [none, () => host.loadFile('x', none)],
   ];
-  for (const load of loads) await assert.rejects(load, (error: HostError) => error.kind === 'load');
+  for (const [subject, load] of loads) {
+    await assert.rejects(load, (error: HostError) => error.kind === 'load' && error.message.includes(subject));
+  }
 });
 
 test('two hosts share a state directory', async (t) => {

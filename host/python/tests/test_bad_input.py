@@ -81,6 +81,24 @@ class Arguments(HostTest):
                 self.assertEqual((failure.kind, failure.code), ("refused", "input_invalid"), args)
             self.assertIsNotNone((await call(host, "no_such_tool")).failure)
 
+    async def test_a_value_of_another_type_says_how_to_make_one(self) -> None:
+        wrong: Any = "wrong"
+        number: Any = 1
+        async with self.host() as host:
+            view = host.view()
+            uses: list[Callable[[], Any]] = [
+                lambda: Host(wrong), lambda: ToolCall(number, "t"), lambda: ToolCall("1", number),
+                lambda: vendor.view_definitions("mcp", wrong), lambda: vendor.result_messages("mcp", [wrong]),
+                lambda: host.call_all(wrong, []), lambda: host.call_all(view, [wrong]),
+                lambda: host.call_all(view, [], session=wrong), lambda: host.call_all(view, [], timeout=wrong),
+            ]
+            for use in uses:
+                with self.assertRaisesRegex(TypeError, "not "):
+                    await use()
+            for timeout in (-1, float("nan")):
+                with self.assertRaises(ValueError):
+                    await host.call_all(view, [], timeout=timeout)
+
     async def test_integers_are_exact_both_ways(self) -> None:
         asked: list[int] = []
 
@@ -353,10 +371,12 @@ class Machine(HostTest):
         (self.folder / "plugins" / "broken.wasm").write_text("no component")
         async with self.host(plugins=self.folder / "plugins") as host:
             self.assertEqual([problem["plugin"] for problem in host.problems], ["broken"])
-            for load in (host.load_bytes("x", b"no component"), host.load_file("x", self.folder / "none")):
+            none = self.folder / "none"
+            for load, subject in ((host.load_bytes("x", b"no component"), "`x`"), (host.load_file("x", none), str(none))):
                 with self.assertRaises(HostError) as raised:
                     await load
                 self.assertEqual(raised.exception.kind, "load")
+                self.assertIn(subject, str(raised.exception))
 
     def test_a_wrong_policy_names_file_line_and_key(self) -> None:
         file = self.folder / "toolbay.toml"

@@ -112,6 +112,17 @@ class NativeTools(HostTest):
             self.assertEqual(result.output.structured["number"], 2 * number)
             self.assertTrue(result.output.structured["names"][0].startswith("toolbay-tool"))
 
+    async def test_a_model_finds_and_calls_what_a_lazy_view_does_not_list(self) -> None:
+        async with self.host() as host:
+            host.register(double)
+            view = host.view(lazy=True)
+            self.assertNotIn("double", [tool["name"] for tool in view.tools])
+            search = ToolCall("1", "tool_search", {"query": "double"})
+            forward = ToolCall("2", "tool_call", {"name": "double", "arguments": {"n": 2}})
+            found, called = await host.call_all(view, [search, forward])
+            self.assertEqual([tool["name"] for tool in json.loads(found.output.value)["tools"]], ["double"])
+            self.assertEqual(called.output.structured["number"], 4)
+
     async def test_calls_run_side_by_side(self) -> None:
         both = asyncio.Barrier(2)
 

@@ -9,16 +9,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Itera
 from typing import TYPE_CHECKING, Any
 
 from . import _bridge, _executable, _json
+from ._policy import Policy
 from ._results import CallResult, ProgressEvent, ToolCall
+from ._session import Session
 from ._tools import Definition, definition_of
-from .errors import HostError
+from .errors import HostError, check_type
 
 if TYPE_CHECKING:
     import asyncio
 
     from ._approval import ApprovalReply, ApprovalRequest
-    from ._policy import Policy
-    from ._session import Session
 
 
 END_WAIT = 1.0
@@ -56,6 +56,7 @@ class Host:
         approver: Callable[[ApprovalRequest], ApprovalReply | Awaitable[ApprovalReply]] | None = None,
         state_wait: float | None = None, source_wait: float | None = None, call_log: int | None = None,
     ) -> None:
+        check_type(policy, Policy, "a policy is made by `Policy.read`, `Policy.parse` or `Policy.deny_all`")
         self._request = {
             "op": "open", "policy": policy._source, "plugins": _path(plugins), "state_dir": _path(state_dir),
             "cache_dir": _path(cache_dir), "approver": approver is not None, "state_wait_ms": _milliseconds(state_wait),
@@ -235,9 +236,12 @@ class Host:
         identity: Mapping[str, Any] | None,
     ) -> dict[str, Any]:
         _check_faulthandler()
+        check_type(view, View, "a view is made by `host.view()`")
+        if session is not None:
+            check_type(session, Session, "`session` is made by `Session()`")
         return {
             "op": "call_all", "host": self._open_number(), "view": view._number,
-            "calls": [call._request() for call in calls], "session": None if session is None else session._number,
+            "calls": [_request_of(call) for call in calls], "session": None if session is None else session._number,
             "budget_chars": budget_chars, "dry_run": dry_run, **_json.plain({"identity": identity or {}}),
         }
 
@@ -390,6 +394,11 @@ def _check_faulthandler() -> None:
         done, remedy = ("enabled", "enable it before") if has else ("disabled", "leave it enabled")
         raise ValueError(f"`faulthandler` was {done} after the first host was opened, so a trap of a plugin would end the "
                          f"process: {remedy}")
+
+
+def _request_of(call: ToolCall) -> dict[str, Any]:
+    check_type(call, ToolCall, "a call is a `ToolCall`")
+    return call._request()
 
 
 def _checked(progress: Callable[[ProgressEvent], object] | None) -> Callable[[ProgressEvent], object] | None:

@@ -6,7 +6,6 @@ import asyncio
 import contextvars
 import inspect
 import logging
-import math
 import os
 import weakref
 from collections import deque
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from . import _bridge, _json, _native, _threads
 from ._results import CallResult, ProgressEvent
 from ._tools import CallContext, Definition, reply_with_error, reply_with_result
-from .errors import ToolError, describe
+from .errors import ToolError, check_type, describe
 
 if TYPE_CHECKING:
     from ._host import Host
@@ -164,8 +163,10 @@ class LoopMailbox:
               progress: Callable[[ProgressEvent], object] | None = None, events: StreamQueue | None = None) -> Batch:
         """Begins calls, and cancels those that still run after `timeout` seconds. `end` must follow."""
         # Before the calls begin: without a batch, nothing would cancel them.
-        if timeout is not None and math.isnan(0.0 + timeout):
-            raise ValueError(f"`timeout` must be seconds, not {timeout}")
+        if timeout is not None:
+            check_type(timeout, (int, float), "`timeout` is a number of seconds")
+            if not float(timeout) >= 0:
+                raise ValueError(f"`timeout` cannot be {timeout}")
         number = _bridge.submit(self.number, request)
         batch = self._batches[number] = Batch(number, host, progress, events)
         if timeout is not None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import _json
+from .errors import check_type
 
 _NOTHING: Any = object()
 
@@ -20,6 +21,8 @@ class ToolCall:
 
     def __init__(self, id: str, tool: str, args: Mapping[str, Any] | str = "{}", *,
                  idempotency_key: str | None = None) -> None:
+        check_type(id, str, "the id of a call is a text")
+        check_type(tool, str, "the name of a tool is a text")
         self.id: str = id
         self.tool: str = tool
         #: The arguments as JSON text, which reaches the tool as it is.

@@ -54,6 +54,12 @@ def input_error(message: str, subject: str | None = None, *, cost_usd: float | N
     return ToolError("input_invalid", message, subject, cost_usd=cost_usd)
 
 
+def check_type(value: object, expected: type[Any] | tuple[type[Any], ...], rule: str) -> None:
+    """Raises `TypeError` with the rule if a value has another type."""
+    if not isinstance(value, expected):
+        raise TypeError(f"{rule}, not {value!r:.80}")
+
+
 def describe(error: BaseException) -> str:
     """The message of an exception with its causes, as for plugins."""
     message, cause, depth = _message(error), error.__cause__, 0

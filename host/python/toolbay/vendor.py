@@ -4,13 +4,12 @@ and ``mcp``."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import _bridge, _json
+from ._host import View
 from ._results import CallResult, ToolCall
-
-if TYPE_CHECKING:
-    from ._host import View
+from .errors import check_type
 
 __all__ = ["parse_calls", "result_messages", "view_definitions"]
 
@@ -18,6 +17,7 @@ __all__ = ["parse_calls", "result_messages", "view_definitions"]
 def view_definitions(vendor: str, view: View, *, strict: bool = False) -> list[Any]:
     """The tools of a view, for the field `tools` of a request. With `strict`, the vendor constrains the arguments of each
     tool whose schema it can express."""
+    check_type(view, View, "a view is made by `host.view()`")
     definitions = _bridge.query("definitions", vendor=vendor, view=view._number, strict=strict)
     tools: list[Any] = definitions["tools"]
     return tools
@@ -35,9 +35,14 @@ def parse_calls(vendor: str, message: Any) -> list[ToolCall]:
 
 def result_messages(vendor: str, results: Sequence[CallResult]) -> list[Any]:
     """The messages that follow the model's message: one result for each call."""
-    documents = _json.encode([result._document for result in results])
+    documents = _json.encode([_document_of(result) for result in results])
     messages: list[Any] = _bridge.query("result_messages", documents, vendor=vendor)
     return messages
+
+
+def _document_of(result: CallResult) -> dict[str, Any]:
+    check_type(result, CallResult, "a result is made by `host.call_all` or `host.stream`")
+    return result._document
 
 
 def _plain(message: Any) -> Any:

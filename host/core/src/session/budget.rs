@@ -84,7 +84,7 @@ impl<T> EffectiveLimit<T> {
             Refusal::new(self.reason, format!("Stopped: {why}; the operator can raise it"))
                 .with_hint(Some(hint.into()))
         } else {
-            let text = format!("Stopped: {why}; the limit is `{key}` of this session's own `SessionLimits`");
+            let text = format!("Stopped: {why}; the program set it as `{key}` of the session");
             Refusal::new(self.reason, text)
         }
     }

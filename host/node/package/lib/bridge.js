@@ -83,14 +83,16 @@ function releaseWith(object, number) {
   releases.register(object, number);
 }
 
-/** What an options object may have. `known` has a function that converts each member, or null. */
+/** What an options object may have. `known` has a function that converts each member, by its value and name, or null. */
 function optionTable(known) {
   return new Map(Object.entries(known).map(([name, convert]) => [name, { name: snakeCase(name), convert }]));
 }
 
 /** The members of an options object with the names of the bridge. An unknown member is a mistake. */
 function fields(what, options, known) {
-  if (typeof options !== 'object' || options === null) throw new TypeError(`the options of \`${what}\` are no object`);
+  if (typeof options !== 'object' || options === null) {
+    throw new TypeError(`\`${what}\` takes an object with \`${[...known.keys()].join('`, `')}\``);
+  }
   const request = {};
   for (const name of Object.keys(options)) {
     const option = known.get(name);
@@ -98,7 +100,7 @@ function fields(what, options, known) {
       throw new TypeError(`\`${what}\` has no option \`${name}\`; known are \`${[...known.keys()].join('`, `')}\``);
     }
     const value = options[name];
-    if (value !== undefined) request[option.name] = option.convert === null ? value : option.convert(value);
+    if (value !== undefined) request[option.name] = option.convert === null ? value : option.convert(value, name);
   }
   return request;
 }

@@ -41,7 +41,8 @@ class Host {
   // `number` is null once the host is closed.
   #state;
 
-  constructor(number = null, approver = null) {
+  constructor(number, approver) {
+    if (typeof number !== 'number') throw new TypeError('a host is made by `await Host.start(policy, options)`');
     this.#state = { number, approver, tools: new Map() };
   }
 
@@ -140,6 +141,7 @@ class Host {
   }
 
   #calls(view, calls) {
+    if (typeof calls?.[Symbol.iterator] !== 'function') throw new TypeError('the calls are a list');
     return { op: 'call_all', host: this.#number(), view: View.numberOf(view), calls: Array.from(calls, callRequest) };
   }
 }
@@ -157,8 +159,8 @@ function callRequest(call) {
   }
 }
 
-function checkedFunction(value) {
-  if (typeof value !== 'function') throw new TypeError(`a function, not ${typeof value}`);
+function checkedFunction(value, name) {
+  if (typeof value !== 'function') throw new TypeError(`\`${name}\` is a function, not ${typeof value}`);
   return value;
 }
 
@@ -174,13 +176,13 @@ function checkedTimeout(milliseconds) {
   return milliseconds;
 }
 
-function names(list) {
-  if (typeof list === 'string') throw new TypeError(`a list of names, not the text ${JSON.stringify(list)}`);
+function names(list, name) {
+  if (typeof list === 'string') throw new TypeError(`\`${name}\` is a list of names, not the text ${JSON.stringify(list)}`);
   return [...list];
 }
 
 function namesByServer(servers) {
-  return Object.fromEntries(Object.entries(servers).map(([server, list]) => [server, names(list)]));
+  return Object.fromEntries(Object.entries(servers).map(([server, list]) => [server, names(list, server)]));
 }
 
 module.exports = { Host };
