@@ -9,12 +9,13 @@ import os
 import threading
 import unittest.mock
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 from support import TRAPS, HostTest, call
 
 from toolbay import (
-    ApprovalReply, ApprovalRequest, Host, HostError, Policy, ProgressEvent, ToolCall, ToolError, _executable, tool, vendor,
+    ApprovalReply, ApprovalRequest, Arg, Host, HostError, Policy, ProgressEvent, ToolCall, ToolError, _executable, tool,
+    vendor,
 )
 from toolbay._threads import ThreadPool
 
@@ -69,13 +70,13 @@ class Arguments(HostTest):
 
     async def test_what_a_model_writes_wrongly_is_a_refusal(self) -> None:
         @tool
-        async def add(n: int) -> int:
+        async def add(n: Annotated[int, Arg("A small number.", le=9)]) -> int:
             """Add one."""
             return n + 1
 
         async with self.host() as host:
             host.register(add)
-            for args in ("{", "[]", '{"n": "x"}', '{"n": 1, "m": 2}', '{"n": 1, "n": 2}', "{}"):
+            for args in ("{", "[]", '{"n": "x"}', '{"n": 10}', '{"n": 1, "m": 2}', '{"n": 1, "n": 2}', "{}"):
                 failure = (await call(host, "add", args)).failure
                 assert failure is not None
                 self.assertEqual((failure.kind, failure.code), ("refused", "input_invalid"), args)

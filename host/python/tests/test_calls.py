@@ -445,4 +445,4 @@ class Approvals(HostTest):
 
 class Names(HostTest):
     def test_the_public_names_are_those_of_the_documentation(self) -> None:
-        self.assertEqual(len(toolbay.__all__), 16, "15 names and the alias `ApprovalReply`")
+        self.assertEqual(len(toolbay.__all__), 17, "15 names, `Arg`, and the alias `ApprovalReply`")

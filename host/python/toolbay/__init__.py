@@ -5,11 +5,12 @@ from ._approval import ApprovalReply, ApprovalRequest
 from ._host import Host, View
 from ._policy import Policy
 from ._results import CallResult, Failure, ProgressEvent, ToolCall, ToolOutput
+from ._schema import Arg
 from ._session import Session
 from ._tools import CallContext, tool
 from .errors import HostError, ToolError
 
 __all__ = [
-    "ApprovalReply", "ApprovalRequest", "CallContext", "CallResult", "Failure", "Host", "HostError", "Policy",
+    "ApprovalReply", "ApprovalRequest", "Arg", "CallContext", "CallResult", "Failure", "Host", "HostError", "Policy",
     "ProgressEvent", "Session", "ToolCall", "ToolError", "ToolOutput", "View", "tool", "vendor",
 ]
