@@ -46,6 +46,9 @@ test('a program ends by itself when no call runs', async (t) => {
     host.register(tool({ name: 'work', description: 'Work.', run: () => 'done' }))
     const [result] = await host.callAll(host.view(), [{ id: '1', tool: 'work' }])
     console.log(result.output.value)
+    // Nobody reads the second result.
+    globalThis.stream = host.stream(host.view(), [{ id: '1', tool: 'work' }, { id: '2', tool: 'work' }])
+    await stream.next()
   `);
   assert.deepEqual([ended.code, ended.output, ended.errors], [0, 'done\n', '']);
 });

@@ -15,8 +15,6 @@ const MAX_PROGRESS = 1000;
 
 /** Calls in progress, in the context of their caller. `host` keeps the host open meanwhile. */
 class Batch extends AsyncResource {
-  isDone = false;
-
   constructor(host, state, receiver) {
     super('TOOLBAY_CALLS');
     this.host = host;
@@ -138,7 +136,7 @@ class Mailbox {
   }
 
   /**
-   * Begins calls, and returns their number. `end` must follow. An abort of the signal fails the receiver. Calls that still
+   * Begins calls, and returns their number, with which `end` cancels them. An abort of the signal fails the receiver. Calls that still
    * run after the timeout are cancelled, and the receiver has the results.
    */
   begin(batch, request, signal, timeoutMs) {
@@ -150,15 +148,19 @@ class Mailbox {
     return number;
   }
 
-  /** Ends calls, and cancels those that still run. */
+  /** Cancels calls that still run. Nobody waits for their results. */
   end(number) {
+    if (this.#takeBatch(number) !== undefined) bridge.cancel(this.#number, number);
+  }
+
+  #takeBatch(number) {
     const batch = this.#batches.get(number);
-    if (batch === undefined) return;
+    if (batch === undefined) return undefined;
     this.#batches.delete(number);
     batch.stopListening();
     clearTimeout(batch.timer);
-    if (!batch.isDone) bridge.cancel(this.#number, number);
     this.#reference();
+    return batch;
   }
 
   /** Keeps the event loop running while a request does. */
@@ -221,10 +223,8 @@ class Mailbox {
   }
 
   #finish(number, use) {
-    const batch = this.#batches.get(number);
-    if (batch === undefined) return;
-    batch.isDone = true;
-    use(batch.receiver);
+    const batch = this.#takeBatch(number);
+    if (batch !== undefined) use(batch.receiver);
   }
 
   #progress({ id, call_id: callId, tool, message, percent, audience }) {
