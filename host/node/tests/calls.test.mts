@@ -250,7 +250,7 @@ test('an aborted signal cancels its calls', async (t) => {
   {
     await using host = await folder.host({ stateDir: folder.state });
     host.register(wait);
-    for (const reason of [new Error('not now'), 'no error']) {
+    for (const reason of [new Error('not now'), 'no error', null]) {
       const controller = new AbortController();
       const calls = call(host, 'wait', {}, { signal: controller.signal });
       await started.promise;
@@ -263,6 +263,34 @@ test('an aborted signal cancels its calls', async (t) => {
   }
   assert(ended);
   assert.match(folder.audit, /"cancelled"/);
+});
+
+test('an aborted signal cancels the calls of a stream whose loop is busy', async (t) => {
+  const folder = new TestFolder(t);
+  const [started, cancelled] = [gate(), gate()];
+  const first = tool({ name: 'first', description: 'End when the other call has begun.', run: () => started.promise });
+  const wait = tool({
+    name: 'wait',
+    description: 'Wait.',
+    run(_, { signal }) {
+      signal.addEventListener('abort', () => cancelled.resolve());
+      started.resolve();
+      return forever();
+    },
+  });
+  await using host = await folder.host();
+  host.register(first, wait);
+  const controller = new AbortController();
+  const calls = [{ id: '1', tool: 'first' }, { id: '2', tool: 'wait' }];
+  const timer = setInterval(() => {}, 1000);
+  await assert.rejects(async () => {
+    for await (const event of host.stream(host.view(), calls, { signal: controller.signal })) {
+      assert.equal(event.callId, '1');
+      controller.abort();
+      await cancelled.promise;
+    }
+  }, { name: 'AbortError' });
+  clearInterval(timer);
 });
 
 test('after a timeout the results say what was cancelled', async (t) => {

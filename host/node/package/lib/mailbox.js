@@ -69,12 +69,14 @@ class StreamQueue {
   }
 
   succeed() {
-    this.#end ??= { error: null };
+    this.#end ??= () => null;
     this.#wake();
   }
 
   fail(error) {
-    this.#end ??= { error };
+    this.#end ??= () => {
+      throw error;
+    };
     this.#wake();
   }
 
@@ -90,10 +92,7 @@ class StreamQueue {
       this.#dropped = 0;
     }
     const event = this.#events.shift();
-    if (event === undefined) {
-      if (this.#end.error !== null) throw this.#end.error;
-      return null;
-    }
+    if (event === undefined) return this.#end();
     if (event.type === 'progress') this.#progress--;
     return event;
   }
@@ -143,7 +142,10 @@ class Mailbox {
     const number = bridge.submit(this.#number, request);
     this.#batches.set(number, batch);
     this.#reference();
-    batch.stopListening = whenAborted(signal, () => batch.receiver.fail(signal.reason));
+    batch.stopListening = whenAborted(signal, () => {
+      batch.receiver.fail(signal.reason);
+      this.end(number);
+    });
     if (timeoutMs !== undefined) batch.timer = setTimeout(() => bridge.cancel(this.#number, number), timeoutMs);
     return number;
   }
