@@ -11,7 +11,7 @@ import type * as schema from './lib/schema.js';
 export namespace vendor {
   /**
    * The tools of a view, for the field `tools` of a request. With `strict`, the vendor constrains the arguments of each tool
-   * whose schema it can express.
+   * whose schema it can express. Large integers in schemas are rounded, so that `JSON.stringify` can write them.
    */
   function viewDefinitions(vendor: string, view: View, options?: { strict?: boolean }): any[];
   /** The calls in a response, message or list of calls. */

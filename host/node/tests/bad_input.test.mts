@@ -104,6 +104,17 @@ test('integers are exact both ways', async (t) => {
   assert.deepEqual((await callOk(host, 'echo', { n: 2n ** 53n - 1n })).output.structured.n, 2 ** 53 - 1);
 });
 
+test('definitions with large bounds can be written for a vendor', async (t) => {
+  const folder = new TestFolder(t);
+  const n = { type: 'integer', maximum: 2n ** 63n - 1n };
+  await using host = await folder.host();
+  host.register(tool({ name: 'add', description: 'Add one.', input: { n }, run: () => '' }));
+  const view = host.view();
+  const written = JSON.stringify(vendor.viewDefinitions('anthropic', view));
+  assert.equal(JSON.parse(written)[0].input_schema.properties.n.maximum, 2 ** 63);
+  assert.equal(view.tools[0]?.inputSchema.properties.n.maximum, n.maximum);
+});
+
 test('a result that is no JSON names tool and pointer', async (t) => {
   const folder = new TestFolder(t);
   await using host = await folder.host();
