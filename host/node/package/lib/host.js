@@ -107,12 +107,12 @@ class Host {
   }
 
   async loadFile(plugin, file) {
-    return mailbox().request({ op: 'load_file', host: this.#number(), plugin, file: absolute(file) });
+    return mailbox().request({ op: 'load_file', host: this.#number(), plugin, file: absolute(file) }, { host: this });
   }
 
   async loadBytes(plugin, component) {
     if (!(component instanceof Uint8Array)) throw new TypeError('`component` is a `Uint8Array`');
-    return mailbox().request({ op: 'load_bytes', host: this.#number(), plugin }, component);
+    return mailbox().request({ op: 'load_bytes', host: this.#number(), plugin }, { host: this, payload: component });
   }
 
   unload(plugin) {
@@ -120,7 +120,8 @@ class Host {
   }
 
   async reloadPolicy(policy) {
-    return mailbox().request({ op: 'reload_policy', host: this.#number(), policy: Policy.sourceOf(policy) });
+    const request = { op: 'reload_policy', host: this.#number(), policy: Policy.sourceOf(policy) };
+    return mailbox().request(request, { host: this });
   }
 
   get problems() {

@@ -125,11 +125,11 @@ class Mailbox {
     this.#socket.unref();
   }
 
-  /** Submits a request, and resolves to its answer. */
-  request(request, payload) {
+  /** Submits a request, and resolves to its answer. `host` stays open meanwhile. */
+  request(request, { host, payload } = {}) {
     return new Promise((succeed, fail) => {
       const number = bridge.submit(this.#number, request, payload);
-      this.#answers.set(number, { succeed, fail });
+      this.#answers.set(number, { succeed, fail, host });
       this.#reference();
     });
   }
