@@ -209,17 +209,16 @@ impl Bridge {
         })
     }
 
-    /// Closes a mailbox, because its event loop has ended. Its calls are cancelled and its questions withdrawn.
+    /// Closes a mailbox, because its event loop has ended. Its calls are cancelled and its questions withdrawn. A host whose
+    /// number the loop did not take is closed, too.
     ///
     /// # Errors
     /// The process is a fork.
     pub fn close_mailbox(&self, mailbox: u64) -> Answer<()> {
         self.enter(|| {
             let closed = self.mailboxes.lock().remove(&mailbox);
-            if let Some(mailbox) = closed {
-                mailbox.close();
-            }
-            Ok(())
+            let unclaimed = closed.map(|mailbox| mailbox.close()).unwrap_or_default();
+            unclaimed.into_iter().try_for_each(|host| self.release(host))
         })
     }
 
@@ -323,7 +322,7 @@ impl Bridge {
                 } else {
                     bridge.hosts.lock().insert(number, host);
                 }
-                Value::from(number)
+                number
             });
             bridge.openings.lock().remove(&id);
             host
@@ -332,7 +331,12 @@ impl Bridge {
         drop(handle.spawn(async move {
             match without_panic(work).await {
                 Err(error) => owner.fail_opening(threads, pending, error),
-                opened => pending.answer(opened),
+                Ok(host) => {
+                    if !pending.opened(host) {
+                        // Nobody has the number. A task does not run in a fork, so nothing is refused.
+                        drop(owner.release(host));
+                    }
+                }
             }
         }));
         Ok(())
@@ -450,6 +454,12 @@ impl PendingRequest {
             }
             Err(error) => self.failure = Some(error),
         }
+    }
+
+    /// Answers with the number of an open host. Returns false if the mailbox is closed.
+    fn opened(mut self, host: u64) -> bool {
+        self.failure = None;
+        self.mailbox.push_opened(self.id, host)
     }
 }
 
