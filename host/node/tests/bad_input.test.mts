@@ -136,12 +136,14 @@ test('what a tool throws is a failure and is logged', async (t) => {
       throw new Error('no text');
     },
   });
+  const changed = Object.assign(new ToolError('execution_failed', 'x'), { costUsd: NaN });
   const cases: [string, () => unknown, string][] = [
     ['throws', () => { throw new Error('no page', { cause: new Error('status 404') }); }, 'no page: status 404'],
     ['rejects', () => Promise.reject(new TypeError('no list')), 'no list'],
     ['throws_text', () => { throw 'bad'; }, 'bad'],
     ['rejects_nothing', () => Promise.reject(), 'the tool threw undefined'],
     ['unreadable', () => { throw unreadable; }, 'the tool failed with an error that cannot be shown'],
+    ['changed', () => { throw changed; }, 'the tool failed with an error that cannot be shown'],
     [
       'block', () => new ToolOutput('', { content: [{ type: 'sound' }] }),
       'the tool `block` returned a content block of the unknown type "sound"',
@@ -153,7 +155,8 @@ test('what a tool throws is a failure and is logged', async (t) => {
     const { failure } = await callFails(host, name);
     assert.deepEqual([failure.code, failure.message], ['execution_failed', message]);
   }
-  assert.equal(entries.length, cases.length - 1);
+  // A result that cannot be sent and a `ToolError` are not logged.
+  assert.equal(entries.length, cases.length - 2);
   assert.equal((entries[0]?.error as Error).message, 'no page');
 });
 
