@@ -218,6 +218,8 @@ test('a wrong definition says what is wrong', async (t) => {
   await assert.rejects(call(host, 'good', {}, { sesion: new Session() }), /no option `sesion`/);
   // @ts-expect-error: no view
   await assert.rejects(host.callAll({}, []), /made by `host.view/);
+  // @ts-expect-error: no list of calls
+  await assert.rejects(host.callAll(host.view(), { id: '1', tool: 'good' }), TypeError);
   // @ts-expect-error: a text
   assert.throws(() => host.view({ allowedTools: 'good' }), TypeError);
 });

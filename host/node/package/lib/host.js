@@ -141,7 +141,8 @@ class Host {
   }
 
   #calls(view, calls) {
-    return { op: 'call_all', host: this.#number(), view: View.numberOf(view), calls: Array.from(calls, callRequest) };
+    // `Array.from` would make an empty list of a single call.
+    return { op: 'call_all', host: this.#number(), view: View.numberOf(view), calls: [...calls].map(callRequest) };
   }
 }
 
