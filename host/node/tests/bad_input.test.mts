@@ -240,7 +240,9 @@ test('a wrong policy names file, line and key', (t) => {
   for (const make of makers) assert.throws(make, (error: Error) => error instanceof HostError && error.kind === 'policy');
   writeFileSync(file, 'version = 1\n');
   Policy.read(new URL(`file://${file}`));
-  assert.throws(() => Policy.parse({ version: new Set([1]) }, { base: folder.path }), TypeError);
+  for (const wrong of [{ version: new Set([1]) }, [], 1, null, undefined] as object[]) {
+    assert.throws(() => Policy.parse(wrong, { base: folder.path }), TypeError);
+  }
 });
 
 /*
