@@ -107,8 +107,11 @@ test('a plain function is a tool, with defaults and optional arguments', async (
     input: { name: { type: 'string', default: 'Ada' }, title: { type: 'string', optional: true } },
     run: ({ name, title }) => [title, name].filter(Boolean).join(' '),
   });
+  const input = { constructor: { type: 'string', default: 'Brunel' } } as const;
+  const build = tool({ name: 'build', description: 'Build.', input, run: (args) => args.constructor });
   await using host = await folder.host();
-  host.register(greet, double);
+  host.register(greet, double, build);
+  assert.equal((await callOk(host, 'build')).output.value, 'Brunel');
   assert.equal((await callOk(host, 'greet')).output.value, 'Ada');
   assert.equal((await callOk(host, 'greet', { name: 'Joy', title: 'Dr' })).output.value, 'Dr Joy');
   assert.deepEqual((await callOk(host, 'double', { n: 4 })).output.structured, { n: 8 });

@@ -41,8 +41,8 @@ class NativeTool {
   call(text, context) {
     const args = parse(text);
     for (const [name, value] of this.#defaults) {
-      // Each call gets a value of its own.
-      if (args[name] === undefined) args[name] = parse(value);
+      // Each call gets a value of its own. Objects inherit members such as `constructor`.
+      if (!Object.hasOwn(args, name)) args[name] = parse(value);
     }
     return this.#run(args, context);
   }
