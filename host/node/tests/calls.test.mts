@@ -234,6 +234,10 @@ test('leaving a stream cancels the rest', async (t) => {
   // The host has no call, and the event loop would end.
   const timer = setInterval(() => {}, 1000);
   await ended.promise;
+  const stream = host.stream(host.view(), [{ id: '1', tool: 'wait' }]);
+  const next = stream.next();
+  await stream.return();
+  assert.deepEqual(await next, { done: true, value: undefined });
   clearInterval(timer);
 });
 

@@ -77,9 +77,20 @@ class Host {
     }
   }
 
-  async *stream(view, calls, options = {}) {
-    const { signal, timeout_ms, ...settings } = fields('stream', options, STREAM_OPTIONS);
+  stream(view, calls, options = {}) {
     const receiver = new StreamQueue();
+    const events = this.#events(receiver, view, calls, options);
+    // A generator that waits for an event would return only after it. Streams of Node that are destroyed do so.
+    const leave = events.return.bind(events);
+    events.return = (value) => {
+      receiver.succeed();
+      return leave(value);
+    };
+    return events;
+  }
+
+  async *#events(receiver, view, calls, options) {
+    const { signal, timeout_ms, ...settings } = fields('stream', options, STREAM_OPTIONS);
     const request = { ...this.#calls(view, calls), ...settings, progress: true, stream: true };
     signal?.throwIfAborted();
     const number = mailbox().begin(new Batch(this, this.#state, receiver), request, signal, timeout_ms);
