@@ -72,7 +72,7 @@ export class Host {
    * A file of the folder `plugins` that does not load is an entry of {@link Host.problems}.
    */
   static start(policy: Policy, options?: Host.Options): Promise<Host>;
-  /** Cancels the calls and ends the servers, and waits for them for at most five seconds. A second call does nothing. */
+  /** Cancels the calls and ends the servers, and waits for them for at most five seconds. A second call waits, too. */
   close(): Promise<void>;
   [Symbol.asyncDispose](): Promise<void>;
   /**

@@ -40,6 +40,7 @@ const CALL_LOG = optionTable({ limit: null, tool: null, outcome: null, sessionId
 class Host {
   // `number` is null once the host is closed.
   #state;
+  #closed = null;
 
   constructor(number = null, approver = null) {
     this.#state = { number, approver, tools: new Map() };
@@ -56,7 +57,12 @@ class Host {
     return host;
   }
 
-  async close() {
+  close() {
+    this.#closed ??= this.#close();
+    return this.#closed;
+  }
+
+  async #close() {
     const { number } = this.#state;
     if (number === null) return;
     this.#state.number = null;
