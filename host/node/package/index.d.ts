@@ -22,6 +22,8 @@ export namespace vendor {
 
 /** The policy: what an operator grants. A mistake in it is a {@link HostError} of the kind `policy`. */
 export class Policy {
+  // Otherwise any value would have this type.
+  #source;
   private constructor();
   /** Reads a file. Relative paths in it mean the folder of the file. */
   static read(file: string | URL): Policy;

@@ -216,6 +216,8 @@ test('a wrong definition says what is wrong', async (t) => {
   assert.throws(() => host.register(tool(good)), /already registered/);
   // @ts-expect-error: no such option
   await assert.rejects(call(host, 'good', {}, { sesion: new Session() }), /no option `sesion`/);
+  // @ts-expect-error: no policy
+  await assert.rejects(Host.start('toolbay.toml'), /made by `Policy.read/);
   // @ts-expect-error: no view
   await assert.rejects(host.callAll({}, []), /made by `host.view/);
   // @ts-expect-error: no list of calls
