@@ -294,6 +294,22 @@ test('a file that does not load is a problem, and a component that does not is a
   for (const load of loads) await assert.rejects(load, (error: HostError) => error.kind === 'load');
 });
 
+test('events that cannot be read fail what waits for them', async (t) => {
+  const folder = new TestFolder(t);
+  await using host = await folder.host();
+  host.register(tool({ name: 'work', description: 'Work.', run: () => 'done' }));
+  const require = createRequire(import.meta.url);
+  const functions = require(join(dirname(require.resolve('toolbay')), 'lib/native.js')).native();
+  const { drain } = functions;
+  functions.drain = (mailbox: number) => {
+    functions.drain = drain;
+    drain(mailbox);
+    throw new Error('too long');
+  };
+  await assert.rejects(call(host, 'work'), (error: HostError) => error.kind === 'internal' && /too long/.test(error.message));
+  assert.equal((await callOk(host, 'work')).output.value, 'done');
+});
+
 test('two hosts share a state directory', async (t) => {
   const folder = new TestFolder(t);
   {

@@ -6,6 +6,7 @@ const { Socket } = require('node:net');
 const { isMainThread } = require('node:worker_threads');
 
 const bridge = require('./bridge.js');
+const { HostError } = require('./errors.js');
 const { log } = require('./log.js');
 const { Withdrawal, answerApproval, answerCall, answerUnregistered } = require('./questions.js');
 const { CallResult } = require('./results.js');
@@ -176,7 +177,15 @@ class Mailbox {
 
   /** Handles all events. */
   #drain() {
-    const { dropped, events } = bridge.drain(this.#number);
+    let delivery;
+    try {
+      delivery = bridge.drain(this.#number);
+    } catch (cause) {
+      // Together they are larger than a text of JavaScript can be.
+      const message = `the events of the host are lost, because they cannot be read: ${cause.message}`;
+      return this.#failAll(new HostError('internal', message, { cause }));
+    }
+    const { dropped, events } = delivery;
     if (dropped > 0) log('warning', `${dropped} progress events were dropped: the event loop is too slow`);
     for (const event of events) {
       try {
@@ -184,6 +193,15 @@ class Mailbox {
       } catch (error) {
         log('error', 'an event of the host was not handled', error);
       }
+    }
+  }
+
+  /** Fails what waits for an answer, and cancels all calls. */
+  #failAll(error) {
+    for (const number of this.#answers.keys()) this.#answer(number, (one) => one.fail(error));
+    for (const [number, { receiver }] of this.#batches) {
+      receiver.fail(error);
+      this.end(number);
     }
   }
 
