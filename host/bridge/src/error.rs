@@ -4,8 +4,8 @@ use std::any::Any;
 use std::path::Path;
 
 use serde::Serialize;
+use toolbay::HostError;
 use toolbay::policy::PolicyError;
-use toolbay::{HostError, LoadError};
 
 /// The kind of a [`BridgeError`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -110,12 +110,6 @@ impl From<HostError> for BridgeError {
             HostError::Engine(_) | HostError::Tls(_) | HostError::Native(_) => ErrorKind::Internal,
         };
         Self::new(kind, error.to_string())
-    }
-}
-
-impl From<LoadError> for BridgeError {
-    fn from(error: LoadError) -> Self {
-        Self::new(ErrorKind::Load, error.to_string())
     }
 }
 

@@ -103,9 +103,9 @@ impl OpenHost {
     }
 
     /// The error for a plugin that was not loaded. Without the program, none is compiled.
-    pub(crate) fn load_error(&self, error: LoadError) -> BridgeError {
+    pub(crate) fn load_error(&self, plugin: &str, error: &LoadError) -> BridgeError {
         let is_compiling = matches!(error, LoadError::Compile(_));
-        let error = BridgeError::from(error);
+        let error = BridgeError::new(ErrorKind::Load, format!("plugin `{plugin}`: {error}"));
         if is_compiling && !self.executable.is_file() {
             let message = format!("{}; TOOLBAY_BIN names another program", error.message);
             return BridgeError::new(ErrorKind::Executable, message);

@@ -123,19 +123,19 @@ impl Bridge {
                 Request::Open(request) => self.open(mailbox, id, *request)?,
                 Request::CallAll(request) => self.call_all(&mailbox, id, *request)?,
                 Request::LoadFile { host, plugin, file } => {
-                    let (host, plugin) = (self.host(host)?, plugin_id(&plugin)?);
+                    let (host, checked) = (self.host(host)?, plugin_id(&plugin)?);
                     let loading = Arc::clone(&host);
                     spawn(&host, mailbox, id, async move {
-                        let loaded = loading.host.load_file(plugin, &file).await;
-                        Ok(query::warnings(&loaded.map_err(|error| loading.load_error(error))?))
+                        let loaded = loading.host.load_file(checked, &file).await;
+                        Ok(query::warnings(&loaded.map_err(|error| loading.load_error(&plugin, &error))?))
                     });
                 }
                 Request::LoadBytes { host, plugin } => {
-                    let (host, plugin) = (self.host(host)?, plugin_id(&plugin)?);
+                    let (host, checked) = (self.host(host)?, plugin_id(&plugin)?);
                     let loading = Arc::clone(&host);
                     spawn(&host, mailbox, id, async move {
-                        let loaded = loading.host.load_bytes(plugin, payload).await;
-                        Ok(query::warnings(&loaded.map_err(|error| loading.load_error(error))?))
+                        let loaded = loading.host.load_bytes(checked, payload).await;
+                        Ok(query::warnings(&loaded.map_err(|error| loading.load_error(&plugin, &error))?))
                     });
                 }
                 Request::ReloadPolicy { host, policy } => {

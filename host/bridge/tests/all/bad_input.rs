@@ -95,7 +95,9 @@ fn a_plugin_that_does_not_load_is_an_error_or_a_problem() {
     assert_eq!((problems.as_array().unwrap().len(), &problems[0]["plugin"]), (1, &"broken".into()));
     let request = json!({"op": "load_bytes", "host": host, "plugin": "another"}).to_string();
     program.bridge.submit(program.mailbox, &request, b"no component".to_vec()).unwrap();
-    assert_eq!(program.expect("failed")["error"]["kind"], "load");
+    let failed = program.expect("failed");
+    assert_eq!(failed["error"]["kind"], "load");
+    assert!(failed["error"]["message"].as_str().unwrap().contains("`another`"), "{failed}");
     let file =
         json!({"op": "load_file", "host": host, "plugin": "another", "file": folder.path().join("none")});
     assert_eq!(program.ask(&file)["error"]["kind"], "load");
