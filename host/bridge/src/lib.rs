@@ -80,7 +80,8 @@ pub struct Bridge {
     hosts: Mutex<HashMap<u64, Arc<OpenHost>>>,
     mailboxes: Mutex<HashMap<u64, Arc<Mailbox>>>,
     sessions: Mutex<HashMap<u64, Arc<Session>>>,
-    views: Mutex<HashMap<u64, View>>,
+    /// Each with the number of its host.
+    views: Mutex<HashMap<u64, (u64, View)>>,
     /// The hosts that are being opened, by their requests.
     openings: Mutex<HashMap<u64, Opening>>,
     /// One for each host that is being closed. It is disconnected when the host is closed.
@@ -284,7 +285,8 @@ impl Bridge {
         host.ok_or_else(|| BridgeError::closed("host"))
     }
 
-    fn view(&self, id: u64) -> Answer<View> {
+    /// A view with the number of its host.
+    fn view(&self, id: u64) -> Answer<(u64, View)> {
         let view = self.views.lock().get(&id).cloned();
         view.ok_or_else(|| BridgeError::argument("the view does not exist"))
     }
@@ -359,7 +361,10 @@ impl Bridge {
     }
 
     fn call_all(&self, mailbox: &Arc<Mailbox>, id: u64, request: CallAllRequest) -> Answer<()> {
-        let (host, view) = (self.host(request.host)?, self.view(request.view)?);
+        let (host, (owner, view)) = (self.host(request.host)?, self.view(request.view)?);
+        if owner != request.host {
+            return Err(BridgeError::argument("the view is of another host"));
+        }
         let session = request.session.map(|session| self.session(session)).transpose()?;
         let cancel = host.cancel_token();
         mailbox.begin_batch(id, cancel.clone())?;

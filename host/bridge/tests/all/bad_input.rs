@@ -131,5 +131,9 @@ fn a_wrong_request_is_an_argument_error() {
     assert_eq!(refused(json!({"op": "problems", "host": 0})), ErrorKind::Closed);
     let call = json!({"op": "call_all", "host": host, "view": 0, "calls": []});
     assert_eq!(program.submit(&call).unwrap_err().kind, ErrorKind::Argument);
+    let view = program.query(&json!({"op": "view", "host": host, "filter": {}}));
+    let other = program.open(folder.path(), json!({}));
+    let call = json!({"op": "call_all", "host": other, "view": view, "calls": []});
+    assert_eq!(program.submit(&call).unwrap_err().kind, ErrorKind::Argument, "the view of another host");
     assert_eq!(program.submit(&json!({"op": "close", "host": 0})).unwrap_err().kind, ErrorKind::Closed);
 }
