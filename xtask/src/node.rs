@@ -96,7 +96,8 @@ fn place_package(workspace: &Path, package: &Path) -> Result<()> {
     Ok(fs::write(package.join(MANIFEST), Value::from(manifest).to_string())?)
 }
 
-/// Links a large file, or copies one of another file system. A symbolic link would not do: Node takes the name of the file that it leads to.
+/// Links a large file, or copies one of another file system. A symbolic link would not do: Node takes the name of the file
+/// that it leads to.
 fn place(file: &Path, link: &Path) -> Result<()> {
     if link.exists() {
         fs::remove_file(link)?;

@@ -184,8 +184,8 @@ impl Mailbox {
         self.state.lock().questions.remove(&id)
     }
 
-    /// Cancels all batches and withdraws all questions. Events are no longer queued. Returns the open hosts whose numbers the
-    /// loop did not take.
+    /// Cancels all batches and withdraws all questions. Events are no longer queued. Returns the open hosts whose numbers
+    /// the loop did not take.
     pub(crate) fn close(&self) -> Vec<u64> {
         let mut state = self.state.lock();
         state.closed = true;

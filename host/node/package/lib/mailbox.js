@@ -136,8 +136,8 @@ class Mailbox {
   }
 
   /**
-   * Begins calls, and returns their number, with which `end` cancels them. An abort of the signal fails the receiver. Calls that still
-   * run after the timeout are cancelled, and the receiver has the results.
+   * Begins calls, and returns their number, with which `end` cancels them. An abort of the signal fails the receiver and
+   * cancels the calls. Those that still run after the timeout are cancelled, and the receiver has the results.
    */
   begin(batch, request, signal, timeoutMs) {
     const number = bridge.submit(this.#number, request);
