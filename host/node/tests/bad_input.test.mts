@@ -223,7 +223,11 @@ test('a wrong definition says what is wrong', async (t) => {
   // @ts-expect-error: no list of calls
   await assert.rejects(host.callAll(host.view(), { id: '1', tool: 'good' }), TypeError);
   // @ts-expect-error: a text
-  assert.throws(() => host.view({ allowedTools: 'good' }), TypeError);
+  assert.throws(() => host.view({ allowedTools: 'good' }), /`allowedTools` is a list of names/);
+  // @ts-expect-error: no function
+  await assert.rejects(folder.host({ approver: 'yes' }), /`approver` is a function/);
+  // @ts-expect-error: no path
+  await assert.rejects(folder.host({ stateDir: 1 }), /`stateDir` is a text or a URL/);
 });
 
 test('a wrong policy names file, line and key', (t) => {

@@ -83,7 +83,7 @@ function releaseWith(object, number) {
   releases.register(object, number);
 }
 
-/** What an options object may have. `known` has a function that converts each member, or null. */
+/** What an options object may have. `known` has a function that converts each member and knows its name, or null. */
 function optionTable(known) {
   return new Map(Object.entries(known).map(([name, convert]) => [name, { name: snakeCase(name), convert }]));
 }
@@ -98,7 +98,7 @@ function fields(what, options, known) {
       throw new TypeError(`\`${what}\` has no option \`${name}\`; known are \`${[...known.keys()].join('`, `')}\``);
     }
     const value = options[name];
-    if (value !== undefined) request[option.name] = option.convert === null ? value : option.convert(value);
+    if (value !== undefined) request[option.name] = option.convert === null ? value : option.convert(value, name);
   }
   return request;
 }

@@ -176,8 +176,8 @@ function callRequest(call) {
   }
 }
 
-function checkedFunction(value) {
-  if (typeof value !== 'function') throw new TypeError(`a function, not ${typeof value}`);
+function checkedFunction(value, name) {
+  if (typeof value !== 'function') throw new TypeError(`\`${name}\` is a function, not ${typeof value}`);
   return value;
 }
 
@@ -193,13 +193,13 @@ function checkedTimeout(milliseconds) {
   return milliseconds;
 }
 
-function names(list) {
-  if (typeof list === 'string') throw new TypeError(`a list of names, not the text ${JSON.stringify(list)}`);
+function names(list, name) {
+  if (typeof list === 'string') throw new TypeError(`\`${name}\` is a list of names, not the text ${JSON.stringify(list)}`);
   return [...list];
 }
 
-function namesByServer(servers) {
-  return Object.fromEntries(Object.entries(servers).map(([server, list]) => [server, names(list)]));
+function namesByServer(servers, name) {
+  return Object.fromEntries(Object.entries(servers).map(([server, list]) => [server, names(list, `${name}.${server}`)]));
 }
 
 module.exports = { Host };

@@ -33,7 +33,7 @@ class Policy {
   }
 
   static denyAll(base) {
-    return new Policy({ base: absolute(base) });
+    return new Policy({ base: absolute(base, 'base') });
   }
 
   /** What the bridge reads it from. */
