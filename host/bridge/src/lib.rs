@@ -223,8 +223,9 @@ impl Bridge {
         })
     }
 
-    /// Closes a host, and blocks until its calls and servers have ended, for at most five seconds. Call it when the event loop
-    /// ends that alone uses the host. A host that is closed already is no error.
+    /// Closes a host, and blocks until its calls and servers have ended, for at most five seconds. Forgets its views: each
+    /// keeps the memory of its plugins. Call it when the event loop ends that alone uses the host. A host that is closed
+    /// already is no error.
     ///
     /// # Errors
     /// The process is a fork.
@@ -237,6 +238,7 @@ impl Bridge {
                 // Nothing is sent: the channel is disconnected, or the time is over.
                 let _ = ended.recv_timeout(host::CLOSE_WAIT);
             }
+            self.views.lock().retain(|_, (owner, _)| *owner != host);
             Ok(())
         })
     }
