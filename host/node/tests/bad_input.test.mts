@@ -203,6 +203,10 @@ test('a wrong definition says what is wrong', async (t) => {
     [() => tool({ ...good, run: 1 }), /`run` must be a function/],
     [() => tool({ ...good, name: 'a b' }), /must be 1 to 48/],
     [() => tool({ ...good, *run() { yield 1; } }), /must not `yield`/],
+    // @ts-expect-error: no boolean
+    [() => tool({ ...good, needsApproval: 1 }), /`needsApproval` is true or false/],
+    // @ts-expect-error: no list
+    [() => tool({ ...good, tags: 'destructive' }), /`tags` is a list/],
     // @ts-expect-error: no options
     [() => tool(), /no object/],
   ];
