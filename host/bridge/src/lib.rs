@@ -80,7 +80,8 @@ pub struct Bridge {
     hosts: Mutex<HashMap<u64, Arc<OpenHost>>>,
     mailboxes: Mutex<HashMap<u64, Arc<Mailbox>>>,
     sessions: Mutex<HashMap<u64, Arc<Session>>>,
-    views: Mutex<HashMap<u64, View>>,
+    /// Each with the number of its host.
+    views: Mutex<HashMap<u64, (u64, View)>>,
     /// The hosts that are being opened, by their requests.
     openings: Mutex<HashMap<u64, Opening>>,
     /// One for each host that is being closed. It is disconnected when the host is closed.
@@ -123,20 +124,20 @@ impl Bridge {
                 Request::Open(request) => self.open(mailbox, id, *request)?,
                 Request::CallAll(request) => self.call_all(&mailbox, id, *request)?,
                 Request::LoadFile { host, plugin, file } => {
-                    let (host, plugin) = (self.host(host)?, plugin_id(&plugin)?);
+                    let (host, checked) = (self.host(host)?, plugin_id(&plugin)?);
                     let loading = Arc::clone(&host);
                     spawn(&host, mailbox, id, async move {
-                        let loaded = loading.host.load_file(plugin, &file).await;
+                        let loaded = loading.host.load_file(checked, &file).await;
                         Ok(query::warnings(
                             &loaded.map_err(|error| loading.load_error(file.display(), &error))?,
                         ))
                     });
                 }
                 Request::LoadBytes { host, plugin } => {
-                    let (host, plugin) = (self.host(host)?, plugin_id(&plugin)?);
+                    let (host, checked) = (self.host(host)?, plugin_id(&plugin)?);
                     let loading = Arc::clone(&host);
                     spawn(&host, mailbox, id, async move {
-                        let loaded = loading.host.load_bytes(plugin.clone(), payload).await;
+                        let loaded = loading.host.load_bytes(checked, payload).await;
                         Ok(query::warnings(&loaded.map_err(|error| loading.load_error(&plugin, &error))?))
                     });
                 }
@@ -211,22 +212,22 @@ impl Bridge {
         })
     }
 
-    /// Closes a mailbox, because its event loop has ended. Its calls are cancelled and its questions withdrawn.
+    /// Closes a mailbox, because its event loop has ended. Its calls are cancelled and its questions withdrawn. A host whose
+    /// number the loop did not take is closed, too.
     ///
     /// # Errors
     /// The process is a fork.
     pub fn close_mailbox(&self, mailbox: u64) -> Answer<()> {
         self.enter(|| {
             let closed = self.mailboxes.lock().remove(&mailbox);
-            if let Some(mailbox) = closed {
-                mailbox.close();
-            }
-            Ok(())
+            let unclaimed = closed.map(|mailbox| mailbox.close()).unwrap_or_default();
+            unclaimed.into_iter().try_for_each(|host| self.release(host))
         })
     }
 
-    /// Closes a host, and blocks until its calls and servers have ended, for at most five seconds. Call it when the event loop
-    /// ends that alone uses the host. A host that is closed already is no error.
+    /// Closes a host, and blocks until its calls and servers have ended, for at most five seconds. Forgets its views: each
+    /// keeps the memory of its plugins. Call it when the event loop ends that alone uses the host. A host that is closed
+    /// already is no error.
     ///
     /// # Errors
     /// The process is a fork.
@@ -239,6 +240,7 @@ impl Bridge {
                 // Nothing is sent: the channel is disconnected, or the time is over.
                 let _ = ended.recv_timeout(host::CLOSE_WAIT);
             }
+            self.views.lock().retain(|_, (owner, _)| *owner != host);
             Ok(())
         })
     }
@@ -287,7 +289,8 @@ impl Bridge {
         host.ok_or_else(|| BridgeError::closed("host"))
     }
 
-    fn view(&self, id: u64) -> Answer<View> {
+    /// A view with the number of its host.
+    fn view(&self, id: u64) -> Answer<(u64, View)> {
         let view = self.views.lock().get(&id).cloned();
         view.ok_or_else(|| BridgeError::argument("the view does not exist"))
     }
@@ -325,7 +328,7 @@ impl Bridge {
                 } else {
                     bridge.hosts.lock().insert(number, host);
                 }
-                Value::from(number)
+                number
             });
             bridge.openings.lock().remove(&id);
             host
@@ -334,7 +337,12 @@ impl Bridge {
         drop(handle.spawn(async move {
             match without_panic(work).await {
                 Err(error) => owner.fail_opening(threads, pending, error),
-                opened => pending.answer(opened),
+                Ok(host) => {
+                    if !pending.opened(host) {
+                        // Nobody has the number. A task does not run in a fork, so nothing is refused.
+                        drop(owner.release(host));
+                    }
+                }
             }
         }));
         Ok(())
@@ -357,7 +365,10 @@ impl Bridge {
     }
 
     fn call_all(&self, mailbox: &Arc<Mailbox>, id: u64, request: CallAllRequest) -> Answer<()> {
-        let (host, view) = (self.host(request.host)?, self.view(request.view)?);
+        let (host, (owner, view)) = (self.host(request.host)?, self.view(request.view)?);
+        if owner != request.host {
+            return Err(BridgeError::argument("the view is of another host"));
+        }
         let session = request.session.map(|session| self.session(session)).transpose()?;
         let cancel = host.cancel_token();
         mailbox.begin_batch(id, cancel.clone())?;
@@ -452,6 +463,12 @@ impl PendingRequest {
             }
             Err(error) => self.failure = Some(error),
         }
+    }
+
+    /// Answers with the number of an open host. Returns false if the mailbox is closed.
+    fn opened(mut self, host: u64) -> bool {
+        self.failure = None;
+        self.mailbox.push_opened(self.id, host)
     }
 }
 

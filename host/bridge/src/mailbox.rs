@@ -48,6 +48,8 @@ struct EventQueue {
 struct QueuedEvent {
     text: String,
     is_progress: bool,
+    /// The open host that the event names.
+    host: Option<u64>,
     /// The part of the host's `result_memory` that the results hold until the loop has them.
     _memory: Vec<MemoryReservation>,
 }
@@ -87,23 +89,33 @@ impl Mailbox {
 
     /// Queues an event with the memory of its results.
     pub(crate) fn push_with(&self, event: &Event<'_>, memory: Vec<MemoryReservation>) {
+        self.queue_event(event, memory, None);
+    }
+
+    /// Queues the number of an open host as the answer of a request. Returns false if the mailbox is closed.
+    pub(crate) fn push_opened(&self, id: u64, host: u64) -> bool {
+        self.queue_event(&Event::Done { id, value: host.into() }, Vec::new(), Some(host))
+    }
+
+    fn queue_event(&self, event: &Event<'_>, memory: Vec<MemoryReservation>, host: Option<u64>) -> bool {
         let is_progress = matches!(event, Event::Progress { .. } | Event::Log { .. });
-        let Ok(text) = serde_json::to_string(event) else { return };
+        let Ok(text) = serde_json::to_string(event) else { return false };
         let mut queue = self.queue.lock();
         if queue.closed {
-            return;
+            return false;
         }
         let was_empty = queue.events.is_empty();
         if is_progress {
             queue.make_room();
             queue.progress += 1;
         }
-        queue.events.push_back(QueuedEvent { text, is_progress, _memory: memory });
+        queue.events.push_back(QueuedEvent { text, is_progress, host, _memory: memory });
         drop(queue);
         if was_empty {
             // A full socket has bytes, so the loop wakes up.
             drop((&self.writer).write(&[0]));
         }
+        true
     }
 
     /// Takes all events: a JSON object with `events`, and in `dropped` how many progress events are missing.
@@ -172,8 +184,9 @@ impl Mailbox {
         self.state.lock().questions.remove(&id)
     }
 
-    /// Cancels all batches and withdraws all questions. Events are no longer queued.
-    pub(crate) fn close(&self) {
+    /// Cancels all batches and withdraws all questions. Events are no longer queued. Returns the open hosts whose numbers
+    /// the loop did not take.
+    pub(crate) fn close(&self) -> Vec<u64> {
         let mut state = self.state.lock();
         state.closed = true;
         let (batches, questions) = (std::mem::take(&mut state.batches), std::mem::take(&mut state.questions));
@@ -182,7 +195,7 @@ impl Mailbox {
         drop(questions);
         let mut queue = self.queue.lock();
         queue.closed = true;
-        queue.events.clear();
+        queue.events.drain(..).filter_map(|event| event.host).collect()
     }
 }
 
@@ -253,8 +266,18 @@ mod tests {
         drop(mailbox.drain());
         progress(&mailbox, 0);
         assert_eq!((&mailbox.reader).read(&mut bytes).unwrap(), 1);
-        mailbox.close();
+        drop(mailbox.close());
         progress(&mailbox, 0);
         assert!((&mailbox.reader).read(&mut bytes).is_err());
+    }
+
+    #[test]
+    fn closing_returns_the_hosts_whose_numbers_nobody_took() {
+        let mailbox = Mailbox::new().unwrap();
+        assert!(mailbox.push_opened(1, 7));
+        drop(mailbox.drain());
+        assert!(mailbox.push_opened(2, 8));
+        assert_eq!(mailbox.close(), [8]);
+        assert!(!mailbox.push_opened(3, 9));
     }
 }

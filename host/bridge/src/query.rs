@@ -19,10 +19,10 @@ impl Bridge {
                 let session = self.session(session)?;
                 json!({"calls": session.calls(), "cost_usd": session.cost_usd(), "id": session.id()})
             }
-            Query::View { host, filter } => self.make_view(&*self.host(host)?, *filter)?.into(),
-            Query::Tools { view } => tools(&self.view(view)?),
+            Query::View { host, filter } => self.make_view(host, *filter)?.into(),
+            Query::Tools { view } => tools(&self.view(view)?.1),
             Query::Definitions { vendor, view, strict } => {
-                vendor_format::definitions(&vendor, &self.view(view)?, strict)?
+                vendor_format::definitions(&vendor, &self.view(view)?.1, strict)?
             }
             Query::ParseCalls { vendor } => vendor_format::parse_calls(&vendor, payload)?,
             Query::ResultMessages { vendor } => vendor_format::result_messages(&vendor, payload)?,
@@ -56,7 +56,8 @@ impl Bridge {
         number
     }
 
-    fn make_view(&self, open: &OpenHost, request: FilterRequest) -> Answer<u64> {
+    fn make_view(&self, host: u64, request: FilterRequest) -> Answer<u64> {
+        let open = self.host(host)?;
         let profile = match &request.profile {
             Some(name) => Some(open.host.policy().profile(name).cloned().ok_or_else(|| {
                 BridgeError::argument(format!("the policy has no profile `{name}`: write [profile.{name}]"))
@@ -79,7 +80,7 @@ impl Bridge {
         // Checks of availability run as tasks of the host.
         let _runtime = open.runtime.handle().enter();
         let (number, view) = (number::next(), discovery::add_search_tools(open.host.view(filter)));
-        self.views.lock().insert(number, view);
+        self.views.lock().insert(number, (host, view));
         Ok(number)
     }
 }

@@ -11,7 +11,7 @@ import type * as schema from './lib/schema.js';
 export namespace vendor {
   /**
    * The tools of a view, for the field `tools` of a request. With `strict`, the vendor constrains the arguments of each tool
-   * whose schema it can express.
+   * whose schema it can express. Large integers in schemas are rounded, so that `JSON.stringify` can write them.
    */
   function viewDefinitions(vendor: string, view: View, options?: { strict?: boolean }): any[];
   /** The calls in a response, message or list of calls. */
@@ -22,6 +22,8 @@ export namespace vendor {
 
 /** The policy: what an operator grants. A mistake in it is a {@link HostError} of the kind `policy`. */
 export class Policy {
+  // Otherwise any value would have this type.
+  #source;
   private constructor();
   /** Reads a file. Relative paths in it mean the folder of the file. */
   static read(file: string | URL): Policy;
@@ -72,7 +74,7 @@ export class Host {
    * A file of the folder `plugins` that does not load is an entry of {@link Host.problems}.
    */
   static start(policy: Policy, options?: Host.Options): Promise<Host>;
-  /** Cancels the calls and ends the servers, and waits for them for at most five seconds. A second call does nothing. */
+  /** Cancels the calls and ends the servers, and waits for them for at most five seconds. A second call waits, too. */
   close(): Promise<void>;
   [Symbol.asyncDispose](): Promise<void>;
   /**

@@ -104,6 +104,17 @@ test('integers are exact both ways', async (t) => {
   assert.deepEqual((await callOk(host, 'echo', { n: 2n ** 53n - 1n })).output.structured.n, 2 ** 53 - 1);
 });
 
+test('definitions with large bounds can be written for a vendor', async (t) => {
+  const folder = new TestFolder(t);
+  const n = { type: 'integer', maximum: 2n ** 63n - 1n };
+  await using host = await folder.host();
+  host.register(tool({ name: 'add', description: 'Add one.', input: { n }, run: () => '' }));
+  const view = host.view();
+  const written = JSON.stringify(vendor.viewDefinitions('anthropic', view));
+  assert.equal(JSON.parse(written)[0].input_schema.properties.n.maximum, 2 ** 63);
+  assert.equal(view.tools[0]?.inputSchema.properties.n.maximum, n.maximum);
+});
+
 test('a result that is no JSON names tool and pointer', async (t) => {
   const folder = new TestFolder(t);
   await using host = await folder.host();
@@ -125,12 +136,14 @@ test('what a tool throws is a failure and is logged', async (t) => {
       throw new Error('no text');
     },
   });
+  const changed = Object.assign(new ToolError('execution_failed', 'x'), { costUsd: NaN });
   const cases: [string, () => unknown, string][] = [
     ['throws', () => { throw new Error('no page', { cause: new Error('status 404') }); }, 'no page: status 404'],
     ['rejects', () => Promise.reject(new TypeError('no list')), 'no list'],
     ['throws_text', () => { throw 'bad'; }, 'bad'],
     ['rejects_nothing', () => Promise.reject(), 'the tool threw undefined'],
     ['unreadable', () => { throw unreadable; }, 'the tool failed with an error that cannot be shown'],
+    ['changed', () => { throw changed; }, 'the tool failed with an error that cannot be shown'],
     [
       'block', () => new ToolOutput('', { content: [{ type: 'sound' }] }),
       'the tool `block` returned a content block of the unknown type "sound"',
@@ -142,7 +155,8 @@ test('what a tool throws is a failure and is logged', async (t) => {
     const { failure } = await callFails(host, name);
     assert.deepEqual([failure.code, failure.message], ['execution_failed', message]);
   }
-  assert.equal(entries.length, cases.length - 1);
+  // A result that cannot be sent and a `ToolError` are not logged.
+  assert.equal(entries.length, cases.length - 2);
   assert.equal((entries[0]?.error as Error).message, 'no page');
 });
 
@@ -189,6 +203,10 @@ test('a wrong definition says what is wrong', async (t) => {
     [() => tool({ ...good, run: 1 }), /`run` must be a function/],
     [() => tool({ ...good, name: 'a b' }), /must be 1 to 48/],
     [() => tool({ ...good, *run() { yield 1; } }), /must not `yield`/],
+    // @ts-expect-error: no boolean
+    [() => tool({ ...good, needsApproval: 1 }), /`needsApproval` is true or false/],
+    // @ts-expect-error: no list
+    [() => tool({ ...good, tags: 'destructive' }), /`tags` is a list/],
     // @ts-expect-error: no options
     [() => tool(), /takes an object with `name`/],
   ];
@@ -202,16 +220,20 @@ test('a wrong definition says what is wrong', async (t) => {
   assert.throws(() => host.register(tool(good)), /already registered/);
   // @ts-expect-error: no such option
   await assert.rejects(call(host, 'good', {}, { sesion: new Session() }), /no option `sesion`/);
+  // @ts-expect-error: no policy
+  await assert.rejects(Host.start('toolbay.toml'), /made by `Policy.read/);
   // @ts-expect-error: no view
   await assert.rejects(host.callAll({}, []), /made by `host.view/);
-  // @ts-expect-error: no list
+  // @ts-expect-error: no list of calls
   await assert.rejects(host.callAll(host.view(), { id: '1', tool: 'good' }), /are a list/);
-  // @ts-expect-error: no function
-  await assert.rejects(Host.start(Policy.denyAll(folder.path), { approver: 'yes' }), /`approver` is a function/);
   // @ts-expect-error: private
   assert.throws(() => new Host(Policy.denyAll(folder.path)), /made by `await Host.start/);
   // @ts-expect-error: a text
-  assert.throws(() => host.view({ allowedTools: 'good' }), TypeError);
+  assert.throws(() => host.view({ allowedTools: 'good' }), /`allowedTools` is a list of names/);
+  // @ts-expect-error: no function
+  await assert.rejects(folder.host({ approver: 'yes' }), /`approver` is a function/);
+  // @ts-expect-error: no path
+  await assert.rejects(folder.host({ stateDir: 1 }), /`stateDir` is a text or a URL/);
 });
 
 test('a wrong policy names file, line and key', (t) => {
@@ -230,7 +252,9 @@ test('a wrong policy names file, line and key', (t) => {
   for (const make of makers) assert.throws(make, (error: Error) => error instanceof HostError && error.kind === 'policy');
   writeFileSync(file, 'version = 1\n');
   Policy.read(new URL(`file://${file}`));
-  assert.throws(() => Policy.parse({ version: new Set([1]) }, { base: folder.path }), TypeError);
+  for (const wrong of [{ version: new Set([1]) }, [], 1, null, undefined] as object[]) {
+    assert.throws(() => Policy.parse(wrong, { base: folder.path }), TypeError);
+  }
 });
 
 /*
@@ -280,6 +304,22 @@ test('a file that does not load is a problem, and a component that does not is a
   for (const [subject, load] of loads) {
     await assert.rejects(load, (error: HostError) => error.kind === 'load' && error.message.includes(subject));
   }
+});
+
+test('events that cannot be read fail what waits for them', async (t) => {
+  const folder = new TestFolder(t);
+  await using host = await folder.host();
+  host.register(tool({ name: 'work', description: 'Work.', run: () => 'done' }));
+  const require = createRequire(import.meta.url);
+  const functions = require(join(dirname(require.resolve('toolbay')), 'lib/native.js')).native();
+  const { drain } = functions;
+  functions.drain = (mailbox: number) => {
+    functions.drain = drain;
+    drain(mailbox);
+    throw new Error('too long');
+  };
+  await assert.rejects(call(host, 'work'), { kind: 'internal', message: /too long/ });
+  assert.equal((await callOk(host, 'work')).output.value, 'done');
 });
 
 test('two hosts share a state directory', async (t) => {

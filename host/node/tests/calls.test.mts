@@ -107,8 +107,11 @@ test('a plain function is a tool, with defaults and optional arguments', async (
     input: { name: { type: 'string', default: 'Ada' }, title: { type: 'string', optional: true } },
     run: ({ name, title }) => [title, name].filter(Boolean).join(' '),
   });
+  const input = { constructor: { type: 'string', default: 'Brunel' } } as const;
+  const build = tool({ name: 'build', description: 'Build.', input, run: (args) => args.constructor });
   await using host = await folder.host();
-  host.register(greet, double);
+  host.register(greet, double, build);
+  assert.equal((await callOk(host, 'build')).output.value, 'Brunel');
   assert.equal((await callOk(host, 'greet')).output.value, 'Ada');
   assert.equal((await callOk(host, 'greet', { name: 'Joy', title: 'Dr' })).output.value, 'Dr Joy');
   assert.deepEqual((await callOk(host, 'double', { n: 4 })).output.structured, { n: 8 });
@@ -231,6 +234,10 @@ test('leaving a stream cancels the rest', async (t) => {
   // The host has no call, and the event loop would end.
   const timer = setInterval(() => {}, 1000);
   await ended.promise;
+  const stream = host.stream(host.view(), [{ id: '1', tool: 'wait' }]);
+  const next = stream.next();
+  await stream.return();
+  assert.deepEqual(await next, { done: true, value: undefined });
   clearInterval(timer);
 });
 
@@ -250,7 +257,7 @@ test('an aborted signal cancels its calls', async (t) => {
   {
     await using host = await folder.host({ stateDir: folder.state });
     host.register(wait);
-    for (const reason of [new Error('not now'), 'no error']) {
+    for (const reason of [new Error('not now'), 'no error', null]) {
       const controller = new AbortController();
       const calls = call(host, 'wait', {}, { signal: controller.signal });
       await started.promise;
@@ -263,6 +270,34 @@ test('an aborted signal cancels its calls', async (t) => {
   }
   assert(ended);
   assert.match(folder.audit, /"cancelled"/);
+});
+
+test('an aborted signal cancels the calls of a stream whose loop is busy', async (t) => {
+  const folder = new TestFolder(t);
+  const [started, cancelled] = [gate(), gate()];
+  const first = tool({ name: 'first', description: 'End when the other call has begun.', run: () => started.promise });
+  const wait = tool({
+    name: 'wait',
+    description: 'Wait.',
+    run(_, { signal }) {
+      signal.addEventListener('abort', () => cancelled.resolve());
+      started.resolve();
+      return forever();
+    },
+  });
+  await using host = await folder.host();
+  host.register(first, wait);
+  const controller = new AbortController();
+  const calls = [{ id: '1', tool: 'first' }, { id: '2', tool: 'wait' }];
+  const timer = setInterval(() => {}, 1000);
+  await assert.rejects(async () => {
+    for await (const event of host.stream(host.view(), calls, { signal: controller.signal })) {
+      assert.equal(event.callId, '1');
+      controller.abort();
+      await cancelled.promise;
+    }
+  }, { name: 'AbortError' });
+  clearInterval(timer);
 });
 
 test('after a timeout the results say what was cancelled', async (t) => {
@@ -355,9 +390,9 @@ test('closing withdraws the question', async (t) => {
   host.register(send);
   const result = callFails(host, 'send');
   await started.promise;
+  void host.close();
   await host.close();
-  await host.close();
+  assert.match(folder.audit, /"cancelled"/);
   await ended.promise;
   assert.equal((await result).failure.code, 'cancelled');
-  assert.match(folder.audit, /"cancelled"/);
 });

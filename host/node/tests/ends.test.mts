@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { Worker } from 'node:worker_threads';
 
-import { TestFolder, callOk, run, runProgram } from './support.mts';
+import { CACHE, TestFolder, callOk, run, runProgram } from './support.mts';
 import type { ProgramEnd } from './support.mts';
 
 import { tool } from 'toolbay';
@@ -46,8 +46,32 @@ test('a program ends by itself when no call runs', async (t) => {
     host.register(tool({ name: 'work', description: 'Work.', run: () => 'done' }))
     const [result] = await host.callAll(host.view(), [{ id: '1', tool: 'work' }])
     console.log(result.output.value)
+    // Nobody reads the second result.
+    globalThis.stream = host.stream(host.view(), [{ id: '1', tool: 'work' }, { id: '2', tool: 'work' }])
+    await stream.next()
   `);
   assert.deepEqual([ended.code, ended.output, ended.errors], [0, 'done\n', '']);
+});
+
+test('a host stays open while it loads a plugin', async (t) => {
+  const folder = new TestFolder(t);
+  const source = `
+    import { Host, Policy } from 'toolbay'
+    const [plugins, cacheDir] = process.argv.slice(1)
+    async function load() {
+      const host = await Host.start(Policy.denyAll(plugins), { cacheDir })
+      return host.loadFile('text', plugins + '/text.wasm')
+    }
+    let isDone = false
+    const loading = Promise.all([load(), load(), load()]).finally(() => (isDone = true))
+    while (!isDone) {
+      gc()
+      await new Promise(setImmediate)
+    }
+    console.log(await loading)
+  `;
+  const ended = await run(process.execPath, ['--expose-gc', '--input-type=module', '--eval', source, folder.plugins, CACHE]);
+  assert.deepEqual([ended.code, ended.output, ended.errors], [0, '[ [], [], [] ]\n', '']);
 });
 
 test('a call keeps the program running', async (t) => {

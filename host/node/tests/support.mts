@@ -90,7 +90,7 @@ export interface ProgramEnd {
   errors: string;
 }
 
-/** Runs a program in a Node of its own. `node` names another one than that of the tests. */
+/** Runs a program in a Node of its own. */
 export function runProgram(source: string, ...args: string[]): Promise<ProgramEnd> {
   return run(process.execPath, ['--input-type=module', '--eval', source, ...args]);
 }

@@ -95,7 +95,9 @@ fn a_plugin_that_does_not_load_is_an_error_or_a_problem() {
     assert_eq!((problems.as_array().unwrap().len(), &problems[0]["plugin"]), (1, &"broken".into()));
     let request = json!({"op": "load_bytes", "host": host, "plugin": "another"}).to_string();
     program.bridge.submit(program.mailbox, &request, b"no component".to_vec()).unwrap();
-    assert_eq!(program.expect("failed")["error"]["kind"], "load");
+    let failed = program.expect("failed");
+    assert_eq!(failed["error"]["kind"], "load");
+    assert!(failed["error"]["message"].as_str().unwrap().contains("`another`"), "{failed}");
     let file =
         json!({"op": "load_file", "host": host, "plugin": "another", "file": folder.path().join("none")});
     assert_eq!(program.ask(&file)["error"]["kind"], "load");
@@ -129,5 +131,9 @@ fn a_wrong_request_is_an_argument_error() {
     assert_eq!(refused(json!({"op": "problems", "host": 0})), ErrorKind::Closed);
     let call = json!({"op": "call_all", "host": host, "view": 0, "calls": []});
     assert_eq!(program.submit(&call).unwrap_err().kind, ErrorKind::Argument);
+    let view = program.query(&json!({"op": "view", "host": host, "filter": {}}));
+    let other = program.open(folder.path(), json!({}));
+    let call = json!({"op": "call_all", "host": other, "view": view, "calls": []});
+    assert_eq!(program.submit(&call).unwrap_err().kind, ErrorKind::Argument, "the view of another host");
     assert_eq!(program.submit(&json!({"op": "close", "host": 0})).unwrap_err().kind, ErrorKind::Closed);
 }

@@ -238,9 +238,11 @@ fn a_host_that_is_closed_with_its_loop_records_its_calls() {
     program.register(host, json!({"name": "t"}));
     let _id = program.call(host, "t", &["{}"], json!({}));
     drop(program.expect("call"));
+    let view = program.query(&json!({"op": "view", "host": host, "filter": {}}));
     bridge.close_mailbox(program.mailbox).unwrap();
     bridge.close_host(host).unwrap();
     bridge.close_host(host).unwrap();
+    assert!(bridge.query(&json!({"op": "tools", "view": view}).to_string(), "").is_err());
     let audit = std::fs::read_to_string(folder.path().join("state/audit.jsonl")).unwrap();
     assert!(audit.contains("cancelled"), "{audit}");
 }

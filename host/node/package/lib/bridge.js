@@ -13,9 +13,9 @@ function errorOf({ kind, message, ...where }) {
 }
 
 /** Asks the bridge a question that it answers at once. */
-function query(op, request, payload = '') {
+function query(op, request, payload = '', read = parse) {
   const text = encode({ op, ...request });
-  return parse(asked(() => native().query(text, payload)));
+  return read(asked(() => native().query(text, payload)));
 }
 
 /** Opens a mailbox. Returns its number and its socket. */

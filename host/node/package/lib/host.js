@@ -40,6 +40,7 @@ const CALL_LOG = optionTable({ limit: null, tool: null, outcome: null, sessionId
 class Host {
   // `number` is null once the host is closed.
   #state;
+  #closed = null;
 
   constructor(number, approver) {
     if (typeof number !== 'number') throw new TypeError('a host is made by `await Host.start(policy, options)`');
@@ -57,7 +58,12 @@ class Host {
     return host;
   }
 
-  async close() {
+  close() {
+    this.#closed ??= this.#close();
+    return this.#closed;
+  }
+
+  async #close() {
     const { number } = this.#state;
     if (number === null) return;
     this.#state.number = null;
@@ -78,9 +84,20 @@ class Host {
     }
   }
 
-  async *stream(view, calls, options = {}) {
-    const { signal, timeout_ms, ...settings } = fields('stream', options, STREAM_OPTIONS);
+  stream(view, calls, options = {}) {
     const receiver = new StreamQueue();
+    const events = this.#events(receiver, view, calls, options);
+    // A generator that waits for an event would return only after it. Streams of Node that are destroyed do so.
+    const leave = events.return.bind(events);
+    events.return = (value) => {
+      receiver.succeed();
+      return leave(value);
+    };
+    return events;
+  }
+
+  async *#events(receiver, view, calls, options) {
+    const { signal, timeout_ms, ...settings } = fields('stream', options, STREAM_OPTIONS);
     const request = { ...this.#calls(view, calls), ...settings, progress: true, stream: true };
     signal?.throwIfAborted();
     const number = mailbox().begin(new Batch(this, this.#state, receiver), request, signal, timeout_ms);
@@ -108,12 +125,12 @@ class Host {
   }
 
   async loadFile(plugin, file) {
-    return mailbox().request({ op: 'load_file', host: this.#number(), plugin, file: absolute(file) });
+    return mailbox().request({ op: 'load_file', host: this.#number(), plugin, file: absolute(file) }, { host: this });
   }
 
   async loadBytes(plugin, component) {
     if (!(component instanceof Uint8Array)) throw new TypeError('`component` is a `Uint8Array`');
-    return mailbox().request({ op: 'load_bytes', host: this.#number(), plugin }, component);
+    return mailbox().request({ op: 'load_bytes', host: this.#number(), plugin }, { host: this, payload: component });
   }
 
   unload(plugin) {
@@ -121,7 +138,8 @@ class Host {
   }
 
   async reloadPolicy(policy) {
-    return mailbox().request({ op: 'reload_policy', host: this.#number(), policy: Policy.sourceOf(policy) });
+    const request = { op: 'reload_policy', host: this.#number(), policy: Policy.sourceOf(policy) };
+    return mailbox().request(request, { host: this });
   }
 
   get problems() {
@@ -181,8 +199,8 @@ function names(list, name) {
   return [...list];
 }
 
-function namesByServer(servers) {
-  return Object.fromEntries(Object.entries(servers).map(([server, list]) => [server, names(list, server)]));
+function namesByServer(servers, name) {
+  return Object.fromEntries(Object.entries(servers).map(([server, list]) => [server, names(list, `${name}.${server}`)]));
 }
 
 module.exports = { Host };

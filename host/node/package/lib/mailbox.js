@@ -6,6 +6,7 @@ const { Socket } = require('node:net');
 const { isMainThread } = require('node:worker_threads');
 
 const bridge = require('./bridge.js');
+const { HostError } = require('./errors.js');
 const { log } = require('./log.js');
 const { Withdrawal, answerApproval, answerCall, answerUnregistered } = require('./questions.js');
 const { CallResult } = require('./results.js');
@@ -15,8 +16,6 @@ const MAX_PROGRESS = 1000;
 
 /** Calls in progress, in the context of their caller. `host` keeps the host open meanwhile. */
 class Batch extends AsyncResource {
-  isDone = false;
-
   constructor(host, state, receiver) {
     super('TOOLBAY_CALLS');
     this.host = host;
@@ -71,12 +70,14 @@ class StreamQueue {
   }
 
   succeed() {
-    this.#end ??= { error: null };
+    this.#end ??= () => null;
     this.#wake();
   }
 
   fail(error) {
-    this.#end ??= { error };
+    this.#end ??= () => {
+      throw error;
+    };
     this.#wake();
   }
 
@@ -92,10 +93,7 @@ class StreamQueue {
       this.#dropped = 0;
     }
     const event = this.#events.shift();
-    if (event === undefined) {
-      if (this.#end.error !== null) throw this.#end.error;
-      return null;
-    }
+    if (event === undefined) return this.#end();
     if (event.type === 'progress') this.#progress--;
     return event;
   }
@@ -128,37 +126,44 @@ class Mailbox {
     this.#socket.unref();
   }
 
-  /** Submits a request, and resolves to its answer. */
-  request(request, payload) {
+  /** Submits a request, and resolves to its answer. `host` stays open meanwhile. */
+  request(request, { host, payload } = {}) {
     return new Promise((succeed, fail) => {
       const number = bridge.submit(this.#number, request, payload);
-      this.#answers.set(number, { succeed, fail });
+      this.#answers.set(number, { succeed, fail, host });
       this.#reference();
     });
   }
 
   /**
-   * Begins calls, and returns their number. `end` must follow. An abort of the signal fails the receiver. Calls that still
-   * run after the timeout are cancelled, and the receiver has the results.
+   * Begins calls, and returns their number, with which `end` cancels them. An abort of the signal fails the receiver and
+   * cancels the calls. Those that still run after the timeout are cancelled, and the receiver has the results.
    */
   begin(batch, request, signal, timeoutMs) {
     const number = bridge.submit(this.#number, request);
     this.#batches.set(number, batch);
     this.#reference();
-    batch.stopListening = whenAborted(signal, () => batch.receiver.fail(signal.reason));
+    batch.stopListening = whenAborted(signal, () => {
+      batch.receiver.fail(signal.reason);
+      this.end(number);
+    });
     if (timeoutMs !== undefined) batch.timer = setTimeout(() => bridge.cancel(this.#number, number), timeoutMs);
     return number;
   }
 
-  /** Ends calls, and cancels those that still run. */
+  /** Cancels calls that still run. Nobody waits for their results. */
   end(number) {
+    if (this.#takeBatch(number) !== undefined) bridge.cancel(this.#number, number);
+  }
+
+  #takeBatch(number) {
     const batch = this.#batches.get(number);
-    if (batch === undefined) return;
+    if (batch === undefined) return undefined;
     this.#batches.delete(number);
     batch.stopListening();
     clearTimeout(batch.timer);
-    if (!batch.isDone) bridge.cancel(this.#number, number);
     this.#reference();
+    return batch;
   }
 
   /** Keeps the event loop running while a request does. */
@@ -172,7 +177,15 @@ class Mailbox {
 
   /** Handles all events. */
   #drain() {
-    const { dropped, events } = bridge.drain(this.#number);
+    let delivery;
+    try {
+      delivery = bridge.drain(this.#number);
+    } catch (cause) {
+      // Together they are larger than a text of JavaScript can be.
+      const message = `the events of the host are lost, because they cannot be read: ${cause.message}`;
+      return this.#failAll(new HostError('internal', message, { cause }));
+    }
+    const { dropped, events } = delivery;
     if (dropped > 0) log('warning', `${dropped} progress events were dropped: the event loop is too slow`);
     for (const event of events) {
       try {
@@ -180,6 +193,15 @@ class Mailbox {
       } catch (error) {
         log('error', 'an event of the host was not handled', error);
       }
+    }
+  }
+
+  /** Fails what waits for an answer, and cancels all calls. */
+  #failAll(error) {
+    for (const number of this.#answers.keys()) this.#answer(number, (one) => one.fail(error));
+    for (const [number, { receiver }] of this.#batches) {
+      receiver.fail(error);
+      this.end(number);
     }
   }
 
@@ -221,10 +243,8 @@ class Mailbox {
   }
 
   #finish(number, use) {
-    const batch = this.#batches.get(number);
-    if (batch === undefined) return;
-    batch.isDone = true;
-    use(batch.receiver);
+    const batch = this.#takeBatch(number);
+    if (batch !== undefined) use(batch.receiver);
   }
 
   #progress({ id, call_id: callId, tool, message, percent, audience }) {

@@ -5,9 +5,9 @@ const path = require('node:path');
 const { fileURLToPath } = require('node:url');
 
 /** The absolute path of a text or a `file:` URL. */
-function absolute(file) {
+function absolute(file, name = 'file') {
   if (file instanceof URL) return fileURLToPath(file);
-  if (typeof file !== 'string') throw new TypeError(`a path is a text or a URL, not ${typeof file}`);
+  if (typeof file !== 'string') throw new TypeError(`\`${name}\` is a text or a URL, not ${typeof file}`);
   return path.resolve(file);
 }
 

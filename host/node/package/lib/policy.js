@@ -24,6 +24,8 @@ class Policy {
   }
 
   static parse(policy, options) {
+    // Without a text and an object, the bridge would make a policy that grants nothing.
+    if (policy === undefined || policy === null) throw new TypeError(`a policy is a text or an object, not ${policy}`);
     const { base } = fields('Policy.parse', options, BASE);
     const source = { [typeof policy === 'string' ? 'text' : 'table']: policy, base };
     query('policy', { policy: source });
@@ -31,7 +33,7 @@ class Policy {
   }
 
   static denyAll(base) {
-    return new Policy({ base: absolute(base) });
+    return new Policy({ base: absolute(base, 'base') });
   }
 
   /** What the bridge reads it from. */

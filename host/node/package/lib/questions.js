@@ -74,7 +74,7 @@ async function answerCall(mailbox, event, tool, withdrawal) {
     const value = await tool.call(args, new CallContext(mailbox, id, withdrawal, context));
     if (!withdrawal.isOver) replyWithResult(mailbox, id, name, value);
   } catch (error) {
-    if (!withdrawal.isOver) reply(mailbox, id, 'error', toolError(error, name));
+    if (!withdrawal.isOver) replyWithError(mailbox, id, name, error);
   }
 }
 
@@ -102,15 +102,20 @@ function outputOf(value) {
   return new ToolOutput(value);
 }
 
-function toolError(error, name) {
+function replyWithError(mailbox, id, name, error) {
   try {
-    if (error instanceof ToolError) return errorReply(error);
-    log('error', `the tool \`${name}\` failed`, error);
-    return errorReply(new ToolError('execution_failed', describe(error)));
+    reply(mailbox, id, 'error', errorReply(toolError(error, name)));
   } catch {
-    // Getters of what was thrown are code of the program, too.
-    return errorReply(new ToolError('execution_failed', 'the tool failed with an error that cannot be shown'));
+    // The members of what was thrown are the program's: getters, or values that a reply cannot have.
+    const failure = new ToolError('execution_failed', 'the tool failed with an error that cannot be shown');
+    reply(mailbox, id, 'error', errorReply(failure));
   }
+}
+
+function toolError(error, name) {
+  if (error instanceof ToolError) return error;
+  log('error', `the tool \`${name}\` failed`, error);
+  return new ToolError('execution_failed', describe(error));
 }
 
 function errorReply({ code, message, subject, costUsd }) {

@@ -11,9 +11,9 @@ const TRAITS = {
   deferred: 'deferred',
 };
 const OPTIONS = optionTable({
-  name: null, title: null, description: null, input: null, output: null, namespace: null, toolset: null, tags: null,
+  name: null, title: null, description: null, input: null, output: null, namespace: null, toolset: null, tags: texts,
   searchHint: null, maxResultChars: null, timeoutMs: null, serial: null, cacheMs: null, run: null,
-  ...Object.fromEntries(Object.keys(TRAITS).map((name) => [name, null])),
+  ...Object.fromEntries(Object.keys(TRAITS).map((name) => [name, boolean])),
 });
 const NAME = /^[a-zA-Z0-9_-]{1,48}$/;
 
@@ -41,8 +41,8 @@ class NativeTool {
   call(text, context) {
     const args = parse(text);
     for (const [name, value] of this.#defaults) {
-      // Each call gets a value of its own.
-      if (args[name] === undefined) args[name] = parse(value);
+      // Each call gets a value of its own. Objects inherit members such as `constructor`.
+      if (!Object.hasOwn(args, name)) args[name] = parse(value);
     }
     return this.#run(args, context);
   }
@@ -67,7 +67,7 @@ function tool(options) {
   const { title, namespace, toolset, search_hint, max_result_chars, timeout_ms, cache_ms, serial } = given;
   const request = {
     name, description: description.trim(), input_schema: schema, title, namespace, toolset, search_hint, max_result_chars,
-    timeout_ms, cache_ms, tags: [...(options.tags ?? [])],
+    timeout_ms, cache_ms, tags: given.tags ?? [],
     output_schema: output === undefined ? undefined : outputSchema(output),
     serial: serial === true ? name : serial || undefined,
     traits: Object.keys(TRAITS).filter((trait) => options[trait] === true).map((trait) => TRAITS[trait]),
@@ -79,6 +79,17 @@ function tool(options) {
     fail(error.message);
   }
   return new NativeTool(request, defaults, run.bind(options));
+}
+
+function texts(list, name) {
+  if (typeof list === 'string') throw new TypeError(`\`${name}\` is a list, not the text ${JSON.stringify(list)}`);
+  return [...list];
+}
+
+// A claim such as `needsApproval: 1` would not count.
+function boolean(value, name) {
+  if (typeof value !== 'boolean') throw new TypeError(`\`${name}\` is true or false, not ${typeof value}`);
+  return value;
 }
 
 /** The schema of the arguments: complete (`type: 'object'`), or its properties, which are required unless optional. */

@@ -10,7 +10,9 @@ const OPTIONS = optionTable({ strict: null });
 
 function viewDefinitions(vendor, view, options = {}) {
   const { strict = false } = fields('vendor.viewDefinitions', options, OPTIONS);
-  return query('definitions', { vendor, view: View.numberOf(view), strict }).tools;
+  // Packages of vendors write them with `JSON.stringify`, which refuses BigInts. Large bounds are rounded; the host has the
+  // exact ones.
+  return query('definitions', { vendor, view: View.numberOf(view), strict }, '', JSON.parse).tools;
 }
 
 function parseCalls(vendor, message) {
