@@ -106,7 +106,7 @@ impl OpenHost {
     /// The error for a plugin that was not loaded: that of a file or an id. Without the program, none is compiled.
     pub(crate) fn load_error(&self, subject: impl Display, error: &LoadError) -> BridgeError {
         let message = format!("`{subject}`: {error}");
-        if matches!(error, LoadError::Compile(_)) && !self.executable.is_file() {
+        if matches!(error, LoadError::Host(_)) && !self.executable.is_file() {
             let message = format!("{message}; TOOLBAY_BIN names another program");
             return BridgeError::new(ErrorKind::Executable, message);
         }
