@@ -85,6 +85,7 @@ class Arguments(HostTest):
     async def test_a_value_of_another_type_says_how_to_make_one(self) -> None:
         wrong: Any = "wrong"
         number: Any = 1
+        nothing: Any = None
         async with self.host() as host:
             view = host.view()
             uses: list[Callable[[], Any]] = [
@@ -96,6 +97,8 @@ class Arguments(HostTest):
             for use in uses:
                 with self.assertRaisesRegex(TypeError, "not "):
                     await use()
+            with self.assertRaisesRegex(TypeError, "a policy is"):
+                Policy.parse(nothing, base=".")
             for timeout in (-1, float("nan")):
                 with self.assertRaises(ValueError):
                     await host.call_all(view, [], timeout=timeout)
@@ -292,6 +295,7 @@ class Tools(HostTest):
             (lambda: tool(many), "has no name"), (lambda: tool(steps), "must not `yield`"),
             (lambda: tool(readonly=True)(untyped), "unknown option `readonly`"),  # type: ignore[call-overload]
             (lambda: tool(name="a b")(undescribed), "must be 1 to 48"),
+            (lambda: tool(tags="destructive")(undescribed), "`tags` is a list"),
             (lambda: tool(timeout=0)(order), "`timeout` must be seconds"),
             (lambda: tool(cache=float("nan"))(order), "`cache` must be seconds"),
         ]

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import _bridge
+from .errors import check_type
 
 
 class Policy:
@@ -26,6 +27,7 @@ class Policy:
     @classmethod
     def parse(cls, policy: str | Mapping[str, Any], *, base: str | os.PathLike[str]) -> Policy:
         """Parses a text in TOML, or a mapping of its tables. Relative paths mean the folder `base`."""
+        check_type(policy, (str, Mapping), "a policy is a text or a mapping of its tables")
         source = {"text" if isinstance(policy, str) else "table": policy, "base": os.path.abspath(base)}
         _bridge.query("policy", policy=source)
         return cls(source)

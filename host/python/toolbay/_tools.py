@@ -145,6 +145,8 @@ def _define(
     for trait in traits:
         if trait not in TRAITS:
             fail(f"unknown option `{trait}`; the traits are `{'`, `'.join(TRAITS)}`")
+    if isinstance(tags, str):
+        fail("`tags` is a list, not a text")
     if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
         fail("it must not `yield`: a call has one result; `CallContext.progress` reports what happens before")
     text, described = _signature.docstring(function)

@@ -24,6 +24,10 @@ export function tool(options) {
   if (typeof options.description !== 'string' || options.description.trim() === '') {
     fail('`description` is missing: a model cannot choose what it cannot read about');
   }
+  if (typeof options.tags === 'string') fail('`tags` is a list, not a text');
+  // A claim such as `needsApproval: 1` would not count.
+  const unclear = TRAITS.find((name) => !['undefined', 'boolean'].includes(typeof options[name]));
+  if (unclear !== undefined) fail(`\`${unclear}\` is true or false`);
   if (typeof options.run !== 'function') fail('`run` must be a function: run(args)');
   if (options.run.constructor.name === 'AsyncFunction') {
     fail('`run` must not be `async`: calls of the host are not asynchronous here, so write them without `await`');

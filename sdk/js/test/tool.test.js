@@ -58,6 +58,8 @@ test('what is wrong with a tool is said where it is written', () => {
   const cases = [
     [{ name: 'a b' }, /`name` must be/],
     [{ description: ' ' }, /`description` is missing/],
+    [{ tags: 'destructive' }, /`tags` is a list/],
+    [{ needsApproval: 1 }, /`needsApproval` is true or false/],
     [{ run: undefined }, /`run` must be a function/],
     [{ run: async () => '' }, /must not be `async`/],
     [{ readonly: true }, /unknown option `readonly`; known are .*`readOnly`/],

@@ -145,6 +145,7 @@ class Definitions(unittest.TestCase):
             (lambda: tool(undescribed), "needs a docstring"), (lambda: tool(later), "must not be `async`"),
             (lambda: tool(bare), "the argument `a` has no type hint"), (lambda: tool(wrong), "describes `b`"),
             (lambda: tool(many), "`args` has no name"), (lambda: tool(readonly=True)(described), "unknown option `readonly`"),
+            (lambda: tool(tags="destructive")(described), "`tags` is a list"),
             (lambda: tool(needs={"files": "**"})(described), "unknown need `files`"),
             (lambda: tool(needs={"kv": "global"})(described), "unknown kv scope `global`"),
             (lambda: tool(needs={"clock": "wall"})(described), "has no target"), (lambda: tool(name="a b")(described), "must be 1 to 48"),

@@ -114,6 +114,8 @@ def tool(
         for trait in traits:
             if trait not in TRAITS:
                 fail(f"unknown option `{trait}`; the traits are `{'`, `'.join(TRAITS)}`")
+        if isinstance(tags, str):
+            fail("`tags` is a list, not a text")
         if inspect.iscoroutinefunction(function):
             fail("it must not be `async`: calls of the host are not asynchronous here, so write them without `await`")
         if timeout is not None and timeout_ms is not None:
