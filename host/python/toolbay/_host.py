@@ -16,8 +16,6 @@ from ._tools import Definition, definition_of
 from .errors import HostError, check_type
 
 if TYPE_CHECKING:
-    import asyncio
-
     from ._approval import ApprovalReply, ApprovalRequest
 
 
