@@ -100,7 +100,7 @@ pub(crate) struct ApprovalDocument {
     tool: String,
     source: String,
     caller: BTreeMap<&'static str, String>,
-    /// JSON text, as it was written.
+    /// The JSON text that the caller wrote.
     args: String,
     preview: String,
     args_sha256: String,

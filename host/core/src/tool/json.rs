@@ -113,8 +113,8 @@ pub(crate) fn compact(text: &str) -> String {
     compacted + &between(rest)
 }
 
-/// Whether a value has a number that may be a rounded integer: one that is neither an `i64` nor a `u64`. Tools get the text,
-/// which has the number as it was written.
+/// Whether a value has a number that may be a rounded integer: one that is neither an `i64` nor a `u64`. Tools get the
+/// original text, which has the exact number.
 pub(crate) fn has_rounded_integer(value: &Value) -> bool {
     /// The least magnitude of an integer that is no `i64`.
     const LEAST: f64 = 9_223_372_036_854_775_808.0;
