@@ -127,25 +127,35 @@ pub(super) fn programs(release: &Release, profile: Profile) -> Result<Vec<(Archi
     Ok(ARCHITECTURES.map(program).into())
 }
 
-/// Compiles the native modules for all platforms, each alone: a module has the features that it asks for, and no compiler.
+/// Compiles the native modules for all platforms. Without the program, because they have no compiler.
 pub(super) fn modules(release: &Release, profile: Profile) -> Result<Vec<(Module, Platform, PathBuf)>> {
     let tools = Tools::install(release)?;
-    let mut modules = Vec::new();
-    for module in Module::ALL {
-        for platform in PLATFORMS {
-            let mut cargo = tools.build(release, profile)?;
-            cargo.args(["--package", module.package(), "--lib"]);
-            tools.add_target(&mut cargo, platform)?;
-            let linker = format!("-Clinker={}", tools.zig.linker(&platform.of_zig())?);
-            // Threads of a host run until the process ends, so its code must stay when an interpreter unloads it. A shared library
-            // for musl uses the C library of the process.
-            let flags = [&linker, "-Clink-arg=-Wl,-z,nodelete", "-Ctarget-feature=-crt-static"];
-            let flags = flags.map(OsString::from).into_iter().chain(remapped(release)?);
-            shell(cargo.env("CARGO_ENCODED_RUSTFLAGS", encoded(flags)))?;
-            modules.push((module, platform, built(release, profile, platform).join(module.library())));
-        }
+    let mut cargo = tools.build(release, profile)?;
+    cargo.args(Module::ALL.iter().flat_map(|module| ["--package", module.package()])).arg("--lib");
+    for platform in PLATFORMS {
+        tools.add_target(&mut cargo, platform)?;
+        cargo.env(
+            format!("CARGO_TARGET_{}_LINKER", variable(platform).to_uppercase()),
+            tools.zig.linker(&platform.of_zig())?,
+        );
     }
-    Ok(modules)
+    // Threads of a host run until the process ends, so its code must stay when an interpreter unloads it. A shared library for musl
+    // uses the C library of the process.
+    let flags = ["-Clink-arg=-Wl,-z,nodelete", "-Ctarget-feature=-crt-static"].map(OsString::from);
+    cargo.env("CARGO_ENCODED_RUSTFLAGS", encoded(flags.into_iter().chain(remapped(release)?)));
+    shell(&mut cargo)?;
+    let library = |module: Module, platform| {
+        (module, platform, built(release, profile, platform).join(module.library()))
+    };
+    Ok(Module::ALL
+        .into_iter()
+        .flat_map(|module| PLATFORMS.map(|platform| library(module, platform)))
+        .collect())
+}
+
+/// A platform in the names of variables.
+fn variable(platform: Platform) -> String {
+    platform.target().replace('-', "_")
 }
 
 /// Where cargo puts what it builds for a platform.
@@ -227,7 +237,7 @@ impl Tools {
     fn add_target(&self, cargo: &mut Command, platform: Platform) -> Result<()> {
         let target = platform.target();
         wasm::add_target(&target)?;
-        let variable = target.replace('-', "_");
+        let variable = variable(platform);
         cargo
             .args(["--target", &target])
             .env(format!("CC_{variable}"), self.zig.compiler(&platform.of_zig())?);
