@@ -213,6 +213,24 @@ class Tools(HostTest):
                 self.assertIn(f"`t{number}`", failure.message)
                 self.assertIn(f"`{pointer}", failure.message)
 
+    async def test_a_result_that_does_not_match_its_schema_says_so(self) -> None:
+        integer, keyed = {"type": "integer"}, {"type": "object", "required": ["k"]}
+        cases: list[tuple[dict[str, Any], Any, bool]] = [
+            (integer, 5, True), (integer, [5], False), (keyed, {"k": 1}, True), (keyed, {"n": 1}, False),
+            ({"anyOf": [keyed]}, {"k": 1}, True),
+        ]
+        async with self.host() as host:
+            for number, (output, value, matches) in enumerate(cases):
+                def answer(value: Any = value) -> Any:
+                    """Answer."""
+                    return value
+
+                name = f"t{number}"
+                host.register(tool(name=name, output=output)(answer))
+                result = await call(host, name)
+                [message] = vendor.result_messages("openai-chat", [result])
+                self.assertEqual("does not match its schema" not in message["content"], matches, message)
+
     async def test_an_exception_is_a_failure_and_its_traceback_is_logged(self) -> None:
         @tool
         async def fail() -> None:

@@ -155,7 +155,7 @@ def _define(
         fail("it needs a docstring: a model cannot choose what it cannot read about")
     try:
         schema, readers, context_name = _signature.arguments(function, described, CallContext)
-        result = output or _signature.result(function, ToolOutput)
+        result = _signature.result(function, ToolOutput, output)
         options["serial"] = called if options["serial"] is True else options["serial"] or None
         options |= {f"{name}_ms": _signature.milliseconds(name, seconds) for name, seconds in times.items()}
     except Unsupported as error:
@@ -173,7 +173,8 @@ def _check_options(
     options: dict[str, Any], times: dict[str, float | None],
 ) -> None:
     """Checks the types of the options. A claim such as ``needs_approval=1`` would not count."""
-    for name, value in {"name": called, "description": description, **options}.items():
+    given: dict[str, Any] = {"name": called, "description": description, **options}
+    for name, value in given.items():
         if name == "max_result_chars":
             _options.small_count(name, value)
         elif name == "serial" and not isinstance(value, str):
