@@ -171,12 +171,12 @@ class Host:
         exclude_tags: Iterable[str] = (), lazy: bool = False, toolcall_reason: bool | None = None,
     ) -> View:
         """A view of the current tools. An absent list allows all, an empty one none. Make a view for each turn."""
-        lists = {
+        lists: dict[str, Iterable[str] | None] = {
             "allowed_tools": allowed_tools, "allowed_plugins": allowed_plugins, "allowed_toolsets": allowed_toolsets,
             "allowed_tags": allowed_tags, "allowed_mcp_servers": allowed_mcp_servers, "exclude_tools": exclude_tools,
             "exclude_tags": exclude_tags,
         }
-        filter = {
+        filter: dict[str, Any] = {
             "profile": _options.text("profile", profile), "lazy": _options.flag("lazy", lazy),
             "toolcall_reason": _options.flag("toolcall_reason", toolcall_reason),
             "allowed_mcp_tools": _options.texts_by_name("allowed_mcp_tools", allowed_mcp_tools),
@@ -229,7 +229,8 @@ class Host:
               session_id: str | None = None) -> list[dict[str, Any]]:
         """The most recent calls, the newest first. This log is in memory; the audit is permanent."""
         texts = {"tool": tool, "outcome": outcome, "session_id": session_id}
-        query = {"limit": _options.count("limit", limit), **{name: _options.text(name, texts[name]) for name in texts}}
+        query: dict[str, Any] = {name: _options.text(name, value) for name, value in texts.items()}
+        query["limit"] = _options.count("limit", limit)
         calls: list[dict[str, Any]] = _bridge.query("calls", host=self._open_number(), query=query)
         return calls
 
@@ -399,7 +400,10 @@ def _check_faulthandler() -> None:
     if _had_faulthandler is None:
         _had_faulthandler = has
     if has != _had_faulthandler:
-        done, remedy = ("enabled", "enable it before") if has else ("disabled", "leave it enabled")
+        done, remedy = (
+            "enabled", "call `faulthandler.enable()` before, or start Python with `-X faulthandler`; `faulthandler.disable()` "
+                       "lets this process go on",
+        ) if has else ("disabled", "leave it enabled, and start the program again")
         raise ValueError(f"`faulthandler` was {done} after the first host was opened, so a trap of a plugin would end the "
                          f"process: {remedy}")
 
