@@ -138,5 +138,6 @@ fn a_wrong_request_is_an_argument_error() {
     let tools = json!({"op": "tools", "view": view});
     drop(program.query(&tools));
     drop(program.ask(&json!({"op": "close", "host": host})));
-    assert_eq!(refused(tools), ErrorKind::Closed, "views end with their host");
+    let gone = program.bridge.query(&tools.to_string(), "").unwrap_err();
+    assert_eq!(gone.kind, ErrorKind::Closed, "views end with their host");
 }
