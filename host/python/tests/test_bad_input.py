@@ -104,8 +104,9 @@ class Arguments(HostTest):
             assert results[0].failure is not None
             self.assertIn("surrogate", results[0].failure.message)
             self.assertIn("`/text`", results[0].failure.message)
-            arguments = [{"function": {"name": "repeat", "arguments": text}} for text in ('{"text": "\ud800"}', '{"text": "c"}')]
-            results = await host.call_all(host.view(), vendor.parse_calls("openai-chat", arguments))
+            texts = ('{"text": "\ud800"}', '{"text": "c"}')
+            listed = [{"function": {"name": "repeat", "arguments": text}} for text in texts]
+            results = await host.call_all(host.view(), vendor.parse_calls("openai-chat", listed))
             self.assertEqual([result.failure is None for result in results], [False, True])
 
     async def test_a_value_of_another_type_says_how_to_make_one(self) -> None:

@@ -199,8 +199,8 @@ class Host:
 
     async def load_file(self, plugin: str, file: str | os.PathLike[str]) -> list[str]:
         """Loads a plugin from a file, and replaces the one with this id. Returns warnings."""
-        request = {"op": "load_file", "plugin": _options.required_text("plugin", plugin), "file": _options.required_path("file", file)}
-        return await self._load(request)
+        name, path = _options.required_text("plugin", plugin), _options.required_path("file", file)
+        return await self._load({"op": "load_file", "plugin": name, "file": path})
 
     async def load_bytes(self, plugin: str, component: bytes) -> list[str]:
         """Loads a plugin from memory, and replaces the one with this id. Returns warnings."""

@@ -33,6 +33,13 @@ def flag(name: str, value: bool | None) -> bool | None:
     return value
 
 
+def queue(name: str, value: bool | str | None) -> bool | str | None:
+    """The name of a queue, or whether a tool has one of its own."""
+    if value is not None and not isinstance(value, (bool, str)):
+        raise _wrong_type(name, "True, False or the name of a queue", value)
+    return value
+
+
 def count(name: str, value: int | None, most: int = MAX_U64) -> int | None:
     """An integer from 0 to `most`."""
     allowed = f"an integer from 0 to {most}"

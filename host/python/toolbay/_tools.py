@@ -177,8 +177,8 @@ def _check_options(
     for name, value in given.items():
         if name == "max_result_chars":
             _options.small_count(name, value)
-        elif name == "serial" and not isinstance(value, str):
-            _options.flag(name, value)
+        elif name == "serial":
+            _options.queue(name, value)
         else:
             _options.text(name, value)
     _options.texts("tags", tags)
