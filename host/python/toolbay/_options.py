@@ -56,14 +56,17 @@ def small_count(name: str, value: int | None) -> int | None:
     return count(name, value, MAX_U32)
 
 
+def number(name: str, value: float | None, unit: str) -> None:
+    """Checks that a value is a number."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
+        raise _wrong_type(name, f"a number of {unit}", value)
+
+
 def amount(name: str, value: float | None, unit: str = "US dollars") -> float | None:
     """A finite number from 0."""
-    allowed = f"a finite number of {unit} from 0"
-    if value is not None:
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise _wrong_type(name, allowed, value)
-        if not (math.isfinite(value) and value >= 0):
-            raise ValueError(f"`{name}` is {allowed}, not {value}")
+    number(name, value, unit)
+    if value is not None and not (math.isfinite(value) and value >= 0):
+        raise ValueError(f"`{name}` is a finite number of {unit} from 0, not {value}")
     return value
 
 

@@ -186,7 +186,7 @@ def _check_options(
     for name, is_set in traits.items():
         _options.flag(name, is_set)
     for name, seconds in times.items():
-        _options.amount(name, seconds, "seconds")
+        _options.number(name, seconds, "seconds")
 
 
 def reply_with_result(mailbox: int, question: int, name: str, value: Any) -> None:
