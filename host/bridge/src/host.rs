@@ -14,8 +14,8 @@ use toolbay::core::audit::AuditSink;
 use toolbay::{CancellationToken, FileAudit, Host, HostBuilder, LoadError, Policy, Retention, RunningHost};
 
 use crate::error::{BridgeError, ErrorKind};
-use crate::policy;
 use crate::request::OpenRequest;
+use crate::{log, policy};
 
 /// Most threads that run tasks of a host. More would only compete with those of the language.
 const MAX_WORKERS: usize = 4;
@@ -94,6 +94,7 @@ impl OpenHost {
         let builder = tokio::task::spawn_blocking(move || builder(request));
         let builder =
             builder.await.map_err(|error| BridgeError::new(ErrorKind::Internal, error.to_string()))??;
+        let builder = builder.on_load(log::compile_listener(runtime.handle().clone()));
         let running = match plugins {
             Some(plugins) => builder.start(&plugins).await?,
             None => builder.start_without_plugins().await?,

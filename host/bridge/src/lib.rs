@@ -206,7 +206,7 @@ impl Bridge {
             drop((view, session));
             let host = self.hosts.lock().remove(&id);
             if let Some(host) = host {
-                self.end(host, async {});
+                self.end(id, host, async {});
             }
             Ok(())
         })
@@ -225,22 +225,20 @@ impl Bridge {
         })
     }
 
-    /// Closes a host, and blocks until its calls and servers have ended, for at most five seconds. Forgets its views: each
-    /// keeps the memory of its plugins. Call it when the event loop ends that alone uses the host. A host that is closed
-    /// already is no error.
+    /// Closes a host, and blocks until its calls and servers have ended, for at most five seconds. Call it when the event
+    /// loop ends that alone uses the host. A host that is closed already is no error.
     ///
     /// # Errors
     /// The process is a fork.
     pub fn close_host(&self, host: u64) -> Answer<()> {
         self.enter(|| {
             let closed = self.hosts.lock().remove(&host);
-            if let Some(host) = closed {
+            if let Some(closed) = closed {
                 let (end, ended) = channel::<()>();
-                self.end(host, async move { drop(end) });
+                self.end(host, closed, async move { drop(end) });
                 // Nothing is sent: the channel is disconnected, or the time is over.
                 let _ = ended.recv_timeout(host::CLOSE_WAIT);
             }
-            self.views.lock().retain(|_, (owner, _)| *owner != host);
             Ok(())
         })
     }
@@ -261,7 +259,7 @@ impl Bridge {
             openings.values().for_each(|opening| opening.cancel.cancel());
             openings.values().for_each(|opening| wait(&opening.ended));
             let hosts = std::mem::take(&mut *self.hosts.lock());
-            hosts.into_values().for_each(|host| self.end(host, async {}));
+            hosts.into_iter().for_each(|(id, host)| self.end(id, host, async {}));
             let closing = std::mem::take(&mut *self.closing.lock());
             closing.iter().for_each(wait);
             Ok(())
@@ -289,10 +287,10 @@ impl Bridge {
         host.ok_or_else(|| BridgeError::closed("host"))
     }
 
-    /// A view with the number of its host.
+    /// A view with the number of its host. Views end with their host.
     fn view(&self, id: u64) -> Answer<(u64, View)> {
         let view = self.views.lock().get(&id).cloned();
-        view.ok_or_else(|| BridgeError::argument("the view does not exist"))
+        view.ok_or_else(|| BridgeError::closed("host of the view"))
     }
 
     fn session(&self, id: u64) -> Answer<Arc<Session>> {
@@ -324,7 +322,7 @@ impl Bridge {
                 let (number, host) = (number::next(), Arc::new(host));
                 if cancel.is_cancelled() {
                     // Nobody waits for the number.
-                    bridge.end(host, async {});
+                    bridge.end(number, host, async {});
                 } else {
                     bridge.hosts.lock().insert(number, host);
                 }
@@ -390,14 +388,16 @@ impl Bridge {
 
     fn close(&self, mailbox: Arc<Mailbox>, id: u64, host: u64) -> Answer<()> {
         let closed = self.hosts.lock().remove(&host);
-        let host = closed.ok_or_else(|| BridgeError::closed("host"))?;
-        self.end(host, async move { mailbox.push(&Event::Done { id, value: Value::Null }) });
+        let closed = closed.ok_or_else(|| BridgeError::closed("host"))?;
+        self.end(host, closed, async move { mailbox.push(&Event::Done { id, value: Value::Null }) });
         Ok(())
     }
 
     /// Closes a host, then says so. The task ends with [`host::CLOSE_WAIT`] at the latest, and ends the runtime that it runs
-    /// in.
-    fn end(&self, host: Arc<OpenHost>, done: impl Future<Output = ()> + Send + 'static) {
+    /// in. Its views end now: each holds the plugins and the instance pool, which is terabytes of address space, and a
+    /// language may collect its objects much later.
+    fn end(&self, id: u64, host: Arc<OpenHost>, done: impl Future<Output = ()> + Send + 'static) {
+        self.views.lock().retain(|_, (owner, _)| *owner != id);
         let runtime = Arc::clone(&host.runtime);
         let ending = Arc::clone(&runtime);
         let (end, ended) = channel::<()>();

@@ -4,8 +4,12 @@
 
 use std::fmt;
 use std::sync::{Arc, Once, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+use toolbay::{LoadEvent, LoadListener};
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
@@ -16,6 +20,9 @@ use crate::mailbox::Mailbox;
 
 /// The start of the targets that are forwarded: all crates of the project.
 const TARGET: &str = "toolbay";
+
+/// After this time, a program that waits for compiled plugins seems to hang.
+const NOTICEABLE: Duration = Duration::from_secs(2);
 
 /// The mailboxes that opened hosts. The newest that lives gets the warnings.
 static RECEIVERS: Mutex<Vec<Weak<Mailbox>>> = Mutex::new(Vec::new());
@@ -28,6 +35,49 @@ pub(crate) fn forward_to(mailbox: &Arc<Mailbox>) {
     let mut receivers = RECEIVERS.lock();
     receivers.retain(|one| one.strong_count() > 0 && !std::ptr::eq(one.as_ptr(), Arc::as_ptr(mailbox)));
     receivers.push(Arc::downgrade(mailbox));
+}
+
+/// The plugins that are being compiled.
+#[derive(Default)]
+struct Compilations {
+    names: Vec<String>,
+    /// The task that says so. It ends with the last compilation.
+    notice: Option<AbortHandle>,
+}
+
+/// Warns once when plugins have been compiled for a while.
+pub(crate) fn compile_listener(runtime: Handle) -> LoadListener {
+    let state = Arc::new(Mutex::new(Compilations::default()));
+    Arc::new(move |event| {
+        let mut compilations = state.lock();
+        match event {
+            LoadEvent::Compiling { plugin, .. } => {
+                compilations.names.push(plugin.to_string());
+                let waiting = Arc::clone(&state);
+                let notice = || runtime.spawn(give_notice(waiting)).abort_handle();
+                compilations.notice.get_or_insert_with(notice);
+            }
+            LoadEvent::Compiled { plugin, .. } => {
+                let ended = compilations.names.iter().position(|name| name == plugin.as_str());
+                if let Some(place) = ended {
+                    compilations.names.swap_remove(place);
+                }
+                if compilations.names.is_empty()
+                    && let Some(notice) = compilations.notice.take()
+                {
+                    notice.abort();
+                }
+            }
+        }
+    })
+}
+
+async fn give_notice(compilations: Arc<Mutex<Compilations>>) {
+    tokio::time::sleep(NOTICEABLE).await;
+    let names = compilations.lock().names.join("`, `");
+    tracing::warn!(
+        "`{names}` is being compiled, which takes a while; later starts take the code from the cache"
+    );
 }
 
 #[derive(Debug)]
@@ -79,5 +129,38 @@ impl Visit for LogText {
         } else {
             self.fields.push_str(&format!(", {}: {value:?}", field.name()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use toolbay::PluginId;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn plugins_that_compile_for_long_are_named_once() {
+        let mailbox = Arc::new(Mailbox::new().unwrap());
+        forward_to(&mailbox);
+        let listener = compile_listener(Handle::current());
+        let [fast, slow] = ["fast", "slow"].map(|name| PluginId::new(name).unwrap());
+        let ended = |plugin| listener(LoadEvent::Compiled { plugin, elapsed: Duration::ZERO });
+        for plugin in [&fast, &slow] {
+            listener(LoadEvent::Compiling { plugin, bytes: 1 });
+        }
+        ended(&fast);
+        tokio::time::sleep(10 * NOTICEABLE).await;
+        ended(&slow);
+        listener(LoadEvent::Compiling { plugin: &fast, bytes: 1 });
+        ended(&fast);
+        tokio::time::sleep(10 * NOTICEABLE).await;
+        let events: serde_json::Value = serde_json::from_str(&mailbox.drain()).unwrap();
+        let logged: Vec<&str> = events["events"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|event| event["message"].as_str())
+            .collect();
+        assert!(matches!(*logged, [one] if one.contains("`slow`")), "{logged:?}");
     }
 }

@@ -120,6 +120,7 @@ async fn bad_arguments_never_reach_the_tool() {
         (r#"{"do":"echo","do":"fail"}"#, None, "duplicate key"),
         ("NaN", None, "not valid JSON"),
         ("{\"do\":\"\0\"}", None, "not UTF-8"),
+        ("\0the number is rounded", None, "not accepted: the number is rounded"),
         (&long, None, "args_bytes"),
     ] {
         let delivered = fixture.one(args).await;

@@ -14,9 +14,12 @@ export namespace vendor {
    * whose schema it can express. Large integers in schemas are rounded, so that `JSON.stringify` can write them.
    */
   function viewDefinitions(vendor: string, view: View, options?: { strict?: boolean }): any[];
-  /** The calls in a response, message or list of calls. */
+  /**
+   * The calls in a response, message or list of calls, or in their JSON text, which keeps all digits of integers. If the
+   * model wrote arguments that JavaScript cannot hold, their call fails with `input_invalid`; the others run.
+   */
   function parseCalls(vendor: string, message: unknown): ToolCall[];
-  /** The messages that follow the model's message: one result for each call. */
+  /** The messages that follow the model's message: one result for each call. They are for `JSON.stringify`. */
   function resultMessages(vendor: string, results: readonly CallResult[]): any[];
 }
 

@@ -54,7 +54,6 @@ test('what JSON cannot express is refused with its pointer, and no call of the b
   const unreadable = [{ id: '1', tool: 'count' }, { id: '2', tool: 'count', args: '"\ud800"' }];
   await assert.rejects(host.callAll(host.view(), unreadable), RangeError);
   assert.equal(runs, 0);
-  assert.throws(() => vendor.parseCalls('anthropic', [{ input: NaN }]), RangeError);
   assert.throws(() => vendor.parseCalls('anthropic', cycle), TypeError);
 });
 
@@ -82,6 +81,23 @@ test('what a model writes wrongly is a refusal', async (t) => {
   await callFails(host, 'no_such_tool');
 });
 
+test('arguments of a model that JavaScript cannot hold cost one call', async (t) => {
+  const folder = new TestFolder(t);
+  const input = { text: { type: 'string' }, n: { type: 'integer', optional: true } } as const;
+  await using host = await folder.host();
+  host.register(tool({ name: 'repeat', description: 'Repeat.', input, run: ({ text }) => text }));
+  const inputs = [{ text: '\ud800' }, { text: 'a' }, { text: 'b', n: 2 ** 53 }, { text: 'c', more: nested(130) }, NaN];
+  const use = (args: unknown, id: number) => ({ type: 'tool_use', id: String(id), name: 'repeat', input: args });
+  const message = { content: [{ type: 'text', text: '\ud800', score: NaN, count: 2 ** 60 }, ...inputs.map(use)] };
+  const results = await host.callAll(host.view(), vendor.parseCalls('anthropic', message));
+  assert.deepEqual(results.map(({ ok }) => ok), [false, true, false, false, false]);
+  for (const { failure } of results) assert(failure === null || failure.code === 'input_invalid', failure?.message);
+  assert.match(results[2]?.failure?.message ?? '', /9007199254740992.*rounded.*`\/n`/);
+  const written = ['{"text": "\ud800"}', '{"text": "d"}'].map((text) => ({ function: { name: 'repeat', arguments: text } }));
+  const repeated = await host.callAll(host.view(), vendor.parseCalls('openai-chat', written));
+  assert.deepEqual(repeated.map(({ ok }) => ok), [false, true]);
+});
+
 test('integers are exact both ways', async (t) => {
   const folder = new TestFolder(t);
   const echo = tool({
@@ -97,8 +113,12 @@ test('integers are exact both ways', async (t) => {
     assert.deepEqual((await callOk(host, 'echo', { n })).output.structured, expected);
     assert.deepEqual((await callOk(host, 'echo', `{ "n" : ${n} }`)).output.structured, expected);
     const message = { content: [{ type: 'tool_use', id: '1', name: 'echo', input: { n } }] };
-    const [result] = await host.callAll(host.view(), vendor.parseCalls('anthropic', message));
-    assert.deepEqual(result?.output?.structured, expected);
+    const text = JSON.stringify(message, (_, value) => (typeof value === 'bigint' ? 'N' : value)).replace('"N"', String(n));
+    for (const form of [message, text]) {
+      const results = await host.callAll(host.view(), vendor.parseCalls('anthropic', form));
+      assert.deepEqual(results[0]?.output?.structured, expected);
+      assert.match(JSON.stringify(vendor.resultMessages('mcp', results)), RegExp(`"structuredContent":{"n":${n},`));
+    }
   }
   // A number that it can hold stays one.
   assert.deepEqual((await callOk(host, 'echo', { n: 2n ** 53n - 1n })).output.structured.n, 2 ** 53 - 1);
@@ -206,7 +226,7 @@ test('a wrong definition says what is wrong', async (t) => {
     // @ts-expect-error: no boolean
     [() => tool({ ...good, needsApproval: 1 }), /`needsApproval` is true or false/],
     // @ts-expect-error: no list
-    [() => tool({ ...good, tags: 'destructive' }), /`tags` is a list/],
+    [() => tool({ ...good, tags: 'destructive' }), /`tags` is a list of texts/],
     // @ts-expect-error: no options
     [() => tool(), /takes an object with `name`/],
   ];
@@ -229,11 +249,57 @@ test('a wrong definition says what is wrong', async (t) => {
   // @ts-expect-error: private
   assert.throws(() => new Host(Policy.denyAll(folder.path)), /made by `await Host.start/);
   // @ts-expect-error: a text
-  assert.throws(() => host.view({ allowedTools: 'good' }), /`allowedTools` is a list of names/);
+  assert.throws(() => host.view({ allowedTools: 'good' }), /`allowedTools` is a list of texts/);
   // @ts-expect-error: no function
   await assert.rejects(folder.host({ approver: 'yes' }), /`approver` is a function/);
   // @ts-expect-error: no path
   await assert.rejects(folder.host({ stateDir: 1 }), /`stateDir` is a text or a URL/);
+});
+
+test('an option of another type or value is named', async (t) => {
+  const folder = new TestFolder(t);
+  await using host = await folder.host();
+  const view = host.view();
+  const good = { name: 'good', description: 'Good.', run: () => '' };
+  const uses: [string, (options: any) => unknown][] = [
+    [
+      'name id maxCalls maxIdenticalCalls maxCallsPerTurn maxIdenticalCallsPerTurn maxCostUsd',
+      (options) => new Session(options),
+    ],
+    ['plugins stateDir cacheDir approver stateWaitMs sourceWaitMs callLog', (options) => folder.host(options)],
+    [
+      'profile allowedTools allowedPlugins allowedToolsets allowedTags allowedMcpServers allowedMcpTools.a excludeTools ' +
+        'excludeTags lazy toolcallReason',
+      (options) => host.view(options),
+    ],
+    ['limit tool outcome sessionId', (options) => host.calls(options)],
+    [
+      'title namespace toolset tags searchHint maxResultChars timeoutMs serial cacheMs readOnly input output',
+      (options) => tool({ ...good, ...options }),
+    ],
+    ['session signal timeoutMs budgetChars dryRun identity progress', (options) => host.callAll(view, [], options)],
+    ['turn', (identity) => host.callAll(view, [], { identity })],
+    ['base', (options) => Policy.parse('', options)],
+  ];
+  for (const [names, use] of uses) {
+    for (const path of names.split(' ')) {
+      const [name = '', inner] = path.split('.');
+      const value = inner === undefined ? Symbol('wrong') : { [inner]: 1 };
+      await assert.rejects(async () => use({ [name]: value }), (error: Error) => {
+        const names = [`\`${path}\` is `, `\`${path}\` takes `];
+        return error instanceof TypeError && names.some((text) => error.message.includes(text));
+      }, path);
+    }
+  }
+  const values: [RegExp, () => unknown][] = [
+    [/`maxCalls` is /, () => new Session({ maxCalls: -3 })],
+    [/`maxCostUsd` is /, () => new Session({ maxCostUsd: NaN })],
+    [/`timeoutMs` is /, () => host.callAll(view, [], { timeoutMs: 2 ** 31 })],
+    [/`maxResultChars` is /, () => tool({ ...good, maxResultChars: 2 ** 32 })],
+  ];
+  for (const [expected, use] of values) {
+    await assert.rejects(async () => use(), (error: Error) => error instanceof RangeError && expected.test(error.message));
+  }
 });
 
 test('a wrong policy names file, line and key', (t) => {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import enum
 import hashlib
+import json
 import os
 import threading
 import unittest.mock
@@ -14,8 +15,8 @@ from typing import Annotated, Any
 from support import TRAPS, HostTest, call
 
 from toolbay import (
-    ApprovalReply, ApprovalRequest, Arg, Host, HostError, Policy, ProgressEvent, ToolCall, ToolError, _executable, tool,
-    vendor,
+    ApprovalReply, ApprovalRequest, Arg, Host, HostError, Policy, ProgressEvent, Session, ToolCall, ToolError, _executable,
+    tool, vendor,
 )
 from toolbay._threads import ThreadPool
 
@@ -50,8 +51,6 @@ class Arguments(HostTest):
         ToolCall("1", "t", {"a": nested(126)})
         self.assertEqual(ToolCall("1", "t", {Color.RED: 1}).args, '{"red":1}')
         with self.assertRaises(ValueError):
-            vendor.parse_calls("anthropic", [{"input": float("nan")}])
-        with self.assertRaises(ValueError):
             vendor.parse_calls("anthropic", CYCLE)
 
     async def test_no_call_of_the_batch_runs(self) -> None:
@@ -82,6 +81,34 @@ class Arguments(HostTest):
                 self.assertEqual((failure.kind, failure.code), ("refused", "input_invalid"), args)
             self.assertIsNotNone((await call(host, "no_such_tool")).failure)
 
+    async def test_arguments_of_a_model_that_json_lacks_cost_one_call(self) -> None:
+        @tool
+        async def repeat(text: str) -> str:
+            """Repeat a text."""
+            return text
+
+        inputs: list[Any] = [
+            {"text": "\ud800"}, {"text": "a"}, {"text": float("nan")}, {"text": "b", "more": nested(130)}, float("inf"),
+        ]
+        message = {"content": [
+            {"type": "text", "text": "\ud800", "score": float("nan")},
+            *({"type": "tool_use", "id": str(n), "name": "repeat", "input": value} for n, value in enumerate(inputs)),
+        ]}
+        async with self.host() as host:
+            host.register(repeat)
+            calls = vendor.parse_calls("anthropic", message)
+            results = await host.call_all(host.view(), calls)
+            self.assertEqual([result.failure is None for result in results], [False, True, False, False, False])
+            for result in results:
+                self.assertTrue(result.failure is None or result.failure.code == "input_invalid", result)
+            assert results[0].failure is not None
+            self.assertIn("surrogate", results[0].failure.message)
+            self.assertIn("`/text`", results[0].failure.message)
+            texts = ('{"text": "\ud800"}', '{"text": "c"}')
+            listed = [{"function": {"name": "repeat", "arguments": text}} for text in texts]
+            results = await host.call_all(host.view(), vendor.parse_calls("openai-chat", listed))
+            self.assertEqual([result.failure is None for result in results], [False, True])
+
     async def test_a_value_of_another_type_says_how_to_make_one(self) -> None:
         wrong: Any = "wrong"
         number: Any = 1
@@ -103,6 +130,47 @@ class Arguments(HostTest):
                 with self.assertRaises(ValueError):
                     await host.call_all(view, [], timeout=timeout)
 
+    async def test_an_option_of_another_type_or_value_is_named(self) -> None:
+        wrong: Any = object()
+        policy = Policy.deny_all(self.folder)
+
+        def define(**options: Any) -> None:
+            def work() -> None:
+                """Work."""
+
+            tool(**options)(work)
+
+        async with self.host() as host:
+            view = host.view()
+            options = "name description title namespace toolset search_hint max_result_chars serial timeout cache output tags"
+            uses: list[tuple[str, Callable[..., Any]]] = [
+                ("name id max_calls max_identical_calls max_calls_per_turn max_identical_calls_per_turn max_cost_usd", Session),
+                ("plugins state_dir cache_dir approver state_wait source_wait call_log", lambda **o: Host(policy, **o)),
+                ("profile allowed_tools allowed_plugins allowed_toolsets allowed_tags allowed_mcp_servers allowed_mcp_tools "
+                 "exclude_tools exclude_tags lazy toolcall_reason", host.view),
+                ("limit tool outcome session_id", host.calls),
+                (f"{options} read_only needs_approval", define),
+                ("base", Policy.deny_all), ("file", Policy.read), ("base", lambda **o: Policy.parse("", **o)),
+                ("idempotency_key", lambda **o: ToolCall("1", "t", **o)), ("plugin", host.unload),
+            ]
+            for names, use in uses:
+                for name in names.split():
+                    with self.assertRaisesRegex(TypeError, f"`{name}` is "):
+                        use(**{name: wrong})
+            for name in ("budget_chars", "dry_run", "identity", "progress"):
+                with self.assertRaisesRegex(TypeError, f"`{name}` is "):
+                    await host.call_all(view, [], **{name: wrong})
+            with self.assertRaisesRegex(TypeError, "'turn'"):
+                await host.call_all(view, [], identity={"turn": "1"})
+            values: list[tuple[str, Callable[[], Any]]] = [
+                ("max_calls", lambda: Session(max_calls=-3)), ("max_cost_usd", lambda: Session(max_cost_usd=float("nan"))),
+                ("call_log", lambda: Host(policy, call_log=-1)), ("state_wait", lambda: Host(policy, state_wait=-1)),
+                ("max_result_chars", lambda: define(max_result_chars=2**32)), ("timeout", lambda: define(timeout=0)),
+            ]
+            for name, use in values:
+                with self.assertRaisesRegex((TypeError, ValueError), f"`{name}` (is|must be) "):
+                    use()
+
     async def test_integers_are_exact_both_ways(self) -> None:
         asked: list[int] = []
 
@@ -120,9 +188,12 @@ class Arguments(HostTest):
             for n in (2**53 + 1, -(2**63), 2**64, 10**99 + 7):
                 self.assertEqual((await call(host, "echo", {"n": n})).output.structured, {"n": n})
                 message = {"content": [{"type": "tool_use", "id": "1", "name": "echo", "input": {"n": n}}]}
-                [result] = await host.call_all(host.view(), vendor.parse_calls("anthropic", message))
-                self.assertEqual(result.output.structured, {"n": n})
-                self.assertEqual(asked[-2:], [n, n])
+                for form in (message, json.dumps(message)):
+                    results = await host.call_all(host.view(), vendor.parse_calls("anthropic", form))
+                    self.assertEqual(results[0].output.structured, {"n": n})
+                self.assertEqual(asked[-3:], [n, n, n])
+                [reply] = vendor.result_messages("mcp", results)
+                self.assertEqual(reply["result"]["structuredContent"], {"n": n})
 
 
 class Tools(HostTest):
@@ -142,6 +213,24 @@ class Tools(HostTest):
                 self.assertEqual(failure.code, "execution_failed")
                 self.assertIn(f"`t{number}`", failure.message)
                 self.assertIn(f"`{pointer}", failure.message)
+
+    async def test_a_result_that_does_not_match_its_schema_says_so(self) -> None:
+        integer, keyed = {"type": "integer"}, {"type": "object", "required": ["k"]}
+        cases: list[tuple[dict[str, Any], Any, bool]] = [
+            (integer, 5, True), (integer, [5], False), (keyed, {"k": 1}, True), (keyed, {"n": 1}, False),
+            ({"anyOf": [keyed]}, {"k": 1}, True),
+        ]
+        async with self.host() as host:
+            for number, (output, value, matches) in enumerate(cases):
+                def answer(value: Any = value) -> Any:
+                    """Answer."""
+                    return value
+
+                name = f"t{number}"
+                host.register(tool(name=name, output=output)(answer))
+                result = await call(host, name)
+                [message] = vendor.result_messages("openai-chat", [result])
+                self.assertEqual("does not match its schema" not in message["content"], matches, message)
 
     async def test_an_exception_is_a_failure_and_its_traceback_is_logged(self) -> None:
         @tool

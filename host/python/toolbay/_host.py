@@ -8,7 +8,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from . import _bridge, _executable, _json
+from . import _bridge, _executable, _json, _options
 from ._policy import Policy
 from ._results import CallResult, ProgressEvent, ToolCall
 from ._session import Session
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ._approval import ApprovalReply, ApprovalRequest
 
 
+_POLICY = "a policy is made by `Policy.read`, `Policy.parse` or `Policy.deny_all`"
 END_WAIT = 1.0
 """Seconds that the end of a thread waits for cancelled tools of its loop."""
 
@@ -54,13 +55,15 @@ class Host:
         approver: Callable[[ApprovalRequest], ApprovalReply | Awaitable[ApprovalReply]] | None = None,
         state_wait: float | None = None, source_wait: float | None = None, call_log: int | None = None,
     ) -> None:
-        check_type(policy, Policy, "a policy is made by `Policy.read`, `Policy.parse` or `Policy.deny_all`")
+        check_type(policy, Policy, _POLICY)
         self._request = {
-            "op": "open", "policy": policy._source, "plugins": _path(plugins), "state_dir": _path(state_dir),
-            "cache_dir": _path(cache_dir), "approver": approver is not None, "state_wait_ms": _milliseconds(state_wait),
-            "source_wait_ms": _milliseconds(source_wait), "call_log": call_log,
+            "op": "open", "policy": policy._source, "plugins": _options.path("plugins", plugins),
+            "state_dir": _options.path("state_dir", state_dir), "cache_dir": _options.path("cache_dir", cache_dir),
+            "approver": approver is not None, "state_wait_ms": _options.milliseconds("state_wait", state_wait),
+            "source_wait_ms": _options.milliseconds("source_wait", source_wait),
+            "call_log": _options.count("call_log", call_log),
         }
-        self._approver = approver
+        self._approver = _options.function("approver", approver)
         self._tools: dict[str, tuple[Callable[..., Any], Definition]] = {}
         self._number: int | None = None
         self._process = 0
@@ -168,14 +171,16 @@ class Host:
         exclude_tags: Iterable[str] = (), lazy: bool = False, toolcall_reason: bool | None = None,
     ) -> View:
         """A view of the current tools. An absent list allows all, an empty one none. Make a view for each turn."""
-        of_servers = allowed_mcp_tools
-        filter = {
-            "profile": profile, "allowed_tools": _names(allowed_tools), "allowed_plugins": _names(allowed_plugins),
-            "allowed_toolsets": _names(allowed_toolsets), "allowed_tags": _names(allowed_tags),
-            "allowed_mcp_servers": _names(allowed_mcp_servers),
-            "allowed_mcp_tools": None if of_servers is None else {name: _names(of_servers[name]) for name in of_servers},
-            "exclude_tools": _names(exclude_tools), "exclude_tags": _names(exclude_tags), "lazy": lazy,
-            "toolcall_reason": toolcall_reason,
+        lists: dict[str, Iterable[str] | None] = {
+            "allowed_tools": allowed_tools, "allowed_plugins": allowed_plugins, "allowed_toolsets": allowed_toolsets,
+            "allowed_tags": allowed_tags, "allowed_mcp_servers": allowed_mcp_servers, "exclude_tools": exclude_tools,
+            "exclude_tags": exclude_tags,
+        }
+        filter: dict[str, Any] = {
+            "profile": _options.text("profile", profile), "lazy": _options.flag("lazy", lazy),
+            "toolcall_reason": _options.flag("toolcall_reason", toolcall_reason),
+            "allowed_mcp_tools": _options.texts_by_name("allowed_mcp_tools", allowed_mcp_tools),
+            **{name: _options.texts(name, values) for name, values in lists.items() if values is not None},
         }
         return View(_bridge.query("view", host=self._open_number(), filter=filter))
 
@@ -194,19 +199,22 @@ class Host:
 
     async def load_file(self, plugin: str, file: str | os.PathLike[str]) -> list[str]:
         """Loads a plugin from a file, and replaces the one with this id. Returns warnings."""
-        return await self._load({"op": "load_file", "plugin": plugin, "file": os.path.abspath(file)})
+        name, path = _options.required_text("plugin", plugin), _options.required_path("file", file)
+        return await self._load({"op": "load_file", "plugin": name, "file": path})
 
     async def load_bytes(self, plugin: str, component: bytes) -> list[str]:
         """Loads a plugin from memory, and replaces the one with this id. Returns warnings."""
-        return await self._load({"op": "load_bytes", "plugin": plugin}, bytes(component))
+        check_type(component, (bytes, bytearray, memoryview), "`component` is bytes")
+        return await self._load({"op": "load_bytes", "plugin": _options.required_text("plugin", plugin)}, bytes(component))
 
     def unload(self, plugin: str) -> bool:
         """Unloads a plugin. Returns False if it was not loaded. Calls in progress end as usual."""
-        return bool(_bridge.query("unload", host=self._open_number(), plugin=plugin))
+        return bool(_bridge.query("unload", host=self._open_number(), plugin=_options.required_text("plugin", plugin)))
 
     async def reload_policy(self, policy: Policy) -> dict[str, Any]:
         """Replaces the policy, as a whole or not at all. Returns its `changes`, its `warnings`, and the keys that apply
         after a `restart`."""
+        check_type(policy, Policy, _POLICY)
         request = {"op": "reload_policy", "host": self._open_number(), "policy": policy._source}
         report: dict[str, Any] = await _mailbox().request(request)
         return report
@@ -220,7 +228,9 @@ class Host:
     def calls(self, *, limit: int | None = None, tool: str | None = None, outcome: str | None = None,
               session_id: str | None = None) -> list[dict[str, Any]]:
         """The most recent calls, the newest first. This log is in memory; the audit is permanent."""
-        query = {"limit": limit, "tool": tool, "outcome": outcome, "session_id": session_id}
+        texts = {"tool": tool, "outcome": outcome, "session_id": session_id}
+        query: dict[str, Any] = {name: _options.text(name, value) for name, value in texts.items()}
+        query["limit"] = _options.count("limit", limit)
         calls: list[dict[str, Any]] = _bridge.query("calls", host=self._open_number(), query=query)
         return calls
 
@@ -240,7 +250,8 @@ class Host:
         return {
             "op": "call_all", "host": self._open_number(), "view": view._number,
             "calls": [_request_of(call) for call in calls], "session": None if session is None else session._number,
-            "budget_chars": budget_chars, "dry_run": dry_run, **_json.plain({"identity": identity or {}}),
+            "budget_chars": _options.count("budget_chars", budget_chars), "dry_run": _options.flag("dry_run", dry_run),
+            **_json.plain({"identity": _options.identity(identity)}),
         }
 
     def _open_number(self) -> int:
@@ -389,7 +400,10 @@ def _check_faulthandler() -> None:
     if _had_faulthandler is None:
         _had_faulthandler = has
     if has != _had_faulthandler:
-        done, remedy = ("enabled", "enable it before") if has else ("disabled", "leave it enabled")
+        done, remedy = (
+            "enabled", "call `faulthandler.enable()` before, or start Python with `-X faulthandler`; `faulthandler.disable()` "
+                       "lets this process go on",
+        ) if has else ("disabled", "leave it enabled, and start the program again")
         raise ValueError(f"`faulthandler` was {done} after the first host was opened, so a trap of a plugin would end the "
                          f"process: {remedy}")
 
@@ -400,24 +414,9 @@ def _request_of(call: ToolCall) -> dict[str, Any]:
 
 
 def _checked(progress: Callable[[ProgressEvent], object] | None) -> Callable[[ProgressEvent], object] | None:
-    if progress is None:
-        return None
     import inspect
 
+    _options.function("progress", progress)
     if inspect.iscoroutinefunction(progress):
         raise TypeError("`progress` is a plain function: it is called for each event and must not wait")
     return progress
-
-
-def _path(path: str | os.PathLike[str] | None) -> str | None:
-    return None if path is None else os.path.abspath(path)
-
-
-def _milliseconds(seconds: float | None) -> int | None:
-    return None if seconds is None else round(seconds * 1000)
-
-
-def _names(names: Iterable[str] | None) -> list[str] | None:
-    if isinstance(names, str):
-        raise TypeError(f"a list of names, not the text {names!r}")
-    return None if names is None else sorted(names)

@@ -46,7 +46,7 @@ def plain(value: Any) -> Any:
             # The pointer would repeat the cycle.
             what, pointer = "a container that contains itself", _cycle(invalid)
         kind = invalid.kind
-    raise kind(f"{what} at `{pointer}`" if pointer else what)
+    raise kind(f"{what} at `{pointer}`" if pointer else what.removesuffix(","))
 
 
 class _Invalid(Exception):

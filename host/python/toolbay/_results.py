@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from . import _json
+from . import _json, _options
 from .errors import check_type
 
 _NOTHING: Any = object()
@@ -27,7 +27,7 @@ class ToolCall:
         self.tool: str = tool
         #: The arguments as JSON text, which reaches the tool as it is.
         self.args: str = args if isinstance(args, str) else _json.encode(args)
-        self.idempotency_key: str | None = idempotency_key
+        self.idempotency_key: str | None = _options.text("idempotency_key", idempotency_key)
 
     def __repr__(self) -> str:
         return f"ToolCall({self.id!r}, {self.tool!r}, {self.args!r})"

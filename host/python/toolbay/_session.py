@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from . import _bridge
+from . import _bridge, _options
 
 
 class Session:
@@ -16,10 +16,15 @@ class Session:
         max_identical_calls: int | None = None, max_calls_per_turn: int | None = None,
         max_identical_calls_per_turn: int | None = None, max_cost_usd: float | None = None,
     ) -> None:
+        texts = {"name": name, "id": id}
+        counts = {
+            "max_calls": max_calls, "max_identical_calls": max_identical_calls, "max_calls_per_turn": max_calls_per_turn,
+            "max_identical_calls_per_turn": max_identical_calls_per_turn,
+        }
         self._number: int = _bridge.query(
-            "session", name=name, id=id, max_calls=max_calls, max_identical_calls=max_identical_calls,
-            max_calls_per_turn=max_calls_per_turn, max_identical_calls_per_turn=max_identical_calls_per_turn,
-            max_cost_usd=max_cost_usd,
+            "session", **{option: _options.text(option, value) for option, value in texts.items()},
+            **{option: _options.count(option, value) for option, value in counts.items()},
+            max_cost_usd=_options.amount("max_cost_usd", max_cost_usd),
         )
 
     @property

@@ -8,7 +8,7 @@ import typing
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, overload
 
-from . import _bridge, _json
+from . import _bridge, _json, _options
 from ._results import ToolOutput
 from .errors import ToolError, input_error
 
@@ -110,8 +110,7 @@ def tool(
         called = name if name is not None else str(getattr(function, "__name__", ""))
         options = {
             "title": title, "namespace": namespace, "toolset": toolset, "search_hint": search_hint,
-            "max_result_chars": max_result_chars,
-            "serial": called if serial is True else serial or None,
+            "max_result_chars": max_result_chars, "serial": serial,
         }
         times = {"timeout": timeout, "cache": cache}
         setattr(function, _ATTRIBUTE, _define(function, called, description, tags, output, traits, options, times))
@@ -140,13 +139,15 @@ def _define(
     def fail(what: str) -> typing.NoReturn:
         raise TypeError(f"tool `{called}`: {what}")
 
+    try:
+        _check_options(called, description, tags, output, traits, options, times)
+    except (TypeError, ValueError) as error:
+        fail(str(error))
     if not re.fullmatch(_NAME, called):
         fail("its name must be 1 to 48 letters, digits, `_` or `-`")
     for trait in traits:
         if trait not in TRAITS:
             fail(f"unknown option `{trait}`; the traits are `{'`, `'.join(TRAITS)}`")
-    if isinstance(tags, str):
-        fail("`tags` is a list, not a text")
     if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
         fail("it must not `yield`: a call has one result; `CallContext.progress` reports what happens before")
     text, described = _signature.docstring(function)
@@ -154,7 +155,8 @@ def _define(
         fail("it needs a docstring: a model cannot choose what it cannot read about")
     try:
         schema, readers, context_name = _signature.arguments(function, described, CallContext)
-        result = output or _signature.result(function, ToolOutput)
+        result = _signature.result(function, ToolOutput, output)
+        options["serial"] = called if options["serial"] is True else options["serial"] or None
         options |= {f"{name}_ms": _signature.milliseconds(name, seconds) for name, seconds in times.items()}
     except Unsupported as error:
         fail(str(error))
@@ -164,6 +166,27 @@ def _define(
         **{option: value for option, value in options.items() if value is not None},
     }
     return Definition(request, readers, context_name, inspect.iscoroutinefunction(function))
+
+
+def _check_options(
+    called: str, description: str | None, tags: Sequence[str], output: dict[str, Any] | None, traits: dict[str, bool],
+    options: dict[str, Any], times: dict[str, float | None],
+) -> None:
+    """Checks the types of the options. A claim such as ``needs_approval=1`` would not count."""
+    given: dict[str, Any] = {"name": called, "description": description, **options}
+    for name, value in given.items():
+        if name == "max_result_chars":
+            _options.small_count(name, value)
+        elif name == "serial":
+            _options.queue(name, value)
+        else:
+            _options.text(name, value)
+    _options.texts("tags", tags)
+    _options.mapping("output", output)
+    for name, is_set in traits.items():
+        _options.flag(name, is_set)
+    for name, seconds in times.items():
+        _options.number(name, seconds, "seconds")
 
 
 def reply_with_result(mailbox: int, question: int, name: str, value: Any) -> None:

@@ -5,7 +5,7 @@
 //! the error for a component that uses one names it (`compile/cranelift`).
 
 use std::num::NonZeroUsize;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Once, OnceLock, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use toolbay_core::call::invoke::nested::MAX_DEPTH;
 use toolbay_core::pipeline::memory::MemoryBudget;
 use toolbay_policy::limits::{CallLimits, HostLimits, MAX_MEMORY_BYTES};
+use toolbay_policy::quantity;
 use wasmparser::{Parser, Payload, Validator, WasmFeatures};
 use wasmtime::{
     Config, Enabled, EngineWeak, InstanceAllocationStrategy, ModuleVersionStrategy, PoolingAllocationConfig,
@@ -32,6 +33,11 @@ pub struct EngineError(pub String);
 
 /// Bytes of a page of WebAssembly linear memory. The system's page size divides it.
 const WASM_PAGE_BYTES: u64 = 64 << 10;
+
+/// Memories of the pool for each call.
+const MEMORIES_PER_SLOT: u32 = 8;
+/// Address space that wasmtime reserves for a memory, apart from guard pages.
+const MEMORY_RESERVATION: u64 = 4 << 30;
 
 /// The time slice after which a running guest yields and checks its deadline.
 pub(crate) const TICK: Duration = Duration::from_millis(5);
@@ -190,7 +196,7 @@ impl Engine {
         ticker: &Ticker,
     ) -> Result<Self, EngineError> {
         let wasmtime = pooling_engine(limits, memory, kind).or_else(|error| {
-            tracing::warn!(%error, "the instance pool could not be created; instances are allocated on demand");
+            warn_without_pool(limits, &error);
             on_demand_engine(kind)
         })?;
         ticker.add_engine(&wasmtime);
@@ -219,6 +225,23 @@ impl Engine {
     pub(crate) fn cpu_limiter(&self) -> &CpuLimiter {
         &self.ticker.cpu_limiter
     }
+}
+
+/// Says once why there is no pool: a process may have many hosts, and all share its address space.
+fn warn_without_pool(limits: &HostLimits, error: &wasmtime::Error) {
+    static WARNED: Once = Once::new();
+    WARNED.call_once(|| {
+        let slots = u64::from(pool_slots(limits));
+        let memories = slots.saturating_mul(u64::from(MEMORIES_PER_SLOT));
+        let reserved = quantity::show_bytes(memories.saturating_mul(MEMORY_RESERVATION));
+        let error = format!("{error:#}");
+        tracing::warn!(
+            error,
+            "the instance pool could not be created, and plugins run slower without it: it reserves {reserved} of address \
+             space. A limit of the process (`ulimit -v`) or the pools of its other open hosts leave less. A smaller \
+             `parallel_calls` in [host] makes the pool smaller"
+        );
+    });
 }
 
 fn on_demand_engine(kind: EngineKind) -> Result<wasmtime::Engine, EngineError> {
@@ -293,7 +316,7 @@ fn pool_config(slots: u32, scan: Enabled, keep_resident: usize) -> PoolingAlloca
     let mut pool = PoolingAllocationConfig::new();
     pool.total_component_instances(slots)
         .total_core_instances(64 * slots)
-        .total_memories(8 * slots)
+        .total_memories(MEMORIES_PER_SLOT * slots)
         .total_tables(32 * slots)
         .total_stacks(2 * slots)
         .max_memory_size(usize::try_from(MAX_MEMORY_BYTES).unwrap_or(usize::MAX))

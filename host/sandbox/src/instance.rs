@@ -264,7 +264,7 @@ impl GuestEntry<'_> {
         tracing::error!(
             plugin = %self.plugin, lacked, error, "the host has run out of a resource that a call needs"
         );
-        let are = if lacked == "memory" { "is" } else { "are" };
+        let are = if [shortage::MEMORY, shortage::ADDRESS_SPACE].contains(&lacked) { "is" } else { "are" };
         Failure::Host(format!("`{}` could not run: no {lacked} {are} left", self.plugin))
     }
 

@@ -8,6 +8,10 @@ use std::io;
 
 use rustix::io::Errno;
 
+/// Memory.
+pub(crate) const MEMORY: &str = "memory";
+/// The address space of a process with a limit. Without a pool, an instance reserves 4 GiB for its memory.
+pub(crate) const ADDRESS_SPACE: &str = "address space below the limit of the process (`ulimit -v`)";
 /// The host is out of memory if it cannot allocate this many bytes.
 const SPARE_BYTES: usize = 1 << 20;
 
@@ -19,7 +23,7 @@ fn is_shortage(error: Errno) -> bool {
 /// The resource that the host lacked when an error arose; `None` if the error has another cause.
 pub(crate) fn from_error(error: &wasmtime::Error) -> Option<&'static str> {
     if error.downcast_ref::<wasmtime::OutOfMemory>().is_some() {
-        return Some("memory");
+        return Some(memory());
     }
     error.chain().find_map(|cause| {
         let system = cause.downcast_ref::<io::Error>().and_then(Errno::from_io_error);
@@ -28,9 +32,15 @@ pub(crate) fn from_error(error: &wasmtime::Error) -> Option<&'static str> {
             Errno::MFILE | Errno::NFILE => "file descriptors",
             Errno::NOBUFS => "network buffers",
             Errno::AGAIN => "threads or memory",
-            _ => "memory",
+            _ => memory(),
         })
     })
+}
+
+/// What a process without memory lacks. A limit of its address space is reached long before the machine has no memory.
+fn memory() -> &'static str {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::As).current;
+    if limit.is_some() { ADDRESS_SPACE } else { MEMORY }
 }
 
 /// The resource that the host lacks now. The probe starts a thread, so the host runs it only after a trap.
@@ -40,7 +50,7 @@ pub fn probe() -> Option<&'static str> {
     }
     let mut spare: Vec<u8> = Vec::new();
     if spare.try_reserve_exact(SPARE_BYTES).is_err() {
-        return Some("memory");
+        return Some(memory());
     }
     match std::thread::Builder::new().name("toolbay-probe".to_owned()).spawn(|| {}) {
         Ok(_ends_at_once) => None,

@@ -12,7 +12,7 @@ from toolbay_sdk import (
 )
 from toolbay_sdk import _tool
 from toolbay_sdk._output import output_of
-from toolbay_sdk._schema import Unsupported, schema_of
+from toolbay_sdk._schema import Unsupported, schema_of, written_output_schema
 from toolbay_sdk.errors import of_exception
 from toolbay_sdk.testing import FakeHost, describe
 
@@ -98,6 +98,12 @@ class Definitions(unittest.TestCase):
         ]
         for hint, expected in cases:
             self.assertEqual(schema_of(hint), expected, hint)
+
+    def test_a_written_output_schema_describes_what_the_host_wraps(self) -> None:
+        integer = {"type": "integer"}
+        wrapped = {"type": "object", "properties": {"result": integer}, "required": ["result"]}
+        for schema, expected in ((integer, wrapped), (wrapped, wrapped), ({"anyOf": [wrapped]}, {"anyOf": [wrapped]})):
+            self.assertEqual(written_output_schema(schema), expected)
 
     def test_a_hint_without_a_schema_says_so(self) -> None:
         for hint in (bytes, object, dict[int, str], Literal[b"x"], typing.Callable):

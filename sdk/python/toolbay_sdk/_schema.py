@@ -160,8 +160,15 @@ def _fields(hint: Any, seen: tuple[Any, ...]) -> dict[str, Any]:
 def output_schema_of(hint: Any) -> dict[str, Any]:
     """The schema of a result. Values that are not objects are wrapped under `result`."""
     schema = schema_of(hint)
-    if schema.get("type") == "object":
-        return schema
+    return schema if schema.get("type") == "object" else _wrapped(schema)
+
+
+def written_output_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a result that an author wrote. Without `type`, it may be one of objects."""
+    return schema if schema.get("type", "object") == "object" else _wrapped(schema)
+
+
+def _wrapped(schema: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": {"result": schema}, "required": ["result"]}
 
 

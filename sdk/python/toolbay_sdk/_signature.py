@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import _json
-from ._schema import Unsupported, output_schema_of, reader_of, schema_of
+from ._schema import Unsupported, output_schema_of, reader_of, schema_of, written_output_schema
 
 Reader = Callable[[Any, str], Any]
 
@@ -53,8 +53,10 @@ def arguments(function: Callable[..., Any], described: dict[str, str], context: 
     return schema | ({"required": required} if required else {}), readers, context_name
 
 
-def result(function: Callable[..., Any], output: type) -> dict[str, Any] | None:
-    """The schema of the structured result; None if the hint says nothing about it."""
+def result(function: Callable[..., Any], output: type, written: dict[str, Any] | None = None) -> dict[str, Any] | None:
+    """The schema of the structured result: as written, or from the hint; None if it says nothing about it."""
+    if written is not None:
+        return dict(written_output_schema(written))
     hint = typing.get_type_hints(function, include_extras=True).get("return")
     if hint in (None, type(None), str, dict, list, Any, output):
         return None

@@ -125,7 +125,7 @@ def tool(
             fail("it needs a docstring: a model cannot choose what it cannot read about")
         try:
             schema, readers, _ = _signature.arguments(function, described)
-            result = output or _signature.result(function, Output)
+            result = _signature.result(function, Output, output)
             time = timeout_ms if timeout is None else _signature.milliseconds("timeout", timeout)
         except Unsupported as error:
             fail(str(error))

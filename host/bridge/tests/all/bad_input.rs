@@ -118,7 +118,6 @@ fn a_wrong_request_is_an_argument_error() {
     for request in [
         json!({"op": "no_such"}),
         json!({"op": "view", "host": host, "filter": {"profile": "none"}}),
-        json!({"op": "tools", "view": 0}),
         tool(json!({"name": "a b"})),
         tool(json!({"description": ""})),
         tool(json!({"input_schema": {"type": "array"}})),
@@ -130,10 +129,15 @@ fn a_wrong_request_is_an_argument_error() {
     assert_eq!(refused(tool(json!({}))), ErrorKind::Argument, "the name is taken");
     assert_eq!(refused(json!({"op": "problems", "host": 0})), ErrorKind::Closed);
     let call = json!({"op": "call_all", "host": host, "view": 0, "calls": []});
-    assert_eq!(program.submit(&call).unwrap_err().kind, ErrorKind::Argument);
+    assert_eq!(program.submit(&call).unwrap_err().kind, ErrorKind::Closed);
     let view = program.query(&json!({"op": "view", "host": host, "filter": {}}));
     let other = program.open(folder.path(), json!({}));
     let call = json!({"op": "call_all", "host": other, "view": view, "calls": []});
     assert_eq!(program.submit(&call).unwrap_err().kind, ErrorKind::Argument, "the view of another host");
     assert_eq!(program.submit(&json!({"op": "close", "host": 0})).unwrap_err().kind, ErrorKind::Closed);
+    let tools = json!({"op": "tools", "view": view});
+    drop(program.query(&tools));
+    drop(program.ask(&json!({"op": "close", "host": host})));
+    let gone = program.bridge.query(&tools.to_string(), "").unwrap_err();
+    assert_eq!(gone.kind, ErrorKind::Closed, "views end with their host");
 }

@@ -16,7 +16,7 @@ use serde_json::{Map, Number, Value};
 pub const MAX_VALUES: u32 = 250_000;
 
 /// Replaces a byte that is not UTF-8 in arguments that an edge passes on as text. JSON allows this character nowhere, so
-/// such arguments are refused.
+/// such arguments are refused. At the beginning, it is followed by the reason why the edge could not write the arguments.
 pub const INVALID_BYTE: char = '\0';
 
 /// Parses a JSON text.

@@ -1,4 +1,4 @@
-// The native functions, with the errors that a program sees, and the names of both sides.
+// The native functions, with the errors and the names that a program sees.
 'use strict';
 
 const { encode, parse } = require('./json.js');
@@ -83,30 +83,6 @@ function releaseWith(object, number) {
   releases.register(object, number);
 }
 
-/** What an options object may have. `known` has a function that converts each member, by its value and name, or null. */
-function optionTable(known) {
-  return new Map(Object.entries(known).map(([name, convert]) => [name, { name: snakeCase(name), convert }]));
-}
-
-/** The members of an options object with the names of the bridge. An unknown member is a mistake. */
-function fields(what, options, known) {
-  if (typeof options !== 'object' || options === null) {
-    throw new TypeError(`\`${what}\` takes an object with \`${[...known.keys()].join('`, `')}\``);
-  }
-  const request = {};
-  for (const name of Object.keys(options)) {
-    const option = known.get(name);
-    if (option === undefined) {
-      throw new TypeError(`\`${what}\` has no option \`${name}\`; known are \`${[...known.keys()].join('`, `')}\``);
-    }
-    const value = options[name];
-    if (value !== undefined) request[option.name] = option.convert === null ? value : option.convert(value, name);
-  }
-  return request;
-}
-
-const snakeCase = (name) => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
-
 /** A document of the bridge with the names of JavaScript. Times in microseconds become milliseconds. */
 function members(document) {
   const shown = {};
@@ -118,6 +94,5 @@ function members(document) {
 }
 
 module.exports = {
-  cancel, closeWithEnvironment, drain, errorOf, fields, members, openMailbox, optionTable, query, releaseWith, reply,
-  shutDown, submit,
+  cancel, closeWithEnvironment, drain, errorOf, members, openMailbox, query, releaseWith, reply, shutDown, submit,
 };

@@ -6,35 +6,37 @@ const { HostError } = require('./errors.js');
 const { encode } = require('./json.js');
 const { Batch, ResultPromise, StreamQueue, mailbox } = require('./mailbox.js');
 const { executable } = require('./native.js');
-const { absolute } = require('./paths.js');
+const {
+  absolute, any, boolean, callback, count, fields, object, optionTable, smallCount, text, texts, textsByName, timerMs,
+} = require('./options.js');
 const { Policy } = require('./policy.js');
 const { Session } = require('./session.js');
 const { NativeTool } = require('./tools.js');
 const { View } = require('./view.js');
 
-const { fields, members, optionTable, query } = bridge;
+const { members, query } = bridge;
 
 const IDENTITY = optionTable({
-  sessionKey: null, platform: null, client: null, agentId: null, personalityId: null, teamId: null, turn: null,
-  messageCount: null, traceparent: null, attributes: null,
+  sessionKey: text, platform: text, client: text, agentId: text, personalityId: text, teamId: text, turn: smallCount,
+  messageCount: smallCount, traceparent: text, attributes: object,
 });
 const OPTIONS = optionTable({
-  plugins: absolute, stateDir: absolute, cacheDir: absolute, approver: checkedFunction, stateWaitMs: null,
-  sourceWaitMs: null, callLog: null,
+  plugins: absolute, stateDir: absolute, cacheDir: absolute, approver: callback, stateWaitMs: count, sourceWaitMs: count,
+  callLog: count,
 });
 const OF_CALLS = {
-  session: Session.numberOf, signal: checkedSignal, timeoutMs: checkedTimeout, budgetChars: null, dryRun: null,
+  session: Session.numberOf, signal: checkedSignal, timeoutMs: timerMs, budgetChars: count, dryRun: boolean,
   identity: (identity) => fields('identity', identity, IDENTITY),
 };
 const STREAM_OPTIONS = optionTable(OF_CALLS);
-const CALL_ALL_OPTIONS = optionTable({ ...OF_CALLS, progress: checkedFunction });
+const CALL_ALL_OPTIONS = optionTable({ ...OF_CALLS, progress: callback });
 const FILTER = optionTable({
-  profile: null, allowedTools: names, allowedPlugins: names, allowedToolsets: names, allowedTags: names,
-  allowedMcpServers: names, allowedMcpTools: namesByServer, excludeTools: names, excludeTags: names, lazy: null,
-  toolcallReason: null,
+  profile: text, allowedTools: texts, allowedPlugins: texts, allowedToolsets: texts, allowedTags: texts,
+  allowedMcpServers: texts, allowedMcpTools: textsByName, excludeTools: texts, excludeTags: texts, lazy: boolean,
+  toolcallReason: boolean,
 });
-const CALL = optionTable({ id: null, tool: null, args: null, idempotencyKey: null });
-const CALL_LOG = optionTable({ limit: null, tool: null, outcome: null, sessionId: null });
+const CALL = optionTable({ id: text, tool: text, args: any, idempotencyKey: text });
+const CALL_LOG = optionTable({ limit: count, tool: text, outcome: text, sessionId: text });
 
 /** A host of plugins and native tools. */
 class Host {
@@ -125,16 +127,18 @@ class Host {
   }
 
   async loadFile(plugin, file) {
-    return mailbox().request({ op: 'load_file', host: this.#number(), plugin, file: absolute(file) }, { host: this });
+    const request = { op: 'load_file', host: this.#number(), plugin: text(plugin, 'plugin'), file: absolute(file) };
+    return mailbox().request(request, { host: this });
   }
 
   async loadBytes(plugin, component) {
     if (!(component instanceof Uint8Array)) throw new TypeError('`component` is a `Uint8Array`');
-    return mailbox().request({ op: 'load_bytes', host: this.#number(), plugin }, { host: this, payload: component });
+    const request = { op: 'load_bytes', host: this.#number(), plugin: text(plugin, 'plugin') };
+    return mailbox().request(request, { host: this, payload: component });
   }
 
   unload(plugin) {
-    return query('unload', { host: this.#number(), plugin });
+    return query('unload', { host: this.#number(), plugin: text(plugin, 'plugin') });
   }
 
   async reloadPolicy(policy) {
@@ -177,30 +181,9 @@ function callRequest(call) {
   }
 }
 
-function checkedFunction(value, name) {
-  if (typeof value !== 'function') throw new TypeError(`\`${name}\` is a function, not ${typeof value}`);
-  return value;
-}
-
 function checkedSignal(signal) {
   if (!(signal instanceof AbortSignal)) throw new TypeError('`signal` is an `AbortSignal`');
   return signal;
-}
-
-/** A time that a timer of Node can have. */
-function checkedTimeout(milliseconds) {
-  if (typeof milliseconds !== 'number') throw new TypeError(`\`timeoutMs\` is a number, not ${typeof milliseconds}`);
-  if (!(milliseconds >= 0 && milliseconds < 2 ** 31)) throw new RangeError(`\`timeoutMs\` cannot be ${milliseconds}`);
-  return milliseconds;
-}
-
-function names(list, name) {
-  if (typeof list === 'string') throw new TypeError(`\`${name}\` is a list of names, not the text ${JSON.stringify(list)}`);
-  return [...list];
-}
-
-function namesByServer(servers, name) {
-  return Object.fromEntries(Object.entries(servers).map(([server, list]) => [server, names(list, `${name}.${server}`)]));
 }
 
 module.exports = { Host };

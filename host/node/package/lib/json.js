@@ -10,18 +10,25 @@ const WHITE_SPACE = new Set([' ', '\n', '\t', '\r']);
 const NUMBER = /-?\d+(\.\d+)?([eE][+-]?\d+)?/y;
 const LITERALS = { t: ['true', true], f: ['false', false], n: ['null', null] };
 
-/** Reads a JSON text. */
-function parse(text) {
-  return MAY_BE_LARGE.test(text) ? new ExactReader(text).read() : JSON.parse(text);
+/** Reads a JSON text. `large` makes the value of an integer that a number cannot hold from its digits. */
+function parse(text, large = BigInt) {
+  return MAY_BE_LARGE.test(text) ? new ExactReader(text, large).read() : JSON.parse(text);
+}
+
+/** A value that `JSON.stringify` writes as these digits. Node 20 has none: there it is rounded. */
+function exactly(digits) {
+  return JSON.rawJSON?.(digits) ?? Number(digits);
 }
 
 /** Reads what `JSON.parse` would round. Node has the source of a number in revivers only since version 21. */
 class ExactReader {
   #text;
+  #large;
   #at = 0;
 
-  constructor(text) {
+  constructor(text, large) {
     this.#text = text;
+    this.#large = large;
   }
 
   read() {
@@ -92,7 +99,7 @@ class ExactReader {
     const [digits, fraction, exponent] = match;
     const number = Number(digits);
     const isExact = fraction !== undefined || exponent !== undefined || Number.isSafeInteger(number);
-    return isExact ? number : BigInt(digits);
+    return isExact ? number : this.#large(digits);
   }
 
   #expect(character) {
@@ -154,7 +161,7 @@ class Check {
   #number(number) {
     if (!Number.isFinite(number)) this.#fail(RangeError, `${number}, which JSON cannot express,`);
     if (Number.isInteger(number) && !Number.isSafeInteger(number)) {
-      this.#fail(RangeError, `the number ${number}, which can be rounded: write a BigInt,`);
+      this.#fail(RangeError, `the number ${number}, which can be rounded (a BigInt cannot),`);
     }
   }
 
@@ -215,4 +222,4 @@ function write(value, key) {
 
 const escaped = (step) => String(step).replaceAll('~', '~0').replaceAll('/', '~1').toWellFormed();
 
-module.exports = { MAX_DEPTH, encode, parse };
+module.exports = { MAX_DEPTH, encode, exactly, parse };

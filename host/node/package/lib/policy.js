@@ -4,8 +4,8 @@
 const fs = require('node:fs');
 const path = require('node:path');
 
-const { fields, optionTable, query } = require('./bridge.js');
-const { absolute } = require('./paths.js');
+const { query } = require('./bridge.js');
+const { absolute, fields, optionTable } = require('./options.js');
 
 const BASE = optionTable({ base: absolute });
 

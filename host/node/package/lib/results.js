@@ -2,9 +2,10 @@
 'use strict';
 
 const { encode, parse } = require('./json.js');
-const { fields, members, optionTable } = require('./bridge.js');
+const { members } = require('./bridge.js');
+const { any, fields, optionTable } = require('./options.js');
 
-const OPTIONS = optionTable({ structured: null, content: null, costUsd: null, meta: null });
+const OPTIONS = optionTable({ structured: any, content: any, costUsd: any, meta: any });
 
 /** An output: text for the model, data for programs, content blocks as in MCP, and the cost in US dollars. */
 class ToolOutput {

@@ -1,11 +1,12 @@
 // Sessions.
 'use strict';
 
-const { fields, optionTable, query, releaseWith } = require('./bridge.js');
+const { query, releaseWith } = require('./bridge.js');
+const { amount, count, fields, optionTable, text } = require('./options.js');
 
 const OPTIONS = optionTable({
-  name: null, id: null, maxCalls: null, maxIdenticalCalls: null, maxCallsPerTurn: null, maxIdenticalCallsPerTurn: null,
-  maxCostUsd: null,
+  name: text, id: text, maxCalls: count, maxIdenticalCalls: count, maxCallsPerTurn: count, maxIdenticalCallsPerTurn: count,
+  maxCostUsd: amount,
 });
 
 /** A conversation: its budgets, approvals and saved outputs. */

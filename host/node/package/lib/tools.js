@@ -1,8 +1,8 @@
 // Native tools: functions of the program with a description and a JSON Schema, as in the SDK for plugins.
 'use strict';
 
-const { fields, optionTable } = require('./bridge.js');
 const { encode, parse } = require('./json.js');
+const { any, boolean, count, fields, object, optionTable, smallCount, text, texts } = require('./options.js');
 
 // With the names of the host.
 const TRAITS = {
@@ -11,8 +11,8 @@ const TRAITS = {
   deferred: 'deferred',
 };
 const OPTIONS = optionTable({
-  name: null, title: null, description: null, input: null, output: null, namespace: null, toolset: null, tags: texts,
-  searchHint: null, maxResultChars: null, timeoutMs: null, serial: null, cacheMs: null, run: null,
+  name: any, title: text, description: any, input: object, output: object, namespace: text, toolset: text, tags: texts,
+  searchHint: text, maxResultChars: smallCount, timeoutMs: count, serial: queue, cacheMs: count, run: any,
   ...Object.fromEntries(Object.keys(TRAITS).map((name) => [name, boolean])),
 });
 const NAME = /^[a-zA-Z0-9_-]{1,48}$/;
@@ -81,15 +81,10 @@ function tool(options) {
   return new NativeTool(request, defaults, run.bind(options));
 }
 
-function texts(list, name) {
-  if (typeof list === 'string') throw new TypeError(`\`${name}\` is a list, not the text ${JSON.stringify(list)}`);
-  return [...list];
-}
-
-// A claim such as `needsApproval: 1` would not count.
-function boolean(value, name) {
-  if (typeof value !== 'boolean') throw new TypeError(`\`${name}\` is true or false, not ${typeof value}`);
-  return value;
+/** The name of a queue, or whether the tool has one of its own. */
+function queue(value, name) {
+  if (typeof value === 'string' || typeof value === 'boolean') return value;
+  throw new TypeError(`\`${name}\` is true, false or the name of a queue`);
 }
 
 /** The schema of the arguments: complete (`type: 'object'`), or its properties, which are required unless optional. */

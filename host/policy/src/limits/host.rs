@@ -18,8 +18,8 @@ limit_table! {
     pub struct HostLimits {}
     patch HostLimitsPatch; keys [];
 
-    /// Calls that run in parallel, 1 to 1000. It also sizes the instance pool, which reserves at least 2 GiB of
-    /// address space per call.
+    /// Calls that run in parallel, 1 to 1000. It also sizes the instance pool, which reserves 48 GiB of address
+    /// space per call.
     ///
     /// With the default `memory` of 64 MiB, they use at most 4 GiB.
     parallel_calls: u32 as Count = 64, 1..=1000, "the call waits";

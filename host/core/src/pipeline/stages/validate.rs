@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::Value;
+use toolbay_policy::excerpt::one_line;
 use toolbay_policy::quantity;
 
 use super::resolve::ResolvedTool;
@@ -52,6 +53,8 @@ pub(super) async fn validate_changed(
     match_schema(tool, arguments).await
 }
 
+/// Longest reason of an edge that could not write arguments, in characters.
+const MAX_REASON: usize = 300;
 /// Steps to read a byte of arguments: to parse it, and to write it in canonical form.
 const STEPS_PER_BYTE: u64 = 3;
 
@@ -166,6 +169,9 @@ fn invalid(reason: RefusalReason, entry: &ToolEntry, problem: &str) -> Refusal {
 
 /// Models wrap JSON in prose or code fences, or stop in the middle of it, so the message says how to send it.
 fn not_json(text: &str, error: &serde_json::Error) -> String {
+    if let Some(reason) = text.strip_prefix(json::INVALID_BYTE) {
+        return one_line(reason, MAX_REASON);
+    }
     let text = text.trim();
     let whole = text.starts_with('{') && text.ends_with('}');
     let hint = if whole { "" } else { "; send one complete JSON object without any text around it" };
