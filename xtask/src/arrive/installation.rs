@@ -25,8 +25,8 @@ const ANSWER: &str = r#""words":3"#;
 /// What programs that embed the library print of their own tool.
 const OWN_ANSWER: &str = "twice: 6";
 /// Programs that embed the library.
-const EMBED_IN_PYTHON: &str = "tests/dist/embed.py";
-const EMBED_IN_NODE: &str = "tests/dist/embed.mjs";
+pub(crate) const EMBED_IN_PYTHON: &str = "tests/dist/embed.py";
+pub(crate) const EMBED_IN_NODE: &str = "tests/dist/embed.mjs";
 
 /// Packages what the build made quickly, and checks every way to install it.
 pub(crate) fn check(workspace: &Path) -> Result<()> {
@@ -278,9 +278,7 @@ impl Check<'_> {
     /// Runs a program that opens a host with the plugin that was served, and calls it and a tool of its own.
     fn embed(&self, program: &mut Command) -> Result<()> {
         let [_, state] = self.own_state();
-        let answer = printed(program.arg(self.machine.work().join("plugins")).arg(state))?;
-        ensure!(answer.contains(ANSWER) && answer.contains(OWN_ANSWER), "the program prints {answer}");
-        Ok(())
+        check_embedded(program.arg(self.machine.work().join("plugins")).arg(state)).map(drop)
     }
 
     fn embed_in_python(&self) -> PathBuf {
@@ -291,6 +289,13 @@ impl Check<'_> {
     pub(super) fn own_state(&self) -> [PathBuf; 2] {
         ["--state-dir".into(), self.machine.work().join("state")]
     }
+}
+
+/// Runs a program that embeds the library, and returns what it prints.
+pub(crate) fn check_embedded(program: &mut Command) -> Result<String> {
+    let said = printed(program)?;
+    ensure!(said.contains(ANSWER) && said.contains(OWN_ANSWER), "the program prints {said}");
+    Ok(said)
 }
 
 /// The programs in a language on the page of the packages.
