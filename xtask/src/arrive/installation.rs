@@ -13,6 +13,7 @@ use super::launcher;
 use super::stdio_server::StdioServer;
 use crate::dist::{self, BuiltFiles, PackageFolder};
 use crate::folder::emptied;
+use crate::foreign::shell;
 use crate::languages::blocks;
 use crate::programs::printed;
 use crate::{cargo, plugins};
@@ -31,14 +32,25 @@ pub(crate) const EMBED_IN_NODE: &str = "tests/dist/embed.mjs";
 /// Packages what the build made quickly, and checks every way to install it.
 pub(crate) fn check(workspace: &Path) -> Result<()> {
     let folder = wasm::target_dir(workspace).join("arrive");
-    let files = BuiltFiles::beside(&cargo::host(workspace), &plugins::folder(workspace));
+    let built = BuiltFiles::beside(&cargo::host(workspace), &plugins::folder(workspace));
+    let files = stripped(&built, &folder.join("stripped"))?;
     let packages = dist::package(workspace, &files, dist::Packing::Quick, &folder.join("packages"))?;
     check_packages(workspace, &packages, &folder.join("machine"))?;
     // Copies of the program, which is large without optimisation.
-    for copies in ["packages", "machine"] {
+    for copies in ["stripped", "packages", "machine"] {
         std::fs::remove_dir_all(folder.join(copies))?;
     }
     Ok(())
+}
+
+/// Copies what was built without symbols, which are a third of it. It is packaged, checksummed and copied many times.
+fn stripped(built: &BuiltFiles, folder: &Path) -> Result<BuiltFiles> {
+    emptied(folder)?;
+    let files = BuiltFiles::beside(&folder.join("toolbay"), &built.plugins);
+    for (from, to) in built.native_files().zip(files.native_files()) {
+        shell(Command::new("strip").arg("-o").arg(to).arg(from))?;
+    }
+    Ok(files)
 }
 
 /// Checks every way to install packages.
