@@ -1,7 +1,9 @@
-// What somebody does who installed the packages: opens a host with plugins and a tool of the program, and calls both.
+// What somebody does who installed the packages: opens a host with plugins and a tool of the program, and calls both. Says which
+// native module was loaded.
 //
 // `embed.mjs PLUGINS STATE`
 import assert from 'node:assert/strict';
+import { createRequire } from 'node:module';
 
 import { Host, Policy, Session, tool } from 'toolbay';
 
@@ -13,7 +15,9 @@ const twice = tool({
   input: { number: { type: 'integer', description: 'The number.' } },
   run: async ({ number }) => `twice: ${2 * number}`,
 });
-const host = await Host.start(Policy.parse('version = 1', { base: '.' }), { plugins, stateDir });
+// Compilation is slow in an emulator.
+const policy = Policy.parse('version = 1\n[host]\ncompile_timeout = "20m"', { base: '.' });
+const host = await Host.start(policy, { plugins, stateDir });
 assert.deepEqual(host.problems, []);
 host.register(twice);
 const calls = [
@@ -25,3 +29,5 @@ for (const result of await host.callAll(host.view(), calls, { session: new Sessi
   console.log(result.output.value);
 }
 await host.close();
+const loaded = Object.keys(createRequire(import.meta.url).cache);
+console.log(...loaded.filter((file) => file.endsWith('.node')));

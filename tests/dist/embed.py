@@ -16,7 +16,8 @@ async def twice(number: int) -> str:
 
 
 async def main(plugins: str, state: str) -> None:
-    policy = Policy.parse("version = 1", base=".")
+    # Compilation is slow in an emulator.
+    policy = Policy.parse('version = 1\n[host]\ncompile_timeout = "20m"', base=".")
     async with Host(policy, plugins=plugins, state_dir=state) as host:
         assert not host.problems, host.problems
         host.register(twice)

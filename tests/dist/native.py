@@ -38,7 +38,7 @@ def check_module(data: bytes, machine: str, libc: str, entries: set[str], musl: 
         case "musl":
             assert needed == {"libc.so"}, f"the module needs {sorted(needed)}"
             assert not versions, "a module for musl names versions of glibc"
-            # Debian has it for this machine only, and its symbols are the same on all.
+            # This is the one for this machine, and its symbols are the same on all.
             _, offered = symbols(ELFFile(io.BytesIO(musl.read_bytes())).get_section_by_name(".dynsym"))
             missing = {name for name in undefined - offered if not INTERPRETER.match(name)}
             assert not missing, f"musl lacks {sorted(missing)}"

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use crate::bench::machine::Machine;
-pub(crate) use installation::{check, check_packages};
+pub(crate) use installation::{EMBED_IN_NODE, EMBED_IN_PYTHON, check, check_embedded, check_packages};
 
 /// The command line.
 #[derive(Debug, clap::Args)]

@@ -16,7 +16,7 @@ const SHOTS: &str = "docs/how-to/admin-page";
 
 /// Installs the browser and the packages that drive it.
 pub(crate) fn install(workspace: &Path) -> Result<NodeRuntime> {
-    debian_program("chromium")?;
+    debian_program(workspace, "chromium")?;
     NodeRuntime::with(workspace, "npm-browser", &workspace.join(TESTS))
 }
 

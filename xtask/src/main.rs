@@ -144,7 +144,7 @@ enum Task {
 
 #[derive(Debug, Subcommand)]
 enum DistTask {
-    /// Uses the files: installs the Debian package in an empty root, and runs the program for aarch64 in an emulator.
+    /// Uses the files: installs the packages, and runs those for musl and for aarch64, the latter in an emulator.
     Check {
         /// Builds them as they are shipped, which takes one to two hours.
         #[arg(long)]

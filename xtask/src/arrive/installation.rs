@@ -13,6 +13,7 @@ use super::launcher;
 use super::stdio_server::StdioServer;
 use crate::dist::{self, BuiltFiles, PackageFolder};
 use crate::folder::emptied;
+use crate::foreign::shell;
 use crate::languages::blocks;
 use crate::programs::printed;
 use crate::{cargo, plugins};
@@ -25,20 +26,31 @@ const ANSWER: &str = r#""words":3"#;
 /// What programs that embed the library print of their own tool.
 const OWN_ANSWER: &str = "twice: 6";
 /// Programs that embed the library.
-const EMBED_IN_PYTHON: &str = "tests/dist/embed.py";
-const EMBED_IN_NODE: &str = "tests/dist/embed.mjs";
+pub(crate) const EMBED_IN_PYTHON: &str = "tests/dist/embed.py";
+pub(crate) const EMBED_IN_NODE: &str = "tests/dist/embed.mjs";
 
 /// Packages what the build made quickly, and checks every way to install it.
 pub(crate) fn check(workspace: &Path) -> Result<()> {
     let folder = wasm::target_dir(workspace).join("arrive");
-    let files = BuiltFiles::beside(&cargo::host(workspace), &plugins::folder(workspace));
+    let built = BuiltFiles::beside(&cargo::host(workspace), &plugins::folder(workspace));
+    let files = stripped(&built, &folder.join("stripped"))?;
     let packages = dist::package(workspace, &files, dist::Packing::Quick, &folder.join("packages"))?;
     check_packages(workspace, &packages, &folder.join("machine"))?;
     // Copies of the program, which is large without optimisation.
-    for copies in ["packages", "machine"] {
+    for copies in ["stripped", "packages", "machine"] {
         std::fs::remove_dir_all(folder.join(copies))?;
     }
     Ok(())
+}
+
+/// Copies what was built without symbols, which are a third of it. It is packaged, checksummed and copied many times.
+fn stripped(built: &BuiltFiles, folder: &Path) -> Result<BuiltFiles> {
+    emptied(folder)?;
+    let files = BuiltFiles::beside(&folder.join("toolbay"), &built.plugins);
+    for (from, to) in built.native_files().zip(files.native_files()) {
+        shell(Command::new("strip").arg("-o").arg(to).arg(from))?;
+    }
+    Ok(files)
 }
 
 /// Checks every way to install packages.
@@ -278,9 +290,7 @@ impl Check<'_> {
     /// Runs a program that opens a host with the plugin that was served, and calls it and a tool of its own.
     fn embed(&self, program: &mut Command) -> Result<()> {
         let [_, state] = self.own_state();
-        let answer = printed(program.arg(self.machine.work().join("plugins")).arg(state))?;
-        ensure!(answer.contains(ANSWER) && answer.contains(OWN_ANSWER), "the program prints {answer}");
-        Ok(())
+        check_embedded(program.arg(self.machine.work().join("plugins")).arg(state)).map(drop)
     }
 
     fn embed_in_python(&self) -> PathBuf {
@@ -291,6 +301,13 @@ impl Check<'_> {
     pub(super) fn own_state(&self) -> [PathBuf; 2] {
         ["--state-dir".into(), self.machine.work().join("state")]
     }
+}
+
+/// Runs a program that embeds the library, and returns what it prints.
+pub(crate) fn check_embedded(program: &mut Command) -> Result<String> {
+    let said = printed(program)?;
+    ensure!(said.contains(ANSWER) && said.contains(OWN_ANSWER), "the program prints {said}");
+    Ok(said)
 }
 
 /// The programs in a language on the page of the packages.

@@ -1,34 +1,28 @@
 //! `dist check`: builds the files of a release and uses them. Two packagings of the same build are equal, libraries of others
 //! read every format and the native modules, a user without a network installs the wheel and the npm packages, the Debian package is
-//! installed in an empty root and serves, and the program for the other kind of machine answers a call in an emulator.
+//! installed in an empty root and serves, the program for the other kind of machine answers a call in an emulator, and interpreters for
+//! the other platforms load the native modules.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
+
+use foreign_root::ForeignRoot;
 
 use super::compile::{ARCHITECTURES, FOREIGN, NATIVE, Profile};
 use super::{CHECKSUMS, PackageFolder, Release, contents, write};
 use crate::arrive;
-use crate::folder::emptied;
+use crate::folder::{emptied, read_text};
 use crate::foreign::{python_with, shell, unpacked_package};
+use crate::programs::printed;
 use crate::registries::Skopeo;
 
+mod foreign_root;
+mod interpreters;
 mod server;
 
-/// The Debian package with the emulator.
-const EMULATOR: &str = "qemu-user-static";
-/// The address space of an emulated program. The emulator keeps a table of all pages that a program reserves, so the
-/// instance pool of the default settings would take its memory. Without room for the pool, instances are made on demand.
-const EMULATED_BYTES: &str = "0x2000000000";
-/// The first bytes of a program for 64-bit ARM, and which of their bits count.
-const FOREIGN_MAGIC: &str = r"\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00";
-const FOREIGN_MASK: &str =
-    r"\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff";
-/// Registers the emulator that the first argument describes, and runs the others in another root.
-const EMULATE: &str = r#"formats=/proc/sys/fs/binfmt_misc && mount -t binfmt_misc none "$formats" \
-&& printf '%s' "$1" > "$formats/register" && shift && exec chroot "$@""#;
 /// A call and what its answer contains.
 const TOOL: &str = "text__word_count";
 const ARGUMENTS: &str = r#"{"text": "a b a"}"#;
@@ -58,7 +52,8 @@ pub(crate) fn run(workspace: &Path, profile: Profile) -> Result<()> {
     arrive::check_packages(workspace, &packages, &release.folder.join("machine"))?;
     copy_images(&release, &folder)?;
     install(&release, &folder)?;
-    emulate(&release, &folder)
+    emulate(&release, &folder)?;
+    interpreters::run(&release, &packages)
 }
 
 /// Another program finds an image for each kind of machine.
@@ -117,37 +112,22 @@ fn privileged(program: &str) -> Command {
 
 /// Calls a tool of the program for the other kind of machine in an emulator, in a root that has the tarball and nothing
 /// else.
-///
-/// In a user namespace (Linux 6.7), the kernel starts the emulator for each program of the other kind, also for the
-/// compile worker, and the formats of this machine stay as they are. There is no `/proc`, because the emulator does not
-/// emulate how a program starts itself by a link.
 fn emulate(release: &Release, folder: &Path) -> Result<()> {
-    let root = release.folder.join("emulated");
-    emptied(&root)?;
-    for below in ["plugins", "tmp"] {
-        fs::create_dir(root.join(below))?;
-    }
+    let root = ForeignRoot::new(release, "program", FOREIGN)?;
     let name = format!("toolbay-{}-{}-linux", release.version, FOREIGN.machine);
     let tarball = folder.join(format!("{name}.tar.gz"));
-    shell(Command::new("tar").arg("-xzf").arg(tarball).current_dir(&root))?;
+    shell(Command::new("tar").arg("-xzf").arg(tarball).current_dir(root.folder()))?;
     // Compilation is slow in an emulator.
-    fs::copy(root.join(&name).join("lib/toolbay/plugins/text.wasm"), root.join("plugins/text.wasm"))?;
-    let emulator = unpacked_package(&release.workspace, EMULATOR)?.join("usr/bin/qemu-aarch64-static");
-    let mut call = Command::new("unshare");
-    call.args(["--user", "--map-root-user", "--mount", "sh", "-c", EMULATE, "sh"]);
-    call.arg(format!(":toolbay:M::{FOREIGN_MAGIC}:{FOREIGN_MASK}:{}:F", emulator.display())).arg(&root);
-    call.arg(format!("/{name}/bin/toolbay")).args(["call", TOOL, ARGUMENTS, "--config"]);
-    call.arg(format!("/{name}/share/doc/toolbay/toolbay.toml"));
-    call.args(["--plugins", "/plugins", "--state-dir", "/state", "--cache-dir", "/cache"]);
-    let output =
-        call.env("QEMU_RESERVED_VA", EMULATED_BYTES).output().context("the emulator does not start")?;
-    let answer = String::from_utf8_lossy(&output.stdout);
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(
-        answer.contains(ANSWER),
-        "the emulated program ended with {} and answers {answer}{said}",
-        output.status
-    );
+    let plugins = root.folder().join("plugins");
+    fs::create_dir(&plugins)?;
+    fs::copy(root.folder().join(&name).join("lib/toolbay/plugins/text.wasm"), plugins.join("text.wasm"))?;
+    let policy = read_text(&root.folder().join(&name).join("share/doc/toolbay/toolbay.toml"))?;
+    fs::write(root.folder().join("toolbay.toml"), policy + "[host]\ncompile_timeout = \"20m\"\n")?;
+    let mut call = root.command(&format!("/{name}/bin/toolbay"));
+    call.args(["call", TOOL, ARGUMENTS, "--config", "/toolbay.toml", "--plugins", "/plugins"]);
+    call.args(["--state-dir", "/state", "--cache-dir", "/cache"]);
+    let answer = printed(&mut call)?;
+    ensure!(answer.contains(ANSWER), "the emulated program answers {answer}");
     println!("the program for {} answers in an emulator", FOREIGN.machine);
     Ok(())
 }

@@ -117,7 +117,8 @@ fn npm_libc(libc: Libc) -> &'static str {
     }
 }
 
-fn platform_name(platform: Platform) -> String {
+/// The name of the npm package for a platform.
+pub(super) fn platform_name(platform: Platform) -> String {
     format!("@toolbay/linux-{}-{}", platform.architecture.node, platform.libc.suffix())
 }
 
@@ -216,7 +217,12 @@ impl PackageFolder {
 
     /// The wheel with the command and the library.
     pub(crate) fn wheel(&self) -> PathBuf {
-        self.file(&format!("toolbay-{}-{}.whl", self.python_version, wheel_tag(NATIVE_PLATFORM)))
+        self.wheel_of(NATIVE_PLATFORM)
+    }
+
+    /// The wheel for a platform.
+    pub(super) fn wheel_of(&self, platform: Platform) -> PathBuf {
+        self.file(&format!("toolbay-{}-{}.whl", self.python_version, wheel_tag(platform)))
     }
 
     /// The wheel with the plugins.
@@ -226,8 +232,7 @@ impl PackageFolder {
 
     /// The npm package with the program.
     pub(crate) fn npm_platform(&self) -> PathBuf {
-        let name = self.npm_platform_name().trim_start_matches('@').replace('/', "-");
-        self.file(&format!("{name}-{}.tgz", self.version))
+        self.npm_package(&platform_name(NATIVE_PLATFORM))
     }
 
     pub(crate) fn npm_platform_name(&self) -> String {
@@ -236,9 +241,13 @@ impl PackageFolder {
 
     /// The npm packages that a user of the command and the plugins installs.
     pub(crate) fn npm(&self) -> [PathBuf; 3] {
-        let [command, plugins] =
-            ["toolbay", "toolbay-plugins"].map(|name| self.file(&format!("{name}-{}.tgz", self.version)));
-        [command, self.npm_platform(), plugins]
+        [self.npm_package("toolbay"), self.npm_platform(), self.npm_package("@toolbay/plugins")]
+    }
+
+    /// An npm package by its name.
+    pub(super) fn npm_package(&self, name: &str) -> PathBuf {
+        let name = name.trim_start_matches('@').replace('/', "-");
+        self.file(&format!("{name}-{}.tgz", self.version))
     }
 
     /// The name of the tarball that `install.sh` downloads.

@@ -70,7 +70,7 @@ pub(super) fn wassette(bench: &mut PeerBench<'_>) -> Result<()> {
     let find = "import wassette_cli, pathlib; print(pathlib.Path(wassette_cli.__file__).parent / 'wassette')";
     let program = PathBuf::from(printed(Command::new(&python).args(["-c", find]))?.trim());
     loader::allow(&program)?;
-    let mut command = loader::command(&program, &bench.folder)?;
+    let mut command = loader::command(bench.workspace, &program)?;
     let (first, rest) = command.split_first().context("no program")?;
     let printed_version = printed(Command::new(first).args(rest).arg("--version"))?;
     let components = bench.folder.join("wassette-components");
