@@ -92,6 +92,30 @@ pub(super) const PLATFORMS: [Platform; 4] = [
     Platform { architecture: FOREIGN, libc: Libc::Musl },
 ];
 
+/// What is linked. Each kind has its own flags, and its own folder: cargo leaves flags with `--remap-path-prefix` out of the names of
+/// files, so in one folder each kind would replace what the other compiled.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Program,
+    Module,
+}
+
+impl Kind {
+    /// The target folder of cargo.
+    fn folder(self, release: &Release) -> PathBuf {
+        let name = match self {
+            Self::Program => "programs",
+            Self::Module => "modules",
+        };
+        release.folder.join("build").join(name)
+    }
+
+    /// Where cargo puts what it builds for a platform.
+    fn built(self, release: &Release, profile: Profile, platform: Platform) -> PathBuf {
+        self.folder(release).join(platform.target()).join(profile.name())
+    }
+}
+
 /// How programs and modules are compiled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Profile {
@@ -113,7 +137,7 @@ impl Profile {
 /// Compiles the program for all kinds of machines.
 pub(super) fn programs(release: &Release, profile: Profile) -> Result<Vec<(Architecture, PathBuf)>> {
     let tools = Tools::install(release)?;
-    let mut cargo = tools.build(release, profile)?;
+    let mut cargo = tools.build(release, profile, Kind::Program)?;
     cargo.args(["--package", "toolbay-cli", "--bin", "toolbay"]);
     let flags = [OsString::from("-Clinker=rust-lld")].into_iter().chain(remapped(release)?);
     cargo.env("CARGO_ENCODED_RUSTFLAGS", encoded(flags));
@@ -122,15 +146,17 @@ pub(super) fn programs(release: &Release, profile: Profile) -> Result<Vec<(Archi
         tools.add_target(&mut cargo, platform(architecture))?;
     }
     shell(&mut cargo)?;
-    let program =
-        |architecture| (architecture, built(release, profile, platform(architecture)).join("toolbay"));
+    let program = |architecture| {
+        let folder = Kind::Program.built(release, profile, platform(architecture));
+        (architecture, folder.join("toolbay"))
+    };
     Ok(ARCHITECTURES.map(program).into())
 }
 
 /// Compiles the native modules for all platforms. Without the program, because they have no compiler.
 pub(super) fn modules(release: &Release, profile: Profile) -> Result<Vec<(Module, Platform, PathBuf)>> {
     let tools = Tools::install(release)?;
-    let mut cargo = tools.build(release, profile)?;
+    let mut cargo = tools.build(release, profile, Kind::Module)?;
     cargo.args(Module::ALL.iter().flat_map(|module| ["--package", module.package()])).arg("--lib");
     for platform in PLATFORMS {
         tools.add_target(&mut cargo, platform)?;
@@ -145,7 +171,7 @@ pub(super) fn modules(release: &Release, profile: Profile) -> Result<Vec<(Module
     cargo.env("CARGO_ENCODED_RUSTFLAGS", encoded(flags.into_iter().chain(remapped(release)?)));
     shell(&mut cargo)?;
     let library = |module: Module, platform| {
-        (module, platform, built(release, profile, platform).join(module.library()))
+        (module, platform, Kind::Module.built(release, profile, platform).join(module.library()))
     };
     Ok(Module::ALL
         .into_iter()
@@ -156,11 +182,6 @@ pub(super) fn modules(release: &Release, profile: Profile) -> Result<Vec<(Module
 /// A platform in the names of variables.
 fn variable(platform: Platform) -> String {
     platform.target().replace('-', "_")
-}
-
-/// Where cargo puts what it builds for a platform.
-fn built(release: &Release, profile: Profile, platform: Platform) -> PathBuf {
-    release.folder.join("build").join(platform.target()).join(profile.name())
 }
 
 /// Compiles the plugins as they are shipped.
@@ -224,10 +245,10 @@ impl Tools {
     }
 
     /// A command that builds what its further arguments say.
-    fn build(&self, release: &Release, profile: Profile) -> Result<Command> {
+    fn build(&self, release: &Release, profile: Profile, kind: Kind) -> Result<Command> {
         let mut cargo = self.auditable(release)?;
         cargo.args(["build", "--locked", "--profile", profile.name()]);
-        cargo.env("CARGO_TARGET_DIR", release.folder.join("build")).env("CARGO_INCREMENTAL", "0");
+        cargo.env("CARGO_TARGET_DIR", kind.folder(release)).env("CARGO_INCREMENTAL", "0");
         cargo.env("SOURCE_DATE_EPOCH", release.time.to_string()).env("TOOLBAY_COMMIT", &release.commit);
         cargo.env("PATH", self.path()?);
         Ok(cargo)
