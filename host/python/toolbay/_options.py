@@ -11,14 +11,14 @@ MAX_U32 = 2**32 - 1
 MAX_U64 = 2**64 - 1
 
 
-def text(name: str, value: str | None) -> str | None:
+def text(name: str, value: Any) -> str | None:
     """A text."""
     if value is not None and not isinstance(value, str):
         raise _wrong_type(name, "a text", value)
     return value
 
 
-def required_text(name: str, value: str) -> str:
+def required_text(name: str, value: Any) -> str:
     """A text that is there."""
     checked = text(name, value)
     if checked is None:
@@ -26,57 +26,61 @@ def required_text(name: str, value: str) -> str:
     return checked
 
 
-def flag(name: str, value: bool | None) -> bool | None:
+def flag(name: str, value: Any) -> bool | None:
     """True or False."""
     if value is not None and not isinstance(value, bool):
         raise _wrong_type(name, "True or False", value)
     return value
 
 
-def queue(name: str, value: bool | str | None) -> bool | str | None:
+def queue(name: str, value: Any) -> bool | str | None:
     """The name of a queue, or whether a tool has one of its own."""
     if value is not None and not isinstance(value, (bool, str)):
         raise _wrong_type(name, "True, False or the name of a queue", value)
     return value
 
 
-def count(name: str, value: int | None, most: int = MAX_U64) -> int | None:
+def count(name: str, value: Any, most: int = MAX_U64) -> int | None:
     """An integer from 0 to `most`."""
     allowed = f"an integer from 0 to {most}"
-    if value is not None:
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise _wrong_type(name, allowed, value)
-        if not 0 <= value <= most:
-            raise ValueError(f"`{name}` is {allowed}, not {value}")
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _wrong_type(name, allowed, value)
+    if not 0 <= value <= most:
+        raise ValueError(f"`{name}` is {allowed}, not {value}")
     return value
 
 
-def small_count(name: str, value: int | None) -> int | None:
+def small_count(name: str, value: Any) -> int | None:
     """A count that the host has with 32 bits."""
     return count(name, value, MAX_U32)
 
 
-def number(name: str, value: float | None, unit: str) -> None:
-    """Checks that a value is a number."""
-    if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
+def number(name: str, value: Any, unit: str) -> float | None:
+    """A number."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise _wrong_type(name, f"a number of {unit}", value)
-
-
-def amount(name: str, value: float | None, unit: str = "US dollars") -> float | None:
-    """A finite number from 0."""
-    number(name, value, unit)
-    if value is not None and not (math.isfinite(value) and value >= 0):
-        raise ValueError(f"`{name}` is a finite number of {unit} from 0, not {value}")
     return value
 
 
-def milliseconds(name: str, seconds: float | None) -> int | None:
+def amount(name: str, value: Any, unit: str = "US dollars") -> float | None:
+    """A finite number from 0."""
+    checked = number(name, value, unit)
+    if checked is not None and not (math.isfinite(checked) and checked >= 0):
+        raise ValueError(f"`{name}` is a finite number of {unit} from 0, not {checked}")
+    return checked
+
+
+def milliseconds(name: str, seconds: Any) -> int | None:
     """The milliseconds of an option in seconds."""
-    amount(name, seconds, "seconds")
-    return None if seconds is None else round(seconds * 1000)
+    checked = amount(name, seconds, "seconds")
+    return None if checked is None else round(checked * 1000)
 
 
-def path(name: str, value: str | os.PathLike[str] | None) -> str | None:
+def path(name: str, value: Any) -> str | None:
     """An absolute path."""
     if value is None:
         return None
@@ -86,7 +90,7 @@ def path(name: str, value: str | os.PathLike[str] | None) -> str | None:
     return os.path.abspath(plain)
 
 
-def required_path(name: str, value: str | os.PathLike[str]) -> str:
+def required_path(name: str, value: Any) -> str:
     """An absolute path that is there."""
     checked = path(name, value)
     if checked is None:
@@ -101,7 +105,7 @@ def function(name: str, value: Any) -> Any:
     return value
 
 
-def texts(name: str, values: Iterable[str] | None) -> list[str] | None:
+def texts(name: str, values: Any) -> list[str] | None:
     """Texts in an order that does not depend on the one of a set."""
     if values is None:
         return None
@@ -114,13 +118,13 @@ def texts(name: str, values: Iterable[str] | None) -> list[str] | None:
     return sorted(items)
 
 
-def texts_by_name(name: str, lists: Mapping[str, Iterable[str]] | None) -> dict[str, Any] | None:
+def texts_by_name(name: str, lists: Any) -> dict[str, Any] | None:
     """Texts of several names."""
     given = mapping(name, lists)
     return None if given is None else {str(key): texts(f"{name}[{key!r}]", given[key]) for key in given}
 
 
-def mapping(name: str, value: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+def mapping(name: str, value: Any) -> Mapping[str, Any] | None:
     """Members by name."""
     if value is not None and not isinstance(value, Mapping):
         raise _wrong_type(name, "a mapping", value)
@@ -133,7 +137,7 @@ IDENTITY: dict[str, Callable[[str, Any], Any]] = {
 }
 
 
-def identity(members: Mapping[str, Any] | None) -> dict[str, Any]:
+def identity(members: Any) -> dict[str, Any]:
     """The fields that plugins can ask for."""
     checked = {}
     for name, value in (mapping("identity", members) or {}).items():
