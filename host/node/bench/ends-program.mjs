@@ -1,5 +1,5 @@
 // A program of `ends.mjs`: eight workers, each with a host of its own. It ends in one of several ways while calls run.
-// It prints `begun WORKER ID` for each call that has begun, and `ends` before it ends.
+// It prints `begun WORKER ID` for each call that has begun, and `ends MILLISECONDS`, the time, before it ends.
 import { writeSync } from 'node:fs';
 import { setTimeout } from 'node:timers/promises';
 import path from 'node:path';
@@ -25,7 +25,7 @@ async function main(way) {
   await Promise.all(workers.map((worker) => new Promise((resolve, reject) => {
     worker.once('message', resolve).once('error', reject);
   })));
-  writeSync(1, 'ends\n');
+  writeSync(1, `ends ${Date.now()}\n`);
   if (way === 'exit') process.exit(0);
   if (way === 'throw') throw new Error('the program ends');
   if (way === 'terminate') await Promise.all(workers.map((worker) => worker.terminate()));

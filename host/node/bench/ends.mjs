@@ -1,7 +1,7 @@
 // Bar 9: programs with eight workers each end while calls run. None may be ended by a signal, take more than five
 // seconds, or leave a call without a record.
 import { spawn } from 'node:child_process';
-import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { closeSync, mkdtempSync, openSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { recorded, report, WORK } from './support.mjs';
@@ -34,22 +34,23 @@ for (let number = 0; number < PROGRAMS; number++) {
 }
 report(figures);
 
-/** Runs a program to its end. */
+/** Runs a program to its end. It prints into a file: a pipe may be full, and then Node does not write. */
 function run(way, folder) {
   return new Promise((resolve, reject) => {
+    const file = path.join(folder, 'output');
+    const output = openSync(file, 'a');
     const env = { ...process.env, TOOLBAY_BENCH_WORK: folder };
-    const program = spawn(process.execPath, [PROGRAM, way], { env, stdio: ['ignore', 'pipe', 'pipe'] });
+    const program = spawn(process.execPath, [PROGRAM, way], { env, stdio: ['ignore', output, 'pipe'] });
+    closeSync(output);
     const timer = setTimeout(() => program.kill('SIGKILL'), KILL_MS);
-    let [output, errors, ends] = ['', '', undefined];
-    program.stdout.setEncoding('utf8').on('data', (text) => {
-      output += text;
-      if (ends === undefined && output.includes('ends\n')) ends = performance.now();
-    });
+    let errors = '';
     program.stderr.setEncoding('utf8').on('data', (text) => { errors += text; });
     program.on('error', reject).on('close', (status, signal) => {
       clearTimeout(timer);
-      const seconds = (ends === undefined ? KILL_MS : performance.now() - ends) / 1000;
-      const begun = [...output.matchAll(/^begun (\d+) (\S+)$/gm)].map(([, worker, id]) => `${worker} ${id}`);
+      const printed = readFileSync(file, 'utf8');
+      const ends = /^ends (\d+)$/m.exec(printed);
+      const seconds = (ends === null ? KILL_MS : Date.now() - Number(ends[1])) / 1000;
+      const begun = [...printed.matchAll(/^begun (\d+) (\S+)$/gm)].map(([, worker, id]) => `${worker} ${id}`);
       resolve({ status, signal, seconds, begun, errors });
     });
   });
