@@ -26,7 +26,7 @@ pub(crate) use installation::{EMBED_IN_NODE, EMBED_IN_PYTHON, check, check_embed
 pub(crate) struct ArriveArgs {
     /// A program of a release build, with `libtoolbay_node.so` and `libtoolbay_python.so` beside it. The part `command` packages
     /// them with the plugins of `target/plugins`, instead of taking the files of `cargo xtask dist`. The parts `python` and `node`
-    /// use them instead of those in `target/release`.
+    /// use them instead of those in `target/release`, and the part `crate` compiles plugins with the program.
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
     /// Measures only these parts: `command`, `crate`, `python`, `node`.

@@ -77,9 +77,9 @@ struct StartCost {
 }
 
 /// Measures, and writes the figures into the page. Returns those that have a limit.
-pub(super) fn lines(workspace: &Path, _: &ArriveArgs) -> Result<Vec<Line>> {
+pub(super) fn lines(workspace: &Path, args: &ArriveArgs) -> Result<Vec<Line>> {
     plugins::run(workspace)?;
-    shell(cargo::cargo(workspace).args(["build", "--release", "--bin", "toolbay"]))?;
+    let worker = compile_worker(workspace, args)?;
     let folder = wasm::target_dir(workspace).join("arrive/crate");
     emptied(&folder)?;
     // The page expects the checkout beside the program.
@@ -98,10 +98,11 @@ pub(super) fn lines(workspace: &Path, _: &ArriveArgs) -> Result<Vec<Line>> {
     let (before, begin) = (Machine::before()?, Instant::now());
     let alone = first_build(workspace, &bare)?;
     let build = first_build(workspace, &agent)?;
+    let arguments = [Path::new("toolbay.toml"), &wasm::target_dir(workspace).join("plugins"), &worker];
     let cache = folder.join("cache");
-    let first = start(workspace, &agent, &build.program, &cache)?;
+    let first = start(&agent, &build.program, arguments, &cache)?;
     let mut later = (0..STARTS)
-        .map(|_| start(workspace, &agent, &build.program, &cache))
+        .map(|_| start(&agent, &build.program, arguments, &cache))
         .collect::<Result<Vec<StartCost>>>()?;
     later.sort_by_key(|start| start.wall);
     let second = later.get(STARTS / 2).context("no start was measured")?;
@@ -220,13 +221,20 @@ fn disk_bytes(folder: &Path, seen: &mut BTreeSet<u64>) -> Result<u64> {
     Ok(bytes)
 }
 
+/// The program that compiles plugins: that of the command line, or one that is built now.
+fn compile_worker(workspace: &Path, args: &ArriveArgs) -> Result<PathBuf> {
+    if let Some(program) = &args.program {
+        return Ok(program.clone());
+    }
+    shell(cargo::cargo(workspace).args(["build", "--release", "--bin", "toolbay"]))?;
+    Ok(wasm::target_dir(workspace).join("release/toolbay"))
+}
+
 /// Runs the program of the page, with the arguments of the page.
-fn start(workspace: &Path, folder: &Path, program: &Path, cache: &Path) -> Result<StartCost> {
-    let target = wasm::target_dir(workspace);
+fn start(folder: &Path, program: &Path, arguments: [&Path; 3], cache: &Path) -> Result<StartCost> {
     let output = folder.join("output.txt");
     let mut command = Command::new(program);
-    command.current_dir(folder).arg("toolbay.toml").arg(target.join("plugins"));
-    command.arg(target.join("release/toolbay")).env("TOOLBAY_CACHE", cache);
+    command.current_dir(folder).args(arguments).env("TOOLBAY_CACHE", cache);
     let begin = Instant::now();
     let mut child = command.stdin(Stdio::null()).stdout(File::create(&output)?).spawn()?;
     let status_file = format!("/proc/{}/status", child.id());
