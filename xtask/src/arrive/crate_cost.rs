@@ -167,7 +167,7 @@ fn make_package(workspace: &Path, folder: &Path, files: &[(&str, &str)], main: &
     Ok(())
 }
 
-/// A manifest with the wasmtime of the workspace, its features included, and the profile of the page.
+/// A manifest with the wasmtime of the workspace, the features that the crate `toolbay` has by default, and the profile of the page.
 fn bare_manifest(workspace: &Path) -> Result<String> {
     let manifest: toml::Table = read_text(&workspace.join("Cargo.toml"))?.parse()?;
     let shared = manifest.get("workspace").and_then(|table| table.get("dependencies"));
@@ -177,6 +177,16 @@ fn bare_manifest(workspace: &Path) -> Result<String> {
     for name in ["wasmtime", "wasmtime-wasi"] {
         dependencies.insert(name.to_owned(), of(name)?);
     }
+    let sandbox: toml::Table = read_text(&workspace.join("host/sandbox/Cargo.toml"))?.parse()?;
+    let of_compiler = sandbox.get("features").and_then(|features| features.get("compiler")?.as_array());
+    let of_compiler = of_compiler.context("the sandbox has no feature `compiler`")?;
+    let features =
+        dependencies.get_mut("wasmtime").and_then(|table| table.get_mut("features")?.as_array_mut());
+    features.context("wasmtime has no features")?.extend(
+        of_compiler
+            .iter()
+            .filter_map(|one| Some(toml::Value::from(one.as_str()?.strip_prefix("wasmtime/")?))),
+    );
     let dependencies = toml::Table::from_iter([("dependencies".to_owned(), dependencies.into())]);
     Ok(format!(
         "[package]\nname = \"bare\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n{}\n\
