@@ -92,8 +92,8 @@ pub(super) const PLATFORMS: [Platform; 4] = [
     Platform { architecture: FOREIGN, libc: Libc::Musl },
 ];
 
-/// What is linked. Each kind has its own flags, and its own folder: cargo leaves flags with `--remap-path-prefix` out of the names of
-/// files, so in one folder each kind would replace what the other compiled.
+/// What is linked. Each kind has flags of its own, and therefore a folder: cargo leaves flags that contain `--remap-path-prefix` out of
+/// file names, so in one folder each kind would overwrite what the other compiled.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     Program,
@@ -153,7 +153,8 @@ pub(super) fn programs(release: &Release, profile: Profile) -> Result<Vec<(Archi
     Ok(ARCHITECTURES.map(program).into())
 }
 
-/// Compiles the native modules for all platforms. Without the program, because they have no compiler.
+/// Compiles the native modules for all platforms. The program is built apart: it needs the feature `compiler`, and cargo would give
+/// the feature to the modules, too.
 pub(super) fn modules(release: &Release, profile: Profile) -> Result<Vec<(Module, Platform, PathBuf)>> {
     let tools = Tools::install(release)?;
     let mut cargo = tools.build(release, profile, Kind::Module)?;

@@ -15,7 +15,7 @@ const NEWER: &str = "trixie";
 /// apt does not retry by itself. uv, npm and cargo do.
 const RETRIES: &str = "-oAcquire::Retries=5";
 
-/// A collection of packages, each of which is unpacked once.
+/// The packages of one release of Debian for one kind of machine. Each is unpacked once.
 #[derive(Debug)]
 pub(crate) struct DebianPackages {
     /// Where they are unpacked.
